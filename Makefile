@@ -1,0 +1,44 @@
+# The two commands: `make demo` and `make test`. Both do all set-up; `make venv` does only the set-up.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help venv lint types test generate clean
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+venv: $(VENV)/.installed ## the virtual environment with everything in it
+
+$(VENV)/.installed: requirements-dev.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed: apt-get install python3 python3-venv" >&2; exit 1; }
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1), Drawbar needs Python 3.11 or later: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) has no venv module: apt-get install python3-venv" >&2; exit 1; }
+	echo "== creating $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	echo "== installing $$(grep -cE '^[a-zA-Z]' requirements-dev.txt) packages (a minute or two)"
+	$(BIN)/pip install --disable-pip-version-check --progress-bar on --require-hashes -r requirements-dev.txt | grep -vE '^Requirement already' || { echo "error: the packages could not be installed: is the package index reachable?" >&2; exit 1; }
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e . || { echo "error: Drawbar itself could not be installed" >&2; exit 1; }
+	touch $@
+
+lint: venv ## style and architecture
+	@echo "== ruff"; $(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	echo "== import-linter"; $(BIN)/lint-imports
+
+types: venv ## types
+	@echo "== mypy"; $(BIN)/mypy
+
+test: venv ## every check and every test
+	@$(MAKE) --no-print-directory lint types
+	echo "== pytest"; $(BIN)/pytest -q
+
+generate: venv ## the code made from the .proto files
+	@PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate
+
+clean: ## removes what was made here
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

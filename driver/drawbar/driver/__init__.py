@@ -1,0 +1,1 @@
+"""Drawbar's driver component."""

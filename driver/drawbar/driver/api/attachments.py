@@ -1,0 +1,107 @@
+"""DeviceAttachments: the intent and the record of one device on one node.
+
+The name is derived from the fabric and the device's stable id, so the API server refuses a second attachment of one
+device. Source: `deploy/crds/deviceattachments.yaml`.
+"""
+
+import msgspec
+
+from drawbar.driver.api import meta
+
+API_VERSION = "drawbar.dev/v1alpha1"
+KIND = "DeviceAttachment"
+FINALIZER = "drawbar.dev/detach"
+NODE_LABEL = "drawbar.dev/node"
+
+# Condition types of the status.
+ATTACHED = "Attached"
+VISIBLE = "Visible"
+RELEASED = "Released"
+
+
+class ClaimReference(meta.Struct, frozen=True):
+    """The claim that a device is attached for."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Identity(meta.Struct, frozen=True):
+    """What the node needs to know this very device again when it arrives.
+
+    Attributes:
+        device_class: one of `drawbar.fabric.contract.DeviceClass`.
+        serial: serial number as the fabric tells it: NVMe serial, CXL serial or PCIe device serial number.
+        slot: the hot-plug slot or port of the host, a hint.
+    """
+
+    device_class: str
+    serial: str = ""
+    slot: str = ""
+
+
+class AttachmentSpec(meta.Struct, frozen=True):
+    """The intent. Only the claim may change."""
+
+    fabric: str
+    device_id: str = msgspec.field(name="deviceID")
+    driver: str
+    pool: str
+    device: str
+    node_name: str
+    host_id: str = msgspec.field(name="hostID")
+    identity: Identity
+    claim: ClaimReference | None = None
+    allocation_timestamp: str | None = None
+
+
+class OperationRecord(meta.Struct, frozen=True):
+    """The last call to the fabric that was decided on, stored before it is made."""
+
+    request_id: str = msgspec.field(name="requestID")
+    attempt: int = 0
+    started_at: str = ""
+
+
+class NodeReport(meta.Struct, frozen=True):
+    """What the node daemon sees."""
+
+    pci_address: str = ""
+    kernel_driver: str = ""
+    boot_id: str = msgspec.field(default="", name="bootID")
+
+
+class Failure(meta.Struct, frozen=True):
+    """Why the attachment does not come about."""
+
+    reason: str
+    message: str
+    retryable: bool = False
+
+
+class AttachmentStatus(meta.Struct, frozen=True):
+    """The record."""
+
+    phase: str = ""
+    conditions: tuple[meta.Condition, ...] = ()
+    operation: OperationRecord | None = None
+    node: NodeReport | None = None
+    error: Failure | None = None
+
+
+class DeviceAttachment(meta.Struct, frozen=True):
+    """One device on one node."""
+
+    metadata: meta.ObjectMeta
+    spec: AttachmentSpec
+    status: AttachmentStatus = AttachmentStatus()
+
+    def holds(self, condition_type: str) -> bool:
+        """Whether that condition of the status is True."""
+        return meta.is_true(self.status.conditions, condition_type)
+
+    @property
+    def deleting(self) -> bool:
+        """Whether the detach has been asked for."""
+        return self.metadata.deletion_timestamp is not None

@@ -1,0 +1,147 @@
+"""The binding conditions of a device, and how each writer says its own.
+
+| condition type           | writer      |                                                                |
+|---|---|---|
+| `<driver>/attached`      | controller  | the fabric has connected the device to the node's port         |
+| `<driver>/visible`       | node daemon | the kernel shows this very device and it is ready for use      |
+| `<driver>/attach-failed` | controller  | the fabric could not attach it                                 |
+| `<driver>/node-failed`   | node daemon | it never appeared, is the wrong device, or would not initialise |
+
+Server-side apply takes back whatever a manager applied before and leaves out now, so each apply carries everything
+its writer ever said about any device of the claim: `applied` gathers it. The claim's uid and resourceVersion go with
+it, so that a view that is stale fails instead of marking a new allocation ready.
+
+Source: KEP-5007; server-side apply, "Field management".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import claims, meta
+
+ATTACHED = "attached"
+VISIBLE = "visible"
+ATTACH_FAILED = "attach-failed"
+NODE_FAILED = "node-failed"
+
+CONTROLLER_CONDITIONS = (ATTACHED, ATTACH_FAILED)
+NODE_CONDITIONS = (VISIBLE, NODE_FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One device as DRA names it. Drivers and pools cannot hold spaces, so a key is one line of text."""
+
+    pool: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a writer says of one device."""
+
+    condition: str
+    status: bool
+    reason: str
+    message: str
+
+
+def condition_type(driver: str, condition: str) -> str:
+    """The condition's type as published and applied."""
+    return f"{driver}/{condition}"
+
+
+def binding_conditions(driver: str) -> tuple[str, ...]:
+    """What must be True before a pod is bound."""
+    return condition_type(driver, ATTACHED), condition_type(driver, VISIBLE)
+
+
+def failure_conditions(driver: str) -> tuple[str, ...]:
+    """What ends the wait when True."""
+    return condition_type(driver, ATTACH_FAILED), condition_type(driver, NODE_FAILED)
+
+
+def said(claim: claims.ResourceClaim, driver: str, key: Key, condition: str) -> bool:
+    """Whether the claim's status has this condition True for this device."""
+    return meta.is_true(_known(claim, driver, key), condition_type(driver, condition))
+
+
+def is_current(claim: claims.ResourceClaim, *, uid: str, allocation_timestamp: str | None) -> bool:
+    """Whether the claim still is the one meant, under the same allocation."""
+    allocation = claim.status.allocation
+    return (
+        claim.metadata.uid == uid and allocation is not None and allocation.allocation_timestamp == allocation_timestamp
+    )
+
+
+def applied(
+    claim: claims.ResourceClaim,
+    driver: str,
+    *,
+    own: tuple[str, ...],
+    statements: Mapping[Key, Statement],
+    now: str,
+) -> dict[str, Any] | None:
+    """The object for a server-side apply to the claim's status, or None if it would change nothing.
+
+    Args:
+        claim: as read; its uid and resourceVersion guard the write.
+        driver: whose devices.
+        own: the conditions this writer may say.
+        statements: what is new.
+        now: RFC 3339; used where a status changes.
+    """
+    types = {condition_type(driver, condition) for condition in own}
+    devices: list[dict[str, Any]] = []
+    changed = False
+    for result in claim.results(driver):
+        key = Key(pool=result.pool, device=result.device)
+        known = claim.conditions(result)
+        mine = {condition.type: condition for condition in known if condition.type in types}
+        statement = statements.get(key)
+        if statement is not None:
+            fresh = meta.transition(
+                known,
+                condition_type(driver, statement.condition),
+                status=statement.status,
+                reason=statement.reason,
+                message=statement.message,
+                now=now,
+            )
+            changed = changed or mine.get(fresh.type) != fresh
+            mine[fresh.type] = fresh
+        if mine:
+            devices.append(_entry(result, tuple(mine[name] for name in sorted(mine))))
+    if not changed:
+        return None
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": claim.metadata.name,
+            "namespace": claim.metadata.namespace,
+            "uid": claim.metadata.uid,
+            "resourceVersion": claim.metadata.resource_version,
+        },
+        "status": {"devices": devices},
+    }
+
+
+def _entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...]) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "driver": result.driver,
+        "pool": result.pool,
+        "device": result.device,
+        "conditions": [msgspec.to_builtins(condition) for condition in conditions],
+    }
+    return entry | ({"shareID": result.share_id} if result.share_id else {})
+
+
+def _known(claim: claims.ResourceClaim, driver: str, key: Key) -> tuple[meta.Condition, ...]:
+    for device in claim.status.devices:
+        if (device.driver, device.pool, device.device) == (driver, key.pool, key.device):
+            return device.conditions
+    return ()

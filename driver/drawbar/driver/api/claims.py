@@ -1,0 +1,125 @@
+"""ResourceClaims as the driver sees them: who was given which device, on which node, since when.
+
+Source: `resource.k8s.io/v1` ResourceClaimStatus.
+"""
+
+import datetime
+
+import msgspec
+
+from drawbar.driver.api import meta
+
+
+class AllocationResult(meta.Struct, frozen=True):
+    """One device given to one request."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    admin_access: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+
+
+class DeviceAllocation(meta.Struct, frozen=True):
+    """The devices of an allocation, in the scheduler's order."""
+
+    results: tuple[AllocationResult, ...] = ()
+
+
+class FieldRequirement(meta.Struct, frozen=True):
+    """One requirement of a node selector term."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(meta.Struct, frozen=True):
+    """One alternative of a node selector."""
+
+    match_fields: tuple[FieldRequirement, ...] = ()
+    match_expressions: tuple[FieldRequirement, ...] = ()
+
+
+class NodeSelector(meta.Struct, frozen=True):
+    """The nodes an allocation may be used on."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class Allocation(meta.Struct, frozen=True):
+    """What the scheduler decided."""
+
+    devices: DeviceAllocation = DeviceAllocation()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+    @property
+    def node(self) -> str | None:
+        """The one node of a `bindsToNode` device; None when the selector leaves more than one open."""
+        terms = self.node_selector.node_selector_terms if self.node_selector else ()
+        if len(terms) != 1:
+            return None
+        for requirement in terms[0].match_fields:
+            if (requirement.key, requirement.operator) == ("metadata.name", "In") and len(
+                requirement.values
+            ) == 1:
+                return requirement.values[0]
+        return None
+
+    @property
+    def moment(self) -> datetime.datetime | None:
+        """When the devices were allocated."""
+        return meta.moment(self.allocation_timestamp) if self.allocation_timestamp else None
+
+
+class Consumer(meta.Struct, frozen=True):
+    """Who the claim is reserved for."""
+
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class AllocatedDevice(meta.Struct, frozen=True):
+    """What drivers said about one allocated device."""
+
+    driver: str
+    pool: str
+    device: str
+    conditions: tuple[meta.Condition, ...] = ()
+
+
+class ClaimStatus(meta.Struct, frozen=True):
+    """The part of the status that drivers read."""
+
+    allocation: Allocation | None = None
+    reserved_for: tuple[Consumer, ...] = ()
+    devices: tuple[AllocatedDevice, ...] = ()
+
+
+class ResourceClaim(meta.Struct, frozen=True):
+    """A request for devices and what became of it."""
+
+    metadata: meta.ObjectMeta
+    status: ClaimStatus = ClaimStatus()
+
+    def results(self, driver: str) -> tuple[AllocationResult, ...]:
+        """The devices of `driver` in the allocation that are to be attached; admin access never attaches."""
+        if self.status.allocation is None:
+            return ()
+        return tuple(
+            result
+            for result in self.status.allocation.devices.results
+            if result.driver == driver and not result.admin_access
+        )
+
+    def conditions(self, result: AllocationResult) -> tuple[meta.Condition, ...]:
+        """What was said about that device so far."""
+        for device in self.status.devices:
+            if (device.driver, device.pool, device.device) == (result.driver, result.pool, result.device):
+                return device.conditions
+        return ()

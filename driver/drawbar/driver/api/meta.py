@@ -1,0 +1,90 @@
+"""Object metadata and conditions, common to all kinds.
+
+Source: `k8s.io/apimachinery/pkg/apis/meta/v1`.
+"""
+
+import datetime
+
+import msgspec
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all API structs: immutable, camelCase on the wire, absent fields left out."""
+
+
+class OwnerReference(Struct, frozen=True):
+    """An object that this one goes with."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ObjectMeta(Struct, frozen=True):
+    """The part of `metadata` that Drawbar reads."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class Condition(Struct, frozen=True):
+    """One observation of an object, as `metav1.Condition`."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+    @property
+    def is_true(self) -> bool:
+        """Whether the status is the string True."""
+        return self.status == "True"
+
+
+def find(conditions: tuple[Condition, ...], condition_type: str) -> Condition | None:
+    """The condition of that type, if there is one."""
+    return next((condition for condition in conditions if condition.type == condition_type), None)
+
+
+def is_true(conditions: tuple[Condition, ...], condition_type: str) -> bool:
+    """Whether there is such a condition and its status is True."""
+    condition = find(conditions, condition_type)
+    return condition is not None and condition.is_true
+
+
+def transition(
+    known: tuple[Condition, ...], condition_type: str, *, status: bool, reason: str, message: str, now: str
+) -> Condition:
+    """The new condition, with the known one's `lastTransitionTime` when the status is the same."""
+    old = find(known, condition_type)
+    text = "True" if status else "False"
+    since = old.last_transition_time if old is not None and old.status == text else now
+    return Condition(
+        type=condition_type, status=text, reason=reason, message=message, last_transition_time=since or now
+    )
+
+
+def timestamp(moment: datetime.datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as `metav1.Time` is written."""
+    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(text: str) -> datetime.datetime:
+    """The moment that a `metav1.Time` or `MicroTime` names.
+
+    Raises:
+        ValueError: it is not RFC 3339.
+    """
+    return datetime.datetime.fromisoformat(text)

@@ -1,0 +1,75 @@
+"""ResourceSlices as Drawbar publishes them.
+
+Source: `resource.k8s.io/v1` ResourceSlice. Here every field that is written is named, since slices of our own
+are compared and replaced whole.
+"""
+
+import msgspec
+
+from drawbar.driver.api import claims, meta
+
+
+class Attribute(meta.Struct, frozen=True):
+    """One value; exactly one of the fields is set."""
+
+    string: str | None = None
+    int_: int | None = msgspec.field(default=None, name="int")
+    bool_: bool | None = msgspec.field(default=None, name="bool")
+    version: str | None = None
+
+
+class Capacity(meta.Struct, frozen=True):
+    """An amount as a Kubernetes quantity."""
+
+    value: str
+
+
+class Taint(meta.Struct, frozen=True):
+    """Why a device should not be given out, or not be kept."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What makes two taints the same one, whenever they were added."""
+        return self.key, self.value, self.effect
+
+
+class Device(meta.Struct, frozen=True):
+    """One published device."""
+
+    name: str
+    attributes: dict[str, Attribute] = {}
+    capacity: dict[str, Capacity] = {}
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    taints: tuple[Taint, ...] = ()
+
+
+class Pool(meta.Struct, frozen=True):
+    """Which pool a slice belongs to."""
+
+    name: str
+    generation: int
+    resource_slice_count: int
+
+
+class SliceSpec(meta.Struct, frozen=True):
+    """The content of a slice."""
+
+    driver: str
+    pool: Pool
+    node_name: str | None = None
+    node_selector: claims.NodeSelector | None = None
+    devices: tuple[Device, ...] = ()
+
+
+class ResourceSlice(meta.Struct, frozen=True):
+    """A published slice."""
+
+    metadata: meta.ObjectMeta
+    spec: SliceSpec

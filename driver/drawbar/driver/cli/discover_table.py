@@ -1,0 +1,137 @@
+"""The inventory as tables for people, in 80 columns or more."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from rich import console, table, text
+
+from drawbar.driver.node import inventory
+from drawbar.driver.node.inventory import names
+
+_STYLES = {
+    inventory.FunctionClass.BRIDGE: "dim",
+    inventory.FunctionClass.STORAGE: "dim",
+    inventory.FunctionClass.OTHER: "dim",
+}
+_OFFERED_STYLE = "bold cyan"
+_WITH_LINK_COLUMNS = 100
+_WIDE_COLUMNS = 120  # from here on there is room for NUMA node, slot and device nodes
+_ELASTIC = ("DEVICE", "NODES")
+_NARROWEST_DEVICE = 14
+_NARROWEST_NODES = 19  # /dev/dri/renderD128 in one piece
+_GAP = 2
+_MIB = 1024 * 1024
+
+
+def show(out: console.Console, found: inventory.Inventory, known: names.Names) -> None:
+    """Prints the functions, the CXL memory devices among them, and what deserves a word."""
+    if found.functions:
+        out.print(_function_table(found.functions, known, out.width))
+    else:
+        out.print("No such PCI function here.")
+    shown = {function.address for function in found.functions}
+    memdevs = [memdev for memdev in found.memdevs if memdev.pci_address in shown]
+    if memdevs:
+        out.print()
+        out.print(_memdev_table(memdevs))
+    for line in _remarks(found):
+        out.print(line, style="yellow", soft_wrap=True)
+
+
+def _function_table(
+    functions: Sequence[inventory.PciFunction], known: names.Names, columns: int
+) -> table.Table:
+    """As many columns as fit; what is left goes to the device's name and the nodes, which may be cut."""
+    cells = {
+        "ADDRESS": [text.Text(function.address) for function in functions],
+        "CLASS": [_class_name(function) for function in functions],
+        "DEVICE": [text.Text(device_name(function, known)) for function in functions],
+        "DRIVER": [text.Text(function.driver or "-") for function in functions],
+        "SERIAL": [text.Text(function.serial or "-") for function in functions],
+    }
+    if columns >= _WITH_LINK_COLUMNS:
+        cells["LINK"] = [_link(function.link) for function in functions]
+    if columns >= _WIDE_COLUMNS:
+        cells["NUMA"] = [text.Text("-" if f.numa_node is None else str(f.numa_node)) for f in functions]
+        cells["SLOT"] = [text.Text(function.slot or "-") for function in functions]
+        cells["NODES"] = [text.Text(_nodes(function)) for function in functions]
+    widths = _widths({heading: [len(cell) for cell in column] for heading, column in cells.items()}, columns)
+    result = table.Table(box=None, pad_edge=False, header_style="bold")
+    for heading in cells:
+        overflow: Literal["fold", "ellipsis"] = "fold" if heading == "NODES" else "ellipsis"
+        result.add_column(heading, width=widths[heading], overflow=overflow, no_wrap=heading != "NODES")
+    for row in zip(*cells.values(), strict=True):
+        result.add_row(*row)
+    return result
+
+
+def _widths(lengths: Mapping[str, Sequence[int]], columns: int) -> dict[str, int]:
+    """A width for each heading: what its cells need, but DEVICE and NODES share what the others leave."""
+    widths = {heading: max(len(heading), *cells) for heading, cells in lengths.items()}
+    fixed = sum(width for heading, width in widths.items() if heading not in _ELASTIC)
+    spare = columns - fixed - _GAP * (len(widths) - 1)
+    if "NODES" in widths:
+        widths["NODES"] = min(widths["NODES"], max(_NARROWEST_NODES, spare // 2))
+        spare -= widths["NODES"]
+    widths["DEVICE"] = min(widths["DEVICE"], max(_NARROWEST_DEVICE, spare))
+    return widths
+
+
+def _class_name(function: inventory.PciFunction) -> text.Text:
+    return text.Text(function.device_class.value, style=_STYLES.get(function.device_class, _OFFERED_STYLE))
+
+
+def device_name(function: inventory.PciFunction, known: names.Names) -> str:
+    """Maker and chip in words, with the ids where a word is missing."""
+    vendor = known.vendor(function) or f"{function.vendor:04x}"
+    return f"{vendor} {known.device(function) or f'{function.device:04x}'}"
+
+
+def _link(link: inventory.Link) -> text.Text:
+    """The link as it is; yellow, with the possible one behind, if it could do better."""
+    if link.speed_gts is None or link.width is None:
+        return text.Text("-")
+    now = f"{link.speed_gts:g}GT/s x{link.width}"
+    slower = (link.max_speed_gts or 0) > link.speed_gts
+    narrower = (link.max_width or 0) > link.width
+    return text.Text(now, style="yellow" if slower or narrower else "")
+
+
+def _nodes(function: inventory.PciFunction) -> str:
+    return " ".join([*(node.path for node in function.device_nodes), *function.net_interfaces]) or "-"
+
+
+def _memdev_table(memdevs: Sequence[inventory.Memdev]) -> table.Table:
+    result = table.Table(
+        box=None, pad_edge=False, header_style="bold", title="CXL memory", title_justify="left"
+    )
+    for heading in ("MEMDEV", "ADDRESS", "RAM MiB", "PMEM MiB", "SERIAL"):
+        result.add_column(heading, no_wrap=True, justify="right" if "MiB" in heading else "left")
+    for memdev in memdevs:
+        serial = "-" if memdev.serial is None else f"{memdev.serial:#x}"
+        result.add_row(
+            memdev.name,
+            memdev.pci_address or "-",
+            _mebibytes(memdev.ram_bytes),
+            _mebibytes(memdev.pmem_bytes),
+            serial,
+        )
+    return result
+
+
+def _mebibytes(size: int | None) -> str:
+    return "-" if size is None else str(size // _MIB)
+
+
+def _remarks(found: inventory.Inventory) -> list[str]:
+    remarks = [
+        f"Slot {slot.name} holds a card that is not powered; write 1 to bus/pci/slots/{slot.name}/power to power it."
+        for slot in found.slots
+        if slot.present and slot.powered is False
+    ]
+    hidden = sum(function.dsn_hidden for function in found.functions)
+    if hidden:
+        remarks.append(
+            f"The Device Serial Numbers of {hidden} functions can be read by root only (CAP_SYS_ADMIN)."
+        )
+    return remarks

@@ -1,0 +1,25 @@
+"""The root of the errors that reach a user.
+
+    DrawbarError                 shown as one sentence, then the process ends with `exit_code`
+    ├── UsageError               the command line, a file or an environment variable is at fault
+    ├── kube.errors.KubeError    the API server said no, or said nothing
+    └── node.errors.NodeError    this host is at fault: sysfs, sockets, checkpoint
+
+A message names the thing that is wrong and what to do about it. It never holds a secret.
+"""
+
+
+class DrawbarError(Exception):
+    """An error that its message explains completely; it is printed without a traceback.
+
+    Attributes:
+        exit_code: the process's exit status when nobody handles the error.
+    """
+
+    exit_code = 1
+
+
+class UsageError(DrawbarError):
+    """The command line, a configuration file or an environment variable is wrong."""
+
+    exit_code = 2

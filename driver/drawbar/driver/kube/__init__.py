@@ -1,0 +1,1 @@
+"""Talking to the Kubernetes API server: configuration, requests, list-and-watch caches."""

@@ -1,0 +1,342 @@
+"""A small typed client of the API server over aiohttp.
+
+Objects are decoded straight into the caller's msgspec structs: the generated models of the `kubernetes` package
+cost 31 MB and 1.6 s at start-up, on every node. Every request has a deadline; errors come out as
+`drawbar.driver.kube.errors`, never as aiohttp's. Nothing is retried here: whoever calls knows whether the view the
+request was made from is still good.
+
+Source: Kubernetes API concepts (watch, chunked lists, server-side apply).
+"""
+
+import asyncio
+import enum
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import aiohttp
+import msgspec
+
+from drawbar.driver.kube import config, errors, kinds
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_SECONDS = 30.0
+PAGE_LIMIT = 500
+WATCH_TIMEOUT_SECONDS = 300
+MESSAGE_LIMIT_CHARS = 500
+# A slice of 128 devices is about 100 kB; one watch line holds one object.
+LINE_LIMIT_BYTES = 4 * 1024 * 1024
+
+
+class Patch(enum.StrEnum):
+    """The kinds of PATCH, by their content type."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[T]):
+    """All objects of a collection and the version a watch goes on from."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvent(Generic[T]):
+    """One line of a watch: ADDED, MODIFIED or DELETED with the object, or BOOKMARK with only a version."""
+
+    type: str
+    item: T | None
+    resource_version: str
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct):
+    metadata: _Meta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+class Client:
+    """One API server. Make it with `connecting`."""
+
+    def __init__(self, session: aiohttp.ClientSession, connection: config.Connection) -> None:
+        self._session = session
+        self._connection = connection
+
+    @property
+    def server(self) -> str:
+        """The API server's base URL."""
+        return self._connection.server
+
+    async def read(self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None) -> T:
+        """One object.
+
+        Raises:
+            errors.NotFound: there is none of that name.
+        """
+        body = await self.request("GET", kind.path(namespace=namespace, name=name))
+        return msgspec.json.decode(body, type=into)
+
+    async def list_all(
+        self,
+        kind: kinds.Kind,
+        *,
+        into: type[T],
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+    ) -> Listing[T]:
+        """All objects that match, fetched in pages.
+
+        Raises:
+            errors.Expired: the collection changed too much between two pages; list again.
+        """
+        items: list[T] = []
+        query = _selectors(labels, fields) | {"limit": str(PAGE_LIMIT)}
+        while True:
+            page = msgspec.json.decode(
+                await self.request("GET", kind.path(namespace=namespace), query), type=_Page
+            )
+            items += [msgspec.json.decode(raw, type=into) for raw in page.items or ()]
+            if not page.metadata.continue_:
+                return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
+            query["continue"] = page.metadata.continue_
+
+    async def watch(
+        self,
+        kind: kinds.Kind,
+        *,
+        into: type[T],
+        resource_version: str,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Changes since `resource_version`, until the server ends the stream (then watch on from the last version).
+
+        Raises:
+            errors.Expired: the version is no longer kept; list again.
+            errors.Unreachable: the stream broke.
+        """
+        query = _selectors(labels, fields) | {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(WATCH_TIMEOUT_SECONDS),
+        }
+        path = kind.path(namespace=namespace)
+        try:
+            async with self._session.get(
+                self.server + path,
+                params=query,
+                headers=self._headers(),
+                # The server closes in time; silence beyond that means that the connection is dead.
+                timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
+            ) as response:
+                if response.status != 200:
+                    raise _failure("WATCH", path, response, await response.read())
+                async for line in response.content:
+                    yield _event(line, into, path)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise errors.Unreachable(
+                f"WATCH {path}: the stream broke: {_cut(str(error) or repr(error))}"
+            ) from error
+
+    async def create(
+        self,
+        kind: kinds.Kind,
+        body: object,
+        *,
+        into: type[T],
+        namespace: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        """Creates an object and gives back what the API server stored (or would store, with `dry_run`).
+
+        Raises:
+            errors.AlreadyExists: there is one of that name.
+        """
+        query = {"dryRun": "All"} if dry_run else {}
+        answer = await self.request("POST", kind.path(namespace=namespace), query, body=body)
+        return msgspec.json.decode(answer, type=into)
+
+    async def replace(
+        self,
+        kind: kinds.Kind,
+        name: str,
+        body: object,
+        *,
+        into: type[T],
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> T:
+        """Replaces an object whole; a `metadata.resourceVersion` in it makes a stale view fail with Conflict."""
+        path = kind.path(namespace=namespace, name=name, subresource=subresource)
+        return msgspec.json.decode(await self.request("PUT", path, body=body), type=into)
+
+    async def patch(
+        self,
+        kind: kinds.Kind,
+        name: str,
+        body: object,
+        *,
+        content: Patch,
+        into: type[T],
+        namespace: str | None = None,
+        subresource: str | None = None,
+        manager: str = "",
+    ) -> T:
+        """Changes some fields. With `Patch.APPLY`, `manager` owns them afterwards, whoever owned them before."""
+        query = {"fieldManager": manager} if manager else {}
+        if content is Patch.APPLY:
+            query["force"] = "true"
+        path = kind.path(namespace=namespace, name=name, subresource=subresource)
+        answer = await self.request("PATCH", path, query, body=body, content=content)
+        return msgspec.json.decode(answer, type=into)
+
+    async def delete(
+        self,
+        kind: kinds.Kind,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str = "",
+        resource_version: str = "",
+    ) -> None:
+        """Deletes an object, if it still is the one meant. One that is gone already is success.
+
+        Raises:
+            errors.Conflict: another object has the name now, or it changed.
+        """
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {key: value for key, value in conditions.items() if value},
+        }
+        try:
+            await self.request("DELETE", kind.path(namespace=namespace, name=name), body=body)
+        except errors.NotFound:
+            return
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: object = None,
+        content: str = "application/json",
+    ) -> bytes:
+        """One request and its answer's body.
+
+        Raises:
+            errors.KubeError: one of its kinds, by what the API server answered.
+        """
+        try:
+            async with self._session.request(
+                method,
+                self.server + path,
+                params=query,
+                data=None if body is None else msgspec.json.encode(body),
+                headers=self._headers() | ({} if body is None else {"Content-Type": content}),
+            ) as response:
+                answer = await response.read()
+                if response.status >= 300:
+                    raise _failure(method, path, response, answer)
+                return answer
+        except (aiohttp.ClientError, TimeoutError) as error:
+            reason = _cut(str(error) or type(error).__name__)
+            raise errors.Unreachable(f"{method} {path} got no answer from {self.server}: {reason}") from error
+
+    def _headers(self) -> dict[str, str]:
+        header = self._connection.authorization()
+        return {"Accept": "application/json"} | ({"Authorization": header} if header else {})
+
+
+@asynccontextmanager
+async def connecting(connection: config.Connection) -> AsyncIterator[Client]:
+    """A client for as long as the block lasts. Nothing is sent on entry."""
+    connector = aiohttp.TCPConnector(ssl=connection.tls if connection.tls is not None else True, limit=50)
+    async with aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
+        read_bufsize=LINE_LIMIT_BYTES,
+    ) as session:
+        yield Client(session, connection)
+    # aiohttp closes its transports in the next turn of the loop.
+    await asyncio.sleep(0)
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    query = {"labelSelector": labels, "fieldSelector": fields}
+    return {key: value for key, value in query.items() if value}
+
+
+def _event(line: bytes, into: type[T], path: str) -> WatchEvent[T]:
+    parsed = msgspec.json.decode(line, type=_Line)
+    if parsed.type == "ERROR":
+        status = msgspec.json.decode(parsed.object, type=_Status)
+        message = f"WATCH {path}: {_cut(status.message)}"
+        raise errors.Expired(message) if status.code == 410 else errors.Unreachable(message)
+    version = msgspec.json.decode(parsed.object, type=_Versioned).metadata.resource_version
+    item = None if parsed.type == "BOOKMARK" else msgspec.json.decode(parsed.object, type=into)
+    return WatchEvent(type=parsed.type, item=item, resource_version=version)
+
+
+def _failure(method: str, path: str, response: aiohttp.ClientResponse, body: bytes) -> errors.KubeError:
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except msgspec.MsgspecError:
+        status = _Status(message=body.decode(errors="replace"))
+    message = f"{method} {path}: {response.status} {_cut(status.message or response.reason or '')}"
+    if response.status == 429:
+        pause = response.headers.get("Retry-After", "")
+        return errors.Throttled(message, retry_after_seconds=float(pause) if pause.isdigit() else 1.0)
+    if response.status == 409 and status.reason == "AlreadyExists":
+        return errors.AlreadyExists(message)
+    return _BY_STATUS.get(response.status, errors.Unreachable if response.status >= 500 else errors.Invalid)(
+        message
+    )
+
+
+_BY_STATUS: dict[int, type[errors.KubeError]] = {
+    401: errors.Denied,
+    403: errors.Denied,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    410: errors.Expired,
+}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MESSAGE_LIMIT_CHARS else text[:MESSAGE_LIMIT_CHARS] + "…"
+
+
+def decoded(body: bytes) -> Any:
+    """Any JSON answer as plain Python values, for callers that have no struct for it."""
+    return msgspec.json.decode(body)

@@ -1,0 +1,67 @@
+"""What can go wrong between Drawbar and the API server, split by what the caller can do.
+
+    KubeError
+    ├── ConfigError            no usable kubeconfig or service account
+    ├── Unreachable            no answer: retry with back-off
+    │   └── Throttled          429: retry after `retry_after_seconds`
+    ├── NotFound               404: the object is gone (on delete: success)
+    ├── Conflict               409: the view was stale: read again, decide again
+    │   └── AlreadyExists      409: an object of this name exists
+    ├── Expired                410: the resourceVersion is too old: list again
+    ├── Invalid                400, 415, 422: the request itself is wrong: do not retry
+    └── Denied                 401, 403: a permission is missing: do not retry soon
+
+Messages are the API server's own words, cut, with the request in front.
+"""
+
+from drawbar.driver import errors
+
+
+class KubeError(errors.DrawbarError):
+    """Base of everything this component raises."""
+
+
+class ConfigError(KubeError):
+    """There is no usable kubeconfig and no service account."""
+
+    exit_code = 2
+
+
+class Unreachable(KubeError):
+    """The API server gave no usable answer (network, 5xx, broken stream)."""
+
+
+class Throttled(Unreachable):
+    """The API server asked for a pause.
+
+    Attributes:
+        retry_after_seconds: how long it asked us to wait.
+    """
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class NotFound(KubeError):
+    """The object, or the resource type, does not exist."""
+
+
+class Conflict(KubeError):
+    """The object changed since it was read, or another manager owns the field."""
+
+
+class AlreadyExists(Conflict):
+    """An object of that name exists already."""
+
+
+class Expired(KubeError):
+    """The resourceVersion to watch or list from is no longer kept."""
+
+
+class Invalid(KubeError):
+    """The API server refuses the content of the request."""
+
+
+class Denied(KubeError):
+    """The API server does not know us, or does not allow this."""

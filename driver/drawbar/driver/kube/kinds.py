@@ -1,0 +1,83 @@
+"""The resource types Drawbar reads and writes, and their URLs.
+
+Source: Kubernetes API concepts, "Resource URIs".
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One served resource type.
+
+    Attributes:
+        group: API group; empty for the core group.
+        version: API version, such as `v1`.
+        kind: singular CamelCase name.
+        plural: lower-case name in URLs.
+        namespaced: whether objects live in a namespace.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or only the version for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(
+        self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """The URL path of the collection (without a name) or of one object.
+
+        Raises:
+            ValueError: an object of a namespaced type was named without its namespace, or the reverse.
+        """
+        if not self.namespaced and namespace:
+            raise ValueError(f"{self.kind} is not namespaced, but namespace {namespace!r} was given")
+        if self.namespaced and name and not namespace:
+            raise ValueError(f"{self.kind} {name!r} needs a namespace")
+        parts = [f"/apis/{self.group}" if self.group else "/api", self.version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)
+NODE = Kind(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
+POD = Kind(group="", version="v1", kind="Pod", plural="pods")
+EVENT = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
+CLAIM = Kind(group="resource.k8s.io", version="v1", kind="ResourceClaim", plural="resourceclaims")
+CLAIM_TEMPLATE = Kind(
+    group="resource.k8s.io", version="v1", kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
+)
+SLICE = Kind(
+    group="resource.k8s.io", version="v1", kind="ResourceSlice", plural="resourceslices", namespaced=False
+)
+DEVICE_CLASS = Kind(
+    group="resource.k8s.io", version="v1", kind="DeviceClass", plural="deviceclasses", namespaced=False
+)
+FABRIC = Kind(group="drawbar.dev", version="v1alpha1", kind="Fabric", plural="fabrics", namespaced=False)
+ATTACHMENT = Kind(
+    group="drawbar.dev",
+    version="v1alpha1",
+    kind="DeviceAttachment",
+    plural="deviceattachments",
+    namespaced=False,
+)
+CUSTOM_RESOURCE = Kind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    namespaced=False,
+)

@@ -1,0 +1,1 @@
+"""What the node daemon does for each DeviceAttachment of its node."""

@@ -1,0 +1,187 @@
+"""Carries out what `attachments.plan` decided, one side effect per action.
+
+On any error it stops; the key comes back after a pause and everything is observed again.
+"""
+
+import datetime
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from drawbar.driver.api import attachments, bindings, claims, meta
+from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import events
+from drawbar.driver.node import devices
+from drawbar.driver.node.attachments import plan
+
+log = logging.getLogger(__name__)
+
+MANAGER = "drawbar-node"
+# Which of its names a device answers to is decided in a moment; a write that lost a race is tried again at once.
+Clock = Callable[[], datetime.datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the executor works with."""
+
+    api: client.Client
+    arrivals: devices.Devices
+    recorder: events.Recorder
+    boot_id: str
+    patience: datetime.timedelta
+    clock: Clock
+    holder: Callable[[str, str], str | None]
+
+
+async def reconcile(context: Context, attachment: attachments.DeviceAttachment) -> float | None:
+    """One round for one attachment; gives the seconds after which to look again, if time alone can change it.
+
+    Raises:
+        kube_errors.KubeError: a write failed; observe again and decide again.
+    """
+    now = context.clock()
+    again: float | None = None
+    for action in plan.plan(_observe(context, attachment), now):
+        match action:
+            case plan.ReportVisible(arrival=arrival):
+                await _report_visible(context, attachment, arrival, now)
+            case plan.ReportFailed(reason=reason, message=message):
+                await _report_failed(context, attachment, reason, message, now)
+            case plan.ReportReleased():
+                await _report_released(context, attachment, now)
+            case plan.LookAgain(at=moment):
+                again = (moment - now).total_seconds()
+            case _:
+                assert_never(action)
+    return again
+
+
+def _observe(context: Context, attachment: attachments.DeviceAttachment) -> plan.Observed:
+    identity = attachment.spec.identity
+    function = context.arrivals.find(identity)
+    arrival = None
+    if function is not None:
+        arrival = plan.Arrival(
+            address=function.address,
+            driver=function.driver or "",
+            initialised=devices.is_initialised(function, identity.device_class),
+        )
+    return plan.Observed(
+        attachment=attachment,
+        arrival=arrival,
+        held_by=context.holder(attachment.spec.pool, attachment.spec.device),
+        boot_id=context.boot_id,
+        patience=context.patience,
+    )
+
+
+async def _report_visible(
+    context: Context, attachment: attachments.DeviceAttachment, arrival: plan.Arrival, now: datetime.datetime
+) -> None:
+    message = f"visible as {arrival.address}, driver {arrival.driver or 'none'}"
+    statement = bindings.Statement(condition=bindings.VISIBLE, status=True, reason="DeviceReady", message=message)
+    await _say_on_claim(context, attachment, statement, now)
+    report = {"pciAddress": arrival.address, "kernelDriver": arrival.driver, "bootID": context.boot_id}
+    await _say_on_attachment(
+        context,
+        attachment,
+        (_condition(attachment, attachments.VISIBLE, True, "DeviceReady", message, now),),
+        now=now,
+        phase="Ready",
+        node=report,
+    )
+    log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": arrival.address})
+
+
+async def _report_failed(
+    context: Context,
+    attachment: attachments.DeviceAttachment,
+    reason: str,
+    message: str,
+    now: datetime.datetime,
+) -> None:
+    statement = bindings.Statement(condition=bindings.NODE_FAILED, status=True, reason=reason, message=message)
+    # The record first: from it the controller taints the device before the scheduler can pick it again.
+    await _say_on_attachment(
+        context,
+        attachment,
+        (_condition(attachment, attachments.VISIBLE, False, reason, message, now),),
+        now=now,
+        phase="Failed",
+    )
+    await _say_on_claim(context, attachment, statement, now)
+    log.warning(message, extra={"attachment": attachment.metadata.name, "reason": reason})
+    context.recorder.warning(attachment.spec.claim, reason=reason, message=message)
+
+
+async def _report_released(
+    context: Context, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> None:
+    message = "no claim uses the device on this node"
+    await _say_on_attachment(
+        context,
+        attachment,
+        (_condition(attachment, attachments.RELEASED, True, "NotInUse", message, now),),
+        now=now,
+        phase="Released",
+    )
+    log.info("device released", extra={"attachment": attachment.metadata.name})
+
+
+async def _say_on_claim(
+    context: Context,
+    attachment: attachments.DeviceAttachment,
+    statement: bindings.Statement,
+    now: datetime.datetime,
+) -> None:
+    """Applies a condition to the claim, if its allocation is still the one of this attachment."""
+    spec = attachment.spec
+    if spec.claim is None:
+        return
+    try:
+        claim = await context.api.read(
+            kinds.CLAIM, spec.claim.name, namespace=spec.claim.namespace, into=claims.ResourceClaim
+        )
+    except kube_errors.NotFound:
+        return
+    if not bindings.is_current(claim, uid=spec.claim.uid, allocation_timestamp=spec.allocation_timestamp):
+        return
+    body = bindings.applied(
+        claim,
+        spec.driver,
+        own=bindings.NODE_CONDITIONS,
+        statements={bindings.Key(pool=spec.pool, device=spec.device): statement},
+        now=meta.timestamp(now),
+    )
+    if body is not None:
+        await context.api.patch(
+            kinds.CLAIM,
+            spec.claim.name,
+            body,
+            content=client.Patch.APPLY,
+            into=claims.ResourceClaim,
+            namespace=spec.claim.namespace,
+            subresource="status",
+            manager=MANAGER,
+        )
+
+
+def _condition(
+    attachment: attachments.DeviceAttachment,
+    condition: str,
+    status: bool,
+    reason: str,
+    message: str,
+    now: datetime.datetime,
+) -> meta.Condition:
+    return meta.transition(
+        attachment.status.conditions,
+        condition,
+        status=status,
+        reason=reason,
+        message=message,
+        now=meta.timestamp(now),
+    )

@@ -1,0 +1,37 @@
+"""The node's PCI and CXL devices, read from sysfs without privilege.
+
+`read` reads everything, `read_function` one function after a hot-plug event; both answer frozen values.
+Names in words are apart, in `drawbar.driver.node.inventory.names`, because daemons do not need them.
+"""
+
+from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory.model import (
+    Decoder,
+    DeviceNode,
+    Inventory,
+    Link,
+    Memdev,
+    PciFunction,
+    Port,
+    Region,
+    Slot,
+    Sriov,
+)
+from drawbar.driver.node.inventory.reader import SYSFS, read, read_function
+
+__all__ = [
+    "SYSFS",
+    "Decoder",
+    "DeviceNode",
+    "FunctionClass",
+    "Inventory",
+    "Link",
+    "Memdev",
+    "PciFunction",
+    "Port",
+    "Region",
+    "Slot",
+    "Sriov",
+    "read",
+    "read_function",
+]

@@ -1,0 +1,128 @@
+"""CXL memory devices, ports, decoders and regions: Documentation/ABI/testing/sysfs-bus-cxl.
+
+They are listed in `/sys/bus/cxl/devices`, which is absent where the kernel has no CXL driver loaded.
+"""
+
+import dataclasses
+import re
+
+from drawbar.driver.node.inventory import children, files, model, slots
+
+_NAME = re.compile(r"(mem|root|port|endpoint|region)(\d+)|(decoder)(\d+)\.(\d+)")
+_PORT_KINDS = {"root": "root", "port": "switch", "endpoint": "endpoint"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Everything on the CXL bus, in order of name."""
+
+    memdevs: tuple[model.Memdev, ...] = ()
+    ports: tuple[model.Port, ...] = ()
+    decoders: tuple[model.Decoder, ...] = ()
+    regions: tuple[model.Region, ...] = ()
+
+
+def read(root: str) -> Topology:
+    """Reads the whole CXL bus of the tree at `root`; what vanishes meanwhile is left out."""
+    memdevs, ports, decoders, regions = [], [], [], []
+    for kind, name in sorted_names(files.names(f"{root}/bus/cxl/devices")):
+        link = files.link_target(f"{root}/bus/cxl/devices/{name}")
+        if link is None:
+            continue
+        relative = files.below_root(link)
+        if kind == "mem":
+            memdevs.append(_memdev(root, name, relative))
+        elif kind == "decoder":
+            decoders.append(_decoder(root, name, relative))
+        elif kind == "region":
+            regions.append(_region(root, name, relative))
+        else:
+            ports.append(_port(root, kind, name, relative))
+    return Topology(
+        memdevs=tuple(memdevs), ports=tuple(ports), decoders=tuple(decoders), regions=tuple(regions)
+    )
+
+
+def sorted_names(names: list[str]) -> list[tuple[str, str]]:
+    """(kind, name) of what is of interest, by kind and then by number: mem2 before mem10, root before port."""
+    order = ["mem", *_PORT_KINDS, "decoder", "region"]
+    found = []
+    for name in names:
+        if match := _NAME.fullmatch(name):
+            kind = match[1] or match[3]
+            found.append((order.index(kind), int(match[2] or match[4]), int(match[5] or 0), kind, name))
+    return [(kind, name) for *_, kind, name in sorted(found)]
+
+
+def _memdev(root: str, name: str, relative: str) -> model.Memdev:
+    path = f"{root}/{relative}"
+    parent = relative.rpartition("/")[0].rpartition("/")[2]
+    return model.Memdev(
+        name=name,
+        path=relative,
+        serial=files.number(path + "/serial") or None,
+        pci_address=parent if children.ADDRESS.fullmatch(parent) else None,
+        ram_bytes=files.number(path + "/ram/size"),
+        pmem_bytes=files.number(path + "/pmem/size"),
+        numa_node=files.node_number(files.number(path + "/numa_node")),
+        firmware=files.text(path + "/firmware_version") or None,
+        device_node=children.device_node(path),
+    )
+
+
+def _port(root: str, kind: str, name: str, relative: str) -> model.Port:
+    return model.Port(
+        name=name,
+        path=relative,
+        kind=_PORT_KINDS[kind],
+        uport=files.link_name(f"{root}/{relative}/uport"),
+        parent=None if kind == "root" else _parent(relative),
+        decoders_committed=files.number(f"{root}/{relative}/decoders_committed"),
+    )
+
+
+def _decoder(root: str, name: str, relative: str) -> model.Decoder:
+    path = f"{root}/{relative}"
+    return model.Decoder(
+        name=name,
+        path=relative,
+        kind=(files.text(path + "/devtype") or "").removeprefix("cxl_decoder_") or "unknown",
+        port=_parent(relative),
+        start=files.number(path + "/start"),
+        size_bytes=files.number(path + "/size"),
+        mode=files.text(path + "/mode") or None,
+        target_type=files.text(path + "/target_type") or None,
+        targets=_targets(files.text(path + "/target_list")),
+        region=files.text(path + "/region") or None,
+        interleave_ways=files.number(path + "/interleave_ways"),
+        interleave_granularity_bytes=files.number(path + "/interleave_granularity"),
+        locked=slots.flag(files.number(path + "/locked")),
+        dpa_bytes=files.number(path + "/dpa_size"),
+    )
+
+
+def _region(root: str, name: str, relative: str) -> model.Region:
+    path = f"{root}/{relative}"
+    ways = files.number(path + "/interleave_ways")
+    targets = (files.text(f"{path}/target{index}") for index in range(min(ways or 0, 16)))
+    return model.Region(
+        name=name,
+        path=relative,
+        uuid=files.text(path + "/uuid") or None,
+        start=files.number(path + "/resource"),
+        size_bytes=files.number(path + "/size"),
+        mode=files.text(path + "/mode") or None,
+        committed=slots.flag(files.number(path + "/commit")),
+        interleave_ways=ways,
+        interleave_granularity_bytes=files.number(path + "/interleave_granularity"),
+        targets=tuple(target for target in targets if target),
+    )
+
+
+def _parent(relative: str) -> str:
+    return relative.rpartition("/")[0].rpartition("/")[2]
+
+
+def _targets(value: str | None) -> tuple[int, ...]:
+    numbers = (files.parse_number(part) for part in (value or "").split(","))
+    return tuple(number for number in numbers if number is not None)

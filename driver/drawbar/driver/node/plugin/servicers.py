@@ -1,0 +1,185 @@
+"""The gRPC services the kubelet calls, thin over `Preparation`.
+
+Every claim the kubelet asked for gets an entry in the answer: what is wrong with one claim stands in its entry, so
+the others start. Source: `k8s.io/kubelet/pkg/apis/dra/v1` and `v1beta1` (the messages have the same fields),
+`pluginregistration/v1`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+
+from drawbar.driver.node import errors
+from drawbar.driver.node.plugin import sockets
+from drawbar.proto.kubelet.dra.v1 import api_pb2 as dra_v1
+from drawbar.proto.kubelet.dra.v1 import api_pb2_grpc as dra_v1_grpc
+from drawbar.proto.kubelet.dra.v1beta1 import api_pb2 as dra_v1beta1
+from drawbar.proto.kubelet.dra.v1beta1 import api_pb2_grpc as dra_v1beta1_grpc
+from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2 as registration
+from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+
+log = logging.getLogger(__name__)
+
+SUPPORTED_VERSIONS = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimName:
+    """A claim as the kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """One device for the container runtime; no requests means all of the claim's."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_id: str
+
+
+class Preparation(Protocol):
+    """What stands behind the service. Both calls are idempotent and may take until the kubelet's 45 s deadline."""
+
+    async def prepare(self, claim: ClaimName) -> tuple[Prepared, ...]:
+        """The devices of the claim, ready for a container.
+
+        Raises:
+            errors.NodeError: this claim cannot be prepared now.
+        """
+        ...
+
+    async def unprepare(self, claim: ClaimName) -> None:
+        """Takes the claim's devices from containers. An unknown claim is success.
+
+        Raises:
+            errors.NodeError: this claim cannot be unprepared now.
+        """
+        ...
+
+
+class Registration(registration_grpc.RegistrationServicer):
+    """Tells the kubelet where the DRA service is."""
+
+    def __init__(self, driver: str, endpoint: Path) -> None:
+        self._driver = driver
+        self._endpoint = endpoint
+
+    async def GetInfo(self, request: Any, context: Any) -> registration.PluginInfo:  # noqa: N802 - gRPC's name
+        """Who we are, what we speak, and where."""
+        del request, context
+        return registration.PluginInfo(
+            type="DRAPlugin",
+            name=self._driver,
+            endpoint=str(self._endpoint),
+            supported_versions=list(SUPPORTED_VERSIONS),
+        )
+
+    async def NotifyRegistrationStatus(  # noqa: N802 - gRPC's name
+        self, request: registration.RegistrationStatus, context: Any
+    ) -> registration.RegistrationStatusResponse:
+        """The kubelet's verdict. The answer is always OK: an error would make it deregister us again."""
+        del context
+        if request.plugin_registered:
+            log.info("the kubelet registered the driver", extra={"driver": self._driver})
+        else:
+            log.error("the kubelet refused the driver: %s", request.error, extra={"driver": self._driver})
+        return registration.RegistrationStatusResponse()
+
+
+class _Service:
+    """Both versions of the DRA service; they differ in nothing that is used here."""
+
+    messages: Any
+
+    def __init__(self, preparation: Preparation) -> None:
+        self._preparation = preparation
+
+    async def NodePrepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        """Prepares all claims side by side; one that is slow or wrong does not hold up another."""
+        del context
+        answers = await _each(request.claims, self._prepare)
+        return self.messages.NodePrepareResourcesResponse(claims=answers)
+
+    async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        """Unprepares all claims side by side."""
+        del context
+        answers = await _each(request.claims, self._unprepare)
+        return self.messages.NodeUnprepareResourcesResponse(claims=answers)
+
+    async def _prepare(self, claim: ClaimName) -> Any:
+        try:
+            devices = await self._preparation.prepare(claim)
+        except errors.NodeError as error:
+            log.warning("cannot prepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            return self.messages.NodePrepareResourceResponse(error=str(error))
+        return self.messages.NodePrepareResourceResponse(
+            devices=[
+                self.messages.Device(
+                    request_names=device.requests,
+                    pool_name=device.pool,
+                    device_name=device.device,
+                    cdi_device_ids=[device.cdi_id],
+                )
+                for device in devices
+            ]
+        )
+
+    async def _unprepare(self, claim: ClaimName) -> Any:
+        try:
+            await self._preparation.unprepare(claim)
+        except errors.NodeError as error:
+            log.warning("cannot unprepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            return self.messages.NodeUnprepareResourceResponse(error=str(error))
+        return self.messages.NodeUnprepareResourceResponse()
+
+
+class ServiceV1(_Service, dra_v1_grpc.DRAPluginServicer):
+    """`k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin`, kubelet 1.34 and later."""
+
+    messages = dra_v1
+
+
+class ServiceV1Beta1(_Service, dra_v1beta1_grpc.DRAPluginServicer):
+    """`k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin`, kubelet 1.32 and later."""
+
+    messages = dra_v1beta1
+
+
+async def _each(claims: Iterable[Any], call: Callable[[ClaimName], Awaitable[Any]]) -> dict[str, Any]:
+    named = [ClaimName(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
+    answers = await asyncio.gather(*(call(claim) for claim in named))
+    return dict(zip((claim.uid for claim in named), answers, strict=True))
+
+
+def add_service(server: grpc.aio.Server, preparation: Preparation, path: Path) -> None:
+    """Adds both versions of the DRA service, listening on `path`."""
+    dra_v1_grpc.add_DRAPluginServicer_to_server(ServiceV1(preparation), server)
+    dra_v1beta1_grpc.add_DRAPluginServicer_to_server(ServiceV1Beta1(preparation), server)
+    _listen(server, path)
+
+
+def add_registration(server: grpc.aio.Server, driver: str, endpoint: Path, path: Path) -> None:
+    """Adds the registration service, listening on `path`."""
+    registration_grpc.add_RegistrationServicer_to_server(Registration(driver, endpoint), server)
+    _listen(server, path)
+
+
+def _listen(server: grpc.aio.Server, path: Path) -> None:
+    try:
+        # The short form: `unix:///` leaves two bytes less for the path.
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise errors.SocketError(
+            f"cannot listen on {path} ({len(str(path).encode())} of {sockets.PATH_LIMIT_BYTES} bytes): "
+            f"is its directory writable, and no plain file in the way?"
+        ) from error

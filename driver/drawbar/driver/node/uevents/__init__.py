@@ -1,0 +1,10 @@
+"""Hot-plug events as the kernel sends them.
+
+`listening("kernel")` subscribes to the kernel's netlink broadcast, `listening("unix:/path")` to the
+events of a mocked sysfs tree; both deliver the same values.
+"""
+
+from drawbar.driver.node.uevents.event import Overflow, Uevent, parse
+from drawbar.driver.node.uevents.source import KERNEL, UeventSource, listening
+
+__all__ = ["KERNEL", "Overflow", "Uevent", "UeventSource", "listening", "parse"]

@@ -1,0 +1,7 @@
+"""The conformance suite: one judge for every adapter, ours and other people's."""
+
+from drawbar.fabric.conformance.checks import CHECKS, Check
+from drawbar.fabric.conformance.report import Outcome, Report, Verdict
+from drawbar.fabric.conformance.suite import check
+
+__all__ = ["check", "CHECKS", "Check", "Report", "Outcome", "Verdict"]

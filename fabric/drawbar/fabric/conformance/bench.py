@@ -1,0 +1,155 @@
+"""The bench that checks work at: one device, one or two hosts, and the words to say what is expected.
+
+A check gets the device free and may leave it anywhere; the suite frees it again.
+"""
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from drawbar.fabric import contract, errors
+
+POLL_SECONDS_MIN = 0.01
+POLL_SECONDS_MAX = 1.0
+
+
+class CheckFailed(Exception):
+    """The adapter does not do what the contract says."""
+
+
+class CheckSkipped(Exception):
+    """This fabric does not allow the check."""
+
+
+def fail(message: str) -> NoReturn:
+    """Ends the check: the adapter is wrong."""
+    raise CheckFailed(message)
+
+
+def expect(condition: bool, message: str) -> None:
+    """Ends the check with the message unless the condition holds."""
+    if not condition:
+        fail(message)
+
+
+@contextmanager
+def refused(*codes: errors.Code, reason: str | None = None, host_id: str | None = None) -> Iterator[None]:
+    """Expects the block to be refused with one of the codes, and the reason and host if they are given."""
+    expected = " or ".join(codes)
+    try:
+        yield
+    except errors.FabricError as error:
+        expect(error.code in codes, f"expected {expected}, got {error.code}: {error.message}")
+        if reason is not None:
+            expect(error.reason == reason, f"expected the reason {reason}, got {error.reason}")
+        if host_id is not None:
+            expect(error.host_id == host_id, f"expected host {host_id} to be named, got {error.host_id}")
+        return
+    fail(f"expected {expected}, got no error")
+
+
+class Bench:
+    """One device and its hosts, for as long as the suite runs."""
+
+    def __init__(
+        self,
+        adapter: contract.FabricAdapter,
+        capabilities: contract.Capabilities,
+        *,
+        device_id: str,
+        host_id: str,
+        other_host_id: str | None,
+    ) -> None:
+        self.adapter = adapter
+        self.capabilities = capabilities
+        self.device_id = device_id
+        self.host_id = host_id
+        self._other_host_id = other_host_id
+        self._run = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+
+    @property
+    def other_host_id(self) -> str:
+        """A second host; skips the check when there is none."""
+        if self._other_host_id is None:
+            raise CheckSkipped("needs a second host with a free port")
+        return self._other_host_id
+
+    def request_id(self) -> str:
+        """One that nobody has used."""
+        return f"conformance-{self._run}-{next(self._numbers)}"
+
+    def attach_request(
+        self, host_id: str | None = None, request_id: str | None = None
+    ) -> contract.AttachRequest:
+        """An attach of the device to a host."""
+        return contract.AttachRequest(
+            request_id=request_id or self.request_id(),
+            device_id=self.device_id,
+            host_id=host_id or self.host_id,
+        )
+
+    def detach_request(
+        self, host_id: str | None = None, *, host_prepared: bool = True
+    ) -> contract.DetachRequest:
+        """A detach of the device from a host."""
+        return contract.DetachRequest(
+            request_id=self.request_id(),
+            device_id=self.device_id,
+            host_id=host_id or self.host_id,
+            host_prepared=host_prepared,
+        )
+
+    async def attach(self, request: contract.AttachRequest | None = None) -> contract.Operation:
+        """Attaches and waits; the operation must succeed."""
+        return self._succeeded(
+            await self.finished(await self.adapter.attach(request or self.attach_request()))
+        )
+
+    async def detach(self, request: contract.DetachRequest | None = None) -> contract.Operation:
+        """Detaches and waits; the operation must succeed."""
+        return self._succeeded(
+            await self.finished(await self.adapter.detach(request or self.detach_request()))
+        )
+
+    async def finished(self, operation: contract.Operation) -> contract.Operation:
+        """The operation once it is done; the suite's deadline bounds the wait."""
+        while not operation.done:
+            pause = operation.retry_after_seconds or POLL_SECONDS_MIN
+            await asyncio.sleep(min(max(pause, POLL_SECONDS_MIN), POLL_SECONDS_MAX))
+            operation = await self.adapter.operation(operation_id=operation.id)
+        return operation
+
+    async def device(self) -> contract.Device:
+        """The device as the fabric lists it now."""
+        device = (await self.adapter.devices()).device(self.device_id)
+        return device if device is not None else fail(f"the listing has lost the device {self.device_id}")
+
+    async def attached_host(self) -> str | None:
+        """The host that has the device now."""
+        connection = (await self.device()).connection
+        return None if connection is None else connection.host_id
+
+    async def port_with_device(self) -> contract.Port | None:
+        """The port of the host that shows the device."""
+        hosts = {host.id: host for host in await self.adapter.hosts()}
+        expect(self.host_id in hosts, f"the listing has lost the host {self.host_id}")
+        ports = hosts[self.host_id].ports
+        return next((port for port in ports if port.device_id == self.device_id), None)
+
+    async def free_device(self) -> None:
+        """Waits for what is in flight and detaches the device from whichever host has it."""
+        for operation in await self.adapter.operations():
+            if operation.device is not None and operation.device.id == self.device_id:
+                await self.finished(operation)
+        if (host_id := await self.attached_host()) is not None:
+            await self.detach(self.detach_request(host_id))
+
+    @staticmethod
+    def _succeeded(operation: contract.Operation) -> contract.Operation:
+        if operation.error is not None:
+            fail(f"the {operation.kind} failed: {operation.error.code} {operation.error.message}")
+        return operation

@@ -1,0 +1,256 @@
+"""The checks, each one sentence of the contract. Every one finds the device free."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.conformance.bench import Bench, CheckSkipped, expect, fail, refused
+
+Body = Callable[[Bench], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A sentence, and how to find out whether it is true."""
+
+    name: str
+    body: Body
+
+
+CHECKS: list[Check] = []
+
+
+def check(name: str) -> Callable[[Body], Body]:
+    """Adds a check to the suite, in the order of this file."""
+
+    def add(body: Body) -> Body:
+        CHECKS.append(Check(name=name, body=body))
+        return body
+
+    return add
+
+
+@check("the listing names every device once and only hosts that exist")
+async def _(bench: Bench) -> None:
+    inventory = await bench.adapter.devices()
+    ids = [device.id for device in inventory.devices]
+    expect(len(ids) == len(set(ids)), "a device id appears twice")
+    hosts = {host.id for host in await bench.adapter.hosts()}
+    for device in inventory.devices:
+        if device.connection is not None:
+            expect(device.connection.host_id in hosts, f"{device.id} is attached to an unlisted host")
+
+
+@check("an attached device is listed as attached, on a port of the host")
+async def _(bench: Bench) -> None:
+    operation = await bench.attach()
+    expect(operation.device is not None, "the finished operation names no device")
+    expect(await bench.attached_host() == bench.host_id, "the device is not listed as attached")
+    port = await bench.port_with_device()
+    if port is None:
+        fail("no port of the host shows the device")
+    expect(port.state is contract.PortState.USED, f"the device's port is listed as {port.state}")
+
+
+@check("attaching an attached pair succeeds")
+async def _(bench: Bench) -> None:
+    await bench.attach()
+    await bench.attach()
+    expect(await bench.attached_host() == bench.host_id, "the device is no longer attached")
+
+
+@check("attaching a device that another host has is refused and names that host")
+async def _(bench: Bench) -> None:
+    other = bench.other_host_id
+    await bench.attach()
+    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
+        await bench.adapter.attach(bench.attach_request(other))
+    expect(await bench.attached_host() == bench.host_id, "the device has moved all the same")
+
+
+@check("two hosts that ask at once do not both get the device")
+async def _(bench: Bench) -> None:
+    requests = (bench.attach_request(), bench.attach_request(bench.other_host_id))
+
+    async def attach(request: contract.AttachRequest) -> contract.Operation | None:
+        try:
+            return await bench.finished(await bench.adapter.attach(request))
+        except (errors.Aborted, errors.FailedPrecondition):
+            return None
+
+    results = await asyncio.gather(*(attach(request) for request in requests))
+    winners = [operation for operation in results if operation is not None and operation.succeeded]
+    expect(len(winners) == 1, f"{len(winners)} of 2 attaches succeeded")
+
+
+@check("detaching frees the device and its port")
+async def _(bench: Bench) -> None:
+    await bench.attach()
+    await bench.detach()
+    expect(await bench.attached_host() is None, "the device is still listed as attached")
+    expect(await bench.port_with_device() is None, "a port still shows the device")
+
+
+@check("detaching an absent device succeeds")
+async def _(bench: Bench) -> None:
+    await bench.detach()
+    expect(await bench.attached_host() is None, "the device is attached")
+
+
+@check("detaching from a host that does not have the device leaves it where it is")
+async def _(bench: Bench) -> None:
+    other = bench.other_host_id
+    await bench.attach()
+    await bench.detach(bench.detach_request(other))
+    expect(await bench.attached_host() == bench.host_id, "the device was taken from its host")
+
+
+@check("a detach that the host is not prepared for is refused")
+async def _(bench: Bench) -> None:
+    await bench.attach()
+    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.NOT_PREPARED):
+        await bench.adapter.detach(bench.detach_request(host_prepared=False))
+    expect(await bench.attached_host() == bench.host_id, "the device was taken all the same")
+
+
+@check("a forced detach works where it is announced, and nowhere else")
+async def _(bench: Bench) -> None:
+    await bench.attach()
+    request = replace(bench.detach_request(host_prepared=False), force=True)
+    if not bench.capabilities.force_detach:
+        with refused(errors.Code.UNIMPLEMENTED):
+            await bench.adapter.detach(request)
+        return
+    await bench.detach(request)
+    expect(await bench.attached_host() is None, "the device is still attached")
+
+
+@check("the same request twice is one operation")
+async def _(bench: Bench) -> None:
+    request = bench.attach_request()
+    first, second = await bench.adapter.attach(request), await bench.adapter.attach(request)
+    expect(first.id == second.id, "the second call began another operation")
+    await bench.finished(second)
+    third = await bench.adapter.attach(request)
+    expect(third.id == first.id, "after its end the request begins another operation")
+    expect(third.done, "after its end the operation is not done")
+
+
+@check("a request repeated after a later detach does not attach again")
+async def _(bench: Bench) -> None:
+    request = bench.attach_request()
+    await bench.attach(request)
+    await bench.detach()
+    await bench.finished(await bench.adapter.attach(request))
+    expect(await bench.attached_host() is None, "the old request attached the device again")
+
+
+@check("a request id is good for one request only")
+async def _(bench: Bench) -> None:
+    request = bench.attach_request()
+    await bench.attach(request)
+    with refused(errors.Code.ALREADY_EXISTS):
+        await bench.adapter.attach(replace(request, port_id="another"))
+
+
+@check("an operation is found by its id and by its request id")
+async def _(bench: Bench) -> None:
+    request = bench.attach_request()
+    operation = await bench.attach(request)
+    by_id = await bench.adapter.operation(operation_id=operation.id)
+    by_request = await bench.adapter.operation(request_id=request.request_id)
+    expect(by_id.id == by_request.id == operation.id, "the two ids lead to different operations")
+    expect(by_request.request_id == request.request_id, "the operation has another request id")
+    listed = [item.id for item in await bench.adapter.operations()]
+    expect(listed.count(operation.id) == 1, "the list of operations does not have it once")
+
+
+@check("an unknown operation is not found")
+async def _(bench: Bench) -> None:
+    with refused(errors.Code.NOT_FOUND):
+        await bench.adapter.operation(request_id=bench.request_id())
+    with refused(errors.Code.NOT_FOUND):
+        await bench.adapter.operation(operation_id=bench.request_id())
+
+
+@check("an unknown device or host is not found")
+async def _(bench: Bench) -> None:
+    with refused(errors.Code.NOT_FOUND):
+        await bench.adapter.attach(replace(bench.attach_request(), device_id="no-such-device"))
+    with refused(errors.Code.NOT_FOUND):
+        await bench.adapter.attach(bench.attach_request("no-such-host"))
+    with refused(errors.Code.NOT_FOUND):
+        await bench.adapter.detach(replace(bench.detach_request(), device_id="no-such-device"))
+
+
+@check("a request without an id, or without a device, is invalid")
+async def _(bench: Bench) -> None:
+    with refused(errors.Code.INVALID_ARGUMENT):
+        await bench.adapter.attach(replace(bench.attach_request(), request_id=""))
+    with refused(errors.Code.INVALID_ARGUMENT):
+        await bench.adapter.attach(replace(bench.attach_request(), device_id=None))
+    with refused(errors.Code.INVALID_ARGUMENT):
+        await bench.adapter.attach(bench.attach_request(request_id="x" * (contract.STRING_BYTES + 1)))
+
+
+@check("an attach with a stale etag is aborted")
+async def _(bench: Bench) -> None:
+    etag = (await bench.device()).etag
+    if etag is None:
+        raise CheckSkipped("the fabric has no etags")
+    await bench.attach()
+    await bench.detach()
+    with refused(errors.Code.ABORTED, reason=errors.Reason.STALE_ETAG):
+        await bench.adapter.attach(replace(bench.attach_request(), expected_etag=etag))
+
+
+@check("an attach by model chooses a device of that model and names it")
+async def _(bench: Bench) -> None:
+    model = (await bench.device()).model
+    if not bench.capabilities.select_by_model or not model:
+        raise CheckSkipped("the fabric does not select by model")
+    request = replace(bench.attach_request(), device_id=None, model=model)
+    chosen = (await bench.attach(request)).device
+    if chosen is None:
+        fail("the operation does not name the device")
+    expect(chosen.model == model, f"a device of the model {chosen.model} was chosen")
+    await bench.detach(replace(bench.detach_request(), device_id=chosen.id))
+
+
+@check("a watch tells of an attach")
+async def _(bench: Bench) -> None:
+    if not bench.capabilities.watch:
+        raise CheckSkipped("the fabric has no watch")
+    version = (await bench.adapter.devices()).version
+    await bench.attach()
+    async with bench.adapter.watch(version) as events:
+        async for event in events:
+            match event:
+                case contract.DeviceChanged(device=device) if device.id == bench.device_id:
+                    if device.connection is not None and device.connection.host_id == bench.host_id:
+                        return
+                case contract.Resync():
+                    fail("a fresh version was answered with a resync")
+    fail("the watch ended without telling")
+
+
+@check("a watch from an unknown version asks for a new listing and ends")
+async def _(bench: Bench) -> None:
+    if not bench.capabilities.watch:
+        raise CheckSkipped("the fabric has no watch")
+    async with bench.adapter.watch("no-such-version") as events:
+        seen = [event async for event in events]
+    expect(seen == [contract.Resync()], f"got {seen[:2]} instead of one resync")
+
+
+@check("cancelling a finished operation changes nothing")
+async def _(bench: Bench) -> None:
+    if not bench.capabilities.cancel:
+        raise CheckSkipped("the fabric does not cancel")
+    operation = await bench.attach()
+    cancelled = await bench.adapter.cancel(operation.id)
+    expect(cancelled.succeeded, "the finished operation is no longer a success")
+    expect(await bench.attached_host() == bench.host_id, "the device was detached")
+    with refused(errors.Code.NOT_FOUND):
+        await bench.adapter.cancel(bench.request_id())

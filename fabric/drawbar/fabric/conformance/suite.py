@@ -1,0 +1,87 @@
+"""Runs the checks of the contract against any adapter and a fabric with something free in it."""
+
+import asyncio
+from collections.abc import Iterable
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.conformance import report
+from drawbar.fabric.conformance.bench import Bench, CheckFailed, CheckSkipped
+from drawbar.fabric.conformance.checks import CHECKS, Check
+
+CHECK_SECONDS = 60.0
+
+
+async def check(
+    adapter: contract.FabricAdapter,
+    *,
+    device_id: str | None = None,
+    host_ids: tuple[str, ...] = (),
+    check_seconds: float = CHECK_SECONDS,
+    checks: Iterable[Check] = CHECKS,
+) -> report.Report:
+    """Judges an adapter. Uses one free device and up to two hosts, and leaves them as they were found.
+
+    Args:
+        adapter: connected; stays the caller's to close.
+        device_id: the device to use; the first free one when None. What it carries may be lost.
+        host_ids: the hosts to use; the first two with a free port when empty.
+        check_seconds: the longest that one check may take, hardware included.
+        checks: which; all by default.
+
+    Raises:
+        FailedPrecondition: there is no free device, or no host with a free port.
+        FabricError: the fabric cannot be read at all.
+    """
+    bench = await _bench(adapter, device_id, host_ids)
+    outcomes = []
+    for one in checks:
+        outcomes.append(await _outcome(one, bench, check_seconds))
+        freeing = Check(name=f"the device can be freed after: {one.name}", body=Bench.free_device)
+        freed = await _outcome(freeing, bench, check_seconds)
+        if freed.verdict is not report.Verdict.PASSED:
+            # Every further check would only say the same again.
+            outcomes.append(freed)
+            break
+    return report.Report(outcomes=tuple(outcomes))
+
+
+async def _bench(adapter: contract.FabricAdapter, device_id: str | None, host_ids: tuple[str, ...]) -> Bench:
+    if device_id is None:
+        devices = (await adapter.devices()).devices
+        device_id = next((device.id for device in devices if device.connection is None), None)
+    if device_id is None:
+        raise errors.FailedPrecondition("the fabric has no free device to check with; free one, or name one")
+    if not host_ids:
+        free = [host for host in await adapter.hosts() if _has_free_port(host)]
+        host_ids = tuple(host.id for host in free)
+    if not host_ids:
+        raise errors.FailedPrecondition("no host has a free port to check with; free one, or name one")
+    return Bench(
+        adapter,
+        await adapter.capabilities(),
+        device_id=device_id,
+        host_id=host_ids[0],
+        other_host_id=host_ids[1] if len(host_ids) > 1 else None,
+    )
+
+
+def _has_free_port(host: contract.Host) -> bool:
+    return any(port.state is contract.PortState.FREE for port in host.ports)
+
+
+async def _outcome(one: Check, bench: Bench, check_seconds: float) -> report.Outcome:
+    def ended(verdict: report.Verdict, detail: str = "") -> report.Outcome:
+        return report.Outcome(name=one.name, verdict=verdict, detail=detail)
+
+    try:
+        async with asyncio.timeout(check_seconds):
+            await one.body(bench)
+    except CheckSkipped as reason:
+        return ended(report.Verdict.SKIPPED, str(reason))
+    except CheckFailed as reason:
+        return ended(report.Verdict.FAILED, str(reason))
+    except errors.FabricError as error:
+        return ended(report.Verdict.FAILED, f"unexpected {error.code}: {error.message}")
+    except TimeoutError:
+        return ended(report.Verdict.FAILED, f"not finished within {check_seconds:g} s")
+    return ended(report.Verdict.PASSED)

@@ -1,0 +1,145 @@
+"""What a fabric holds: hosts with ports, devices, and which device hangs on which port.
+
+The values are what the fabric manager reports, parsed once at the adapter's edge. They are immutable; an
+inventory is one moment, and its version names that moment for `FabricAdapter.watch`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class DeviceClass(StrEnum):
+    """What a device is, as far as preparing and quiescing it are concerned."""
+
+    GPU = "gpu"
+    ACCELERATOR = "accelerator"
+    FPGA = "fpga"
+    NVME = "nvme"
+    CXL_MEMORY = "cxl-memory"
+    NIC = "nic"
+    OTHER = "other"
+
+
+class Health(StrEnum):
+    """The fabric manager's opinion of a device; information, not yet a taint."""
+
+    OK = "ok"
+    WARNING = "warning"
+    CRITICAL = "critical"
+    UNKNOWN = "unknown"
+
+
+class PortState(StrEnum):
+    """What a host port can be used for now."""
+
+    FREE = "free"
+    USED = "used"
+    """Connected, or reserved by an operation in flight."""
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """One downstream port of a host.
+
+    Attributes:
+        id: unique within the host.
+        state: see `PortState`.
+        device_id: the device on it, or the one for which it is reserved.
+        slot_hint: the host's name for the slot behind it, if the fabric knows; the node believes its kernel.
+    """
+
+    id: str
+    state: PortState
+    device_id: str | None = None
+    slot_hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine that the fabric reaches.
+
+    Attributes:
+        id: stable, unique in the fabric.
+        name: for people.
+        identifiers: what ties it to a node: "system-uuid", "serial", "hostname".
+        ports: in the fabric's own order.
+    """
+
+    id: str
+    name: str
+    identifiers: Mapping[str, str] = field(default_factory=dict)
+    ports: tuple[Port, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Where a device is attached.
+
+    Attributes:
+        host_id: the host that has it.
+        port_id: None when the fabric does not tell.
+        slot_hint: as in `Port`.
+        address_hint: PCI address on the host; a hint only, addresses are the host's to give.
+        request_id: the request that made the connection, if the fabric can carry such a mark.
+    """
+
+    host_id: str
+    port_id: str | None = None
+    slot_hint: str | None = None
+    address_hint: str | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device of the fabric, attached or not.
+
+    Attributes:
+        id: stable over restarts of the fabric manager and moves between hosts; unique in the fabric.
+        device_class: see `DeviceClass`.
+        model: for people and for `AttachRequest.model`.
+        vendor: for people.
+        pci_vendor_id: for example 0x8086; None when not known.
+        pci_device_id: None when not known.
+        serial: what the node will read from the device itself (NVMe serial number, PCIe device serial
+            number, CXL serial) and compare; None when the fabric does not know it.
+        identifiers: more names of the same device: "gcxlid", "gpu-uuid".
+        enclosure: the chassis that holds it; its devices make one pool. Empty when there is only one.
+        memory_bytes: 0 when it has none or it is not known.
+        health: see `Health`.
+        connection: where it is attached now, whoever attached it; None when it is free.
+        etag: changes whenever the device does; None when the fabric has none.
+    """
+
+    id: str
+    device_class: DeviceClass
+    model: str = ""
+    vendor: str = ""
+    pci_vendor_id: int | None = None
+    pci_device_id: int | None = None
+    serial: str | None = None
+    identifiers: Mapping[str, str] = field(default_factory=dict)
+    enclosure: str = ""
+    memory_bytes: int = 0
+    health: Health = Health.UNKNOWN
+    connection: Connection | None = None
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """All devices at one moment.
+
+    Attributes:
+        version: opaque; `FabricAdapter.watch` continues from it. Compare for equality only.
+        devices: each id once.
+    """
+
+    version: str
+    devices: tuple[Device, ...]
+
+    def device(self, device_id: str) -> Device | None:
+        """The device of that id, or None when the fabric has none."""
+        return next((device for device in self.devices if device.id == device_id), None)

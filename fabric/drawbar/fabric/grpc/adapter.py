@@ -1,0 +1,254 @@
+"""The adapter for fabric plugins: a sidecar on a UNIX socket that speaks fabric.proto.
+
+Every call has a deadline. gRPC reconnects by itself, so that a restarted sidecar is found again without a new
+adapter; nothing is retried that the sidecar could have seen.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.grpc import changes, conversion, endpoints, statuses
+from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
+from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
+
+_logger = logging.getLogger(__name__)
+
+SILENCE_SECONDS = 3 * contract.BOOKMARK_SECONDS
+LISTING_ATTEMPTS = 3
+LISTING_PAGES = 10_000
+"""More pages than any fabric has: a plugin whose tokens never end is noticed."""
+
+_CHANNEL_OPTIONS = (
+    # The default would be the percent-encoded socket path, which some servers refuse.
+    ("grpc.default_authority", "localhost"),
+    # A restarted sidecar is to be found within seconds; the default goes up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.use_local_subchannel_pool", 1),
+    # Room for the error detail beside a long message in many bytes per character.
+    ("grpc.max_metadata_size", 32768),
+    ("grpc.absolute_max_metadata_size", 65536),
+    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+)
+
+Answer = TypeVar("Answer")
+
+
+class GrpcAdapter(contract.FabricAdapter):
+    """A fabric behind a plugin; see fabric.proto for what the plugin promises."""
+
+    def __init__(
+        self,
+        config: contract.AdapterConfig,
+        channel: grpc.aio.Channel,
+        *,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        self._config = config
+        self._channel = channel
+        self._silence_seconds = silence_seconds
+        self._closed = False
+        self._peer = f'the fabric plugin of "{config.name}" at {config.endpoint}'
+        self._identity = pb_grpc.IdentityStub(channel)
+        self._fabric = pb_grpc.FabricManagerStub(channel)
+
+    @classmethod
+    def validate(cls, config: contract.AdapterConfig) -> None:
+        """As the contract says; the endpoint is `unix:/absolute/path`, and there are no parameters."""
+        problems = list(endpoints.problems(config.endpoint))
+        if not config.timeout_seconds > 0:
+            problems.append(f"the timeout of {config.timeout_seconds} s is not positive")
+        problems += [
+            f'the parameter "{name}" is unknown; the grpc adapter has none'
+            for name in sorted(config.parameters)
+        ]
+        if config.secrets:
+            problems.append("the grpc adapter takes no secrets; give the credentials to the sidecar itself")
+        if problems:
+            raise errors.InvalidConfiguration(problems)
+
+    @classmethod
+    async def connect(cls, config: contract.AdapterConfig) -> Self:
+        """As the contract says: the plugin has answered once when this returns."""
+        cls.validate(config)
+        adapter = cls(config, grpc.aio.insecure_channel(config.endpoint, options=_CHANNEL_OPTIONS))
+        try:
+            plugin = await adapter._ask(adapter._identity.GetPluginInfo, pb.GetPluginInfoRequest())
+        except BaseException:
+            await adapter.close()
+            raise
+        _logger.info(
+            "connected to a fabric plugin",
+            extra={"fabric": config.name, "plugin": plugin.name, "plugin_version": plugin.version},
+        )
+        return adapter
+
+    async def capabilities(self) -> contract.Capabilities:
+        """As the contract says."""
+        answer = await self._ask(self._identity.GetCapabilities, pb.GetCapabilitiesRequest())
+        return conversion.capabilities(answer)
+
+    async def hosts(self) -> tuple[contract.Host, ...]:
+        """As the contract says."""
+
+        async def page(token: str) -> tuple[pb.ListHostsResponse, str]:
+            answer = await self._ask(self._fabric.ListHosts, pb.ListHostsRequest(page_token=token))
+            return answer, answer.next_page_token
+
+        return tuple(conversion.host(host) for answer in await self._pages(page) for host in answer.hosts)
+
+    async def devices(self) -> contract.Inventory:
+        """As the contract says."""
+
+        async def page(token: str) -> tuple[pb.ListDevicesResponse, str]:
+            answer = await self._ask(self._fabric.ListDevices, pb.ListDevicesRequest(page_token=token))
+            return answer, answer.next_page_token
+
+        answers = await self._pages(page)
+        devices = tuple(conversion.device(device) for answer in answers for device in answer.devices)
+        return contract.Inventory(version=answers[0].snapshot_version, devices=devices)
+
+    async def attach(self, request: contract.AttachRequest) -> contract.Operation:
+        """As the contract says."""
+        _judge(request)
+        message = conversion.attach_message(request)
+        return conversion.operation(await self._ask(self._fabric.AttachDevice, message, changes_fabric=True))
+
+    async def detach(self, request: contract.DetachRequest) -> contract.Operation:
+        """As the contract says."""
+        _judge(request)
+        message = conversion.detach_message(request)
+        return conversion.operation(await self._ask(self._fabric.DetachDevice, message, changes_fabric=True))
+
+    async def operation(
+        self, *, operation_id: str | None = None, request_id: str | None = None
+    ) -> contract.Operation:
+        """As the contract says."""
+        if (operation_id is None) == (request_id is None):
+            raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
+        message = pb.GetOperationRequest()
+        if operation_id is not None:
+            message.id = operation_id
+        if request_id is not None:
+            message.request_id = request_id
+        return conversion.operation(await self._ask(self._fabric.GetOperation, message))
+
+    async def operations(self) -> tuple[contract.Operation, ...]:
+        """As the contract says."""
+
+        async def page(token: str) -> tuple[pb.ListOperationsResponse, str]:
+            answer = await self._ask(self._fabric.ListOperations, pb.ListOperationsRequest(page_token=token))
+            return answer, answer.next_page_token
+
+        answers = await self._pages(page)
+        return tuple(conversion.operation(item) for answer in answers for item in answer.operations)
+
+    async def cancel(self, operation_id: str) -> contract.Operation:
+        """As the contract says."""
+        message = pb.CancelOperationRequest(id=operation_id)
+        return conversion.operation(await self._ask(self._fabric.CancelOperation, message))
+
+    @asynccontextmanager
+    async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
+        """As the contract says."""
+        try:
+            call = self._fabric.Watch(pb.WatchRequest(from_version=from_version))
+        except grpc.aio.UsageError as error:
+            raise self._is_closed() from error
+        try:
+            async with aclosing(self._events(call)) as events:
+                yield events
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """As the contract says."""
+        self._closed = True
+        await self._channel.close()
+
+    async def _events(
+        self, call: "grpc.aio.UnaryStreamCall[pb.WatchRequest, pb.WatchEvent]"
+    ) -> AsyncGenerator[contract.WatchEvent, None]:
+        """The events of one watch, until it ends or falls silent."""
+        while True:
+            message = await self._next(call)
+            event = changes.event(message)
+            yield event
+            if isinstance(event, contract.Resync):
+                return
+
+    async def _next(self, call: "grpc.aio.UnaryStreamCall[pb.WatchRequest, pb.WatchEvent]") -> pb.WatchEvent:
+        try:
+            async with asyncio.timeout(self._silence_seconds):
+                message = await self._answered(call.read(), changes_fabric=False)
+        except TimeoutError as error:
+            raise errors.Unavailable(
+                f"{self._peer} has been silent for {self._silence_seconds:g} s; the watch is given up"
+            ) from error
+        if not isinstance(message, pb.WatchEvent):
+            raise errors.Unavailable(f"{self._peer} ended the watch")
+        return message
+
+    async def _ask(
+        self,
+        # Any: the stubs type the callable's many options, of which only the deadline is used here.
+        method: Callable[..., Awaitable[Answer]],
+        message: Any,
+        *,
+        changes_fabric: bool = False,
+    ) -> Answer:
+        """One call, with its deadline and its errors."""
+        try:
+            call = method(message, timeout=self._config.timeout_seconds)
+        except grpc.aio.UsageError as error:
+            raise self._is_closed() from error
+        return await self._answered(call, changes_fabric=changes_fabric)
+
+    async def _answered(self, call: Awaitable[Answer], *, changes_fabric: bool) -> Answer:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as failure:
+            raise statuses.from_rpc(failure, peer=self._peer, changes_fabric=changes_fabric) from failure
+        except (grpc.aio.UsageError, asyncio.CancelledError) as error:
+            # Closing the channel cancels its calls; that must not look like the cancellation of the caller.
+            task = asyncio.current_task()
+            if self._closed and not (task is not None and task.cancelling()):
+                raise self._is_closed(side_effects_unknown=changes_fabric) from error
+            raise
+
+    async def _pages(self, page: Callable[[str], Awaitable[tuple[Answer, str]]]) -> list[Answer]:
+        """All pages of one listing; begun again when it was changed under our hands."""
+        for attempt in range(1, LISTING_ATTEMPTS + 1):
+            answers: list[Answer] = []
+            token = ""
+            try:
+                while len(answers) < LISTING_PAGES:
+                    answer, token = await page(token)
+                    answers.append(answer)
+                    if not token:
+                        return answers
+            except errors.Aborted:
+                if attempt == LISTING_ATTEMPTS:
+                    raise
+        raise errors.Unavailable(
+            f"{self._peer} sent more than {LISTING_PAGES} pages; update the plugin",
+            reason="MALFORMED_ANSWER",
+            retryable=False,
+        )
+
+    def _is_closed(self, *, side_effects_unknown: bool = False) -> errors.Unavailable:
+        return errors.Unavailable(
+            f"the connection to {self._peer} is closed", side_effects_unknown=side_effects_unknown
+        )
+
+
+def _judge(request: contract.AttachRequest | contract.DetachRequest) -> None:
+    if problems := request.problems():
+        raise errors.InvalidArgument("; ".join(problems))

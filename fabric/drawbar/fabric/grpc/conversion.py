@@ -1,0 +1,269 @@
+"""Values of the contract as messages of fabric.proto, and back.
+
+Reading is strict where identity depends on it (ids, versions, kinds) and lenient where a newer plugin may know
+more than this version (classes, health, states): an unknown value of those is read as the vaguest known one.
+"""
+
+from collections.abc import Mapping
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.grpc import statuses
+from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
+
+MAP_BYTES = 4096
+
+_CAPABILITIES: Mapping[str, pb.Capability.ValueType] = {
+    "exact_device": pb.CAPABILITY_EXACT_DEVICE,
+    "select_by_model": pb.CAPABILITY_SELECT_BY_MODEL,
+    "slices": pb.CAPABILITY_SLICES,
+    "force_detach": pb.CAPABILITY_FORCE_DETACH,
+    "watch": pb.CAPABILITY_WATCH,
+    "cancel": pb.CAPABILITY_CANCEL,
+}
+
+
+def _malformed(what: str) -> errors.Unavailable:
+    return errors.Unavailable(
+        f"the fabric plugin sent {what}; update the plugin", reason="MALFORMED_ANSWER", retryable=False
+    )
+
+
+def _name(value: str, what: str) -> str:
+    """A required name as the plugin sent it."""
+    if not value:
+        raise _malformed(f"an empty {what}")
+    if len(value.encode()) > contract.STRING_BYTES:
+        raise _malformed(f'a {what} of more than {contract.STRING_BYTES} bytes ("{errors.cut(value, 40)}")')
+    return value
+
+
+def _map(values: Mapping[str, str], what: str) -> dict[str, str]:
+    """A map as the plugin sent it."""
+    if sum(len(key.encode()) + len(value.encode()) for key, value in values.items()) > MAP_BYTES:
+        raise _malformed(f"{what} of more than {MAP_BYTES} bytes")
+    return dict(values)
+
+
+# --- inventory ---
+
+
+def host_message(host: contract.Host) -> pb.Host:
+    """A host on the wire."""
+    return pb.Host(
+        id=host.id,
+        name=host.name,
+        identifiers=host.identifiers,
+        ports=[
+            pb.Port(
+                id=port.id,
+                state=pb.PortState.Value(f"PORT_STATE_{port.state.name}"),
+                device_id=port.device_id or "",
+                slot_hint=port.slot_hint or "",
+            )
+            for port in host.ports
+        ],
+    )
+
+
+def host(message: pb.Host) -> contract.Host:
+    """A host as the plugin sent it; an unknown port state is a fault, so that nobody uses the port."""
+    return contract.Host(
+        id=_name(message.id, "host id"),
+        name=message.name or message.id,
+        identifiers=_map(message.identifiers, "host identifiers"),
+        ports=tuple(
+            contract.Port(
+                id=_name(port.id, "port id"),
+                state=_PORT_STATES.get(port.state, contract.PortState.FAULT),
+                device_id=port.device_id or None,
+                slot_hint=port.slot_hint or None,
+            )
+            for port in message.ports
+        ),
+    )
+
+
+def device_message(device: contract.Device) -> pb.Device:
+    """A device on the wire."""
+    return pb.Device(
+        id=device.id,
+        device_class=pb.DeviceClass.Value(f"DEVICE_CLASS_{device.device_class.name}"),
+        model=device.model,
+        vendor=device.vendor,
+        pci_vendor_id=device.pci_vendor_id or 0,
+        pci_device_id=device.pci_device_id or 0,
+        serial=device.serial or "",
+        identifiers=device.identifiers,
+        enclosure=device.enclosure,
+        memory_bytes=device.memory_bytes,
+        health=pb.Health.Value(f"HEALTH_{device.health.name}"),
+        connection=_connection_message(device.connection),
+        etag=device.etag or "",
+    )
+
+
+def _connection_message(connection: contract.Connection | None) -> pb.Connection | None:
+    if connection is None:
+        return None
+    return pb.Connection(
+        host_id=connection.host_id,
+        port_id=connection.port_id or "",
+        slot_hint=connection.slot_hint or "",
+        address_hint=connection.address_hint or "",
+        request_id=connection.request_id or "",
+    )
+
+
+def device(message: pb.Device) -> contract.Device:
+    """A device as the plugin sent it."""
+    return contract.Device(
+        id=_name(message.id, "device id"),
+        device_class=_DEVICE_CLASSES.get(message.device_class, contract.DeviceClass.OTHER),
+        model=message.model,
+        vendor=message.vendor,
+        pci_vendor_id=message.pci_vendor_id or None,
+        pci_device_id=message.pci_device_id or None,
+        serial=message.serial or None,
+        identifiers=_map(message.identifiers, "device identifiers"),
+        enclosure=message.enclosure,
+        memory_bytes=message.memory_bytes,
+        health=_HEALTHS.get(message.health, contract.Health.UNKNOWN),
+        connection=_connection(message.connection) if message.HasField("connection") else None,
+        etag=message.etag or None,
+    )
+
+
+def _connection(message: pb.Connection) -> contract.Connection:
+    return contract.Connection(
+        host_id=_name(message.host_id, "host id in a connection"),
+        port_id=message.port_id or None,
+        slot_hint=message.slot_hint or None,
+        address_hint=message.address_hint or None,
+        request_id=message.request_id or None,
+    )
+
+
+_PORT_STATES = {pb.PortState.Value(f"PORT_STATE_{state.name}"): state for state in contract.PortState}
+_HEALTHS = {pb.Health.Value(f"HEALTH_{health.name}"): health for health in contract.Health}
+_DEVICE_CLASSES = {pb.DeviceClass.Value(f"DEVICE_CLASS_{kind.name}"): kind for kind in contract.DeviceClass}
+
+
+# --- operations ---
+
+
+def attach_message(request: contract.AttachRequest) -> pb.AttachDeviceRequest:
+    """An attach on the wire."""
+    message = pb.AttachDeviceRequest(
+        request_id=request.request_id,
+        host_id=request.host_id,
+        port_id=request.port_id or "",
+        expected_etag=request.expected_etag or "",
+    )
+    if request.device_id is not None:
+        message.device_id = request.device_id
+    if request.model is not None:
+        message.model = request.model
+    return message
+
+
+def attach_request(message: pb.AttachDeviceRequest) -> contract.AttachRequest:
+    """An attach as a caller sent it; not yet judged."""
+    return contract.AttachRequest(
+        request_id=message.request_id,
+        device_id=message.device_id if message.HasField("device_id") else None,
+        model=message.model if message.HasField("model") else None,
+        host_id=message.host_id,
+        port_id=message.port_id or None,
+        expected_etag=message.expected_etag or None,
+    )
+
+
+def detach_message(request: contract.DetachRequest) -> pb.DetachDeviceRequest:
+    """A detach on the wire."""
+    return pb.DetachDeviceRequest(
+        request_id=request.request_id,
+        device_id=request.device_id,
+        host_id=request.host_id,
+        host_prepared=request.host_prepared,
+        force=request.force,
+    )
+
+
+def detach_request(message: pb.DetachDeviceRequest) -> contract.DetachRequest:
+    """A detach as a caller sent it; not yet judged."""
+    return contract.DetachRequest(
+        request_id=message.request_id,
+        device_id=message.device_id,
+        host_id=message.host_id,
+        host_prepared=message.host_prepared,
+        force=message.force,
+    )
+
+
+def operation_message(operation: contract.Operation) -> pb.Operation:
+    """An operation on the wire."""
+    failure = operation.failure()
+    return pb.Operation(
+        id=operation.id,
+        request_id=operation.request_id,
+        kind=pb.OperationKind.Value(f"OPERATION_KIND_{operation.kind.name}"),
+        done=operation.done,
+        percent=operation.percent,
+        retry_after_seconds=operation.retry_after_seconds,
+        device=None if operation.device is None else device_message(operation.device),
+        error=None if failure is None else statuses.to_message(failure),
+        side_effects_unknown=operation.side_effects_unknown,
+    )
+
+
+def operation(message: pb.Operation) -> contract.Operation:
+    """An operation as the plugin sent it."""
+    kind = _OPERATION_KINDS.get(message.kind)
+    if kind is None:
+        raise _malformed(f'the operation "{message.id}" without a kind')
+    failure = statuses.from_message(message.error) if message.HasField("error") else None
+    return contract.Operation(
+        id=_name(message.id, "operation id"),
+        request_id=_name(message.request_id, "request id in an operation"),
+        kind=kind,
+        done=message.done,
+        percent=min(message.percent, 100) if message.HasField("percent") else None,
+        retry_after_seconds=(
+            max(0.0, message.retry_after_seconds) if message.HasField("retry_after_seconds") else None
+        ),
+        device=device(message.device) if message.HasField("device") else None,
+        error=None if failure is None else contract.OperationError.of(failure),
+        side_effects_unknown=message.side_effects_unknown
+        or (failure is not None and failure.side_effects_unknown),
+    )
+
+
+_OPERATION_KINDS = {
+    pb.OperationKind.Value(f"OPERATION_KIND_{kind.name}"): kind for kind in contract.OperationKind
+}
+
+
+def capabilities_message(capabilities: contract.Capabilities) -> pb.Capabilities:
+    """Capabilities on the wire."""
+    scope = capabilities.serialization_scope
+    return pb.Capabilities(
+        capabilities=[value for name, value in _CAPABILITIES.items() if getattr(capabilities, name)],
+        max_concurrent_operations=capabilities.max_concurrent_operations or 0,
+        serialization_scope=pb.SerializationScope.Value(f"SERIALIZATION_SCOPE_{scope.name}"),
+    )
+
+
+def capabilities(message: pb.Capabilities) -> contract.Capabilities:
+    """Capabilities as the plugin sent them; those that this version does not know are left out."""
+    sent = set(message.capabilities)
+    return contract.Capabilities(
+        **{name: value in sent for name, value in _CAPABILITIES.items()},
+        max_concurrent_operations=message.max_concurrent_operations or None,
+        serialization_scope=_SCOPES.get(message.serialization_scope, contract.SerializationScope.DEVICE),
+    )
+
+
+_SCOPES = {
+    pb.SerializationScope.Value(f"SERIALIZATION_SCOPE_{scope.name}"): scope
+    for scope in contract.SerializationScope
+}

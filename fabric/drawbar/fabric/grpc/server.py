@@ -1,0 +1,81 @@
+"""Any adapter as a fabric plugin: the server's side of fabric.proto.
+
+A vendor who writes the adapter in Python gets the sidecar for nothing; the simulated fabric uses it so.
+"""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.grpc import endpoints, services
+from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
+
+STOP_SECONDS = 1.0
+"""How long calls under way may still run when the server stops; watches are cut off then."""
+PROBE_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def serving(
+    adapter: contract.FabricAdapter, endpoint: str, *, name: str, version: str
+) -> AsyncIterator[None]:
+    """Serves the adapter at `unix:/absolute/path`; connections are accepted once entered.
+
+    The adapter stays the caller's to close. The socket file is replaced when nobody serves it, and removed at
+    the end; its mode follows the umask.
+
+    Raises:
+        InvalidConfiguration: the endpoint cannot be used; all that is wrong is listed.
+    """
+    problems = endpoints.problems(endpoint) or await _obstacles(endpoints.socket_path(endpoint))
+    if problems:
+        raise errors.InvalidConfiguration(problems)
+    server = grpc.aio.server()
+    pb_grpc.add_IdentityServicer_to_server(services.Identity(adapter, name=name, version=version), server)
+    pb_grpc.add_FabricManagerServicer_to_server(services.FabricManager(adapter), server)
+    try:
+        server.add_insecure_port(endpoint)
+    except RuntimeError as error:
+        raise errors.InvalidConfiguration([f"cannot listen at {endpoint}: {error}"]) from error
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(STOP_SECONDS)
+
+
+async def _obstacles(path: Path) -> tuple[str, ...]:
+    """What is in the way of listening at a path; gRPC itself would replace a socket that is in use."""
+    found = await asyncio.to_thread(_foreign_file, path)
+    if found:
+        return found
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_unix_connection(path)
+    except (ConnectionError, FileNotFoundError):
+        return ()
+    except (TimeoutError, OSError) as error:
+        return (f"{path} may be in use ({error}); stop the other process or choose another path",)
+    writer.close()
+    await writer.wait_closed()
+    return (f"another process serves {path}; stop it or choose another path",)
+
+
+def _foreign_file(path: Path) -> tuple[str, ...]:
+    """What is wrong with the file system at a path: no directory, or a file that is no socket."""
+    if not path.parent.is_dir():
+        return (f"the directory {path.parent} does not exist; create it",)
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        return (f"{path} cannot be used: {error.strerror}",)
+    if not stat.S_ISSOCK(mode):
+        return (f"{path} exists and is no socket; remove it or choose another path",)
+    return ()

@@ -1,0 +1,111 @@
+"""Errors of the contract as gRPC statuses, and back.
+
+The status code carries the meaning and the status message the sentence; what else an error says travels as a
+serialised `FabricError` message in trailing metadata. A plugin that sends no such metadata is read by the
+defaults of the code.
+"""
+
+from typing import NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from drawbar.fabric import errors
+from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
+
+DETAIL_KEY = "drawbar-fabric-error-bin"
+
+
+def to_message(error: errors.FabricError) -> pb.FabricError:
+    """The error on the wire, with nothing left to defaults."""
+    return pb.FabricError(
+        code=pb.ErrorCode.Value(f"ERROR_CODE_{error.code}"),
+        reason=error.reason,
+        message=error.message,
+        retryable=error.retryable,
+        side_effects_unknown=error.side_effects_unknown,
+        host_id=error.host_id or "",
+        vendor=error.vendor,
+    )
+
+
+def from_message(message: pb.FabricError, *, code: errors.Code | None = None) -> errors.FabricError:
+    """The error that a message stands for; a code that this version does not know is Unavailable.
+
+    Args:
+        message: as a plugin sent it.
+        code: the meaning, where the status has told it; otherwise the message's own code.
+    """
+    return errors.BY_CODE[code or error_code(message.code)](
+        message.message,
+        reason=message.reason,
+        retryable=message.retryable if message.HasField("retryable") else None,
+        side_effects_unknown=(
+            message.side_effects_unknown if message.HasField("side_effects_unknown") else None
+        ),
+        host_id=message.host_id or None,
+        vendor=message.vendor,
+    )
+
+
+def error_code(value: pb.ErrorCode.ValueType) -> errors.Code:
+    """The meaning of a wire value, Unavailable for one that this version does not know."""
+    name = pb.ErrorCode.Name(value) if value in pb.ErrorCode.values() else ""
+    known = errors.Code.__members__.get(name.removeprefix("ERROR_CODE_"))
+    return known or errors.Code.UNAVAILABLE
+
+
+async def refuse(context: "grpc.aio.ServicerContext[object, object]", error: errors.FabricError) -> NoReturn:
+    """Ends a call on the server's side with the error."""
+    detail = to_message(error)
+    # The status message carries the sentence already, and metadata is short of room.
+    detail.message = ""
+    await context.abort(
+        grpc.StatusCode[error.code.name],
+        error.message,
+        trailing_metadata=((DETAIL_KEY, detail.SerializeToString()),),
+    )
+
+
+def from_rpc(failure: grpc.aio.AioRpcError, *, peer: str, changes_fabric: bool) -> errors.FabricError:
+    """The error that a failed call stands for.
+
+    Args:
+        failure: as gRPC raised it.
+        peer: who was called, for messages.
+        changes_fabric: the call was an attach or detach, so that a lost answer leaves effects unknown.
+    """
+    detail = _detail(failure)
+    said = failure.details() or ""
+    code = errors.Code.__members__.get(failure.code().name)
+    if detail is not None and code is not None:
+        detail.message = detail.message or said
+        return from_message(detail, code=code)
+    if code is None:
+        return errors.Unavailable(
+            f"{peer} answered {failure.code().name}: {said or 'no message'}",
+            reason=f"GRPC_{failure.code().name}",
+            side_effects_unknown=changes_fabric,
+        )
+    if code is errors.Code.UNAVAILABLE:
+        return errors.Unavailable(
+            f"{peer} cannot be reached ({errors.cut(said, 200)}); is the sidecar running?",
+            side_effects_unknown=changes_fabric,
+        )
+    if code is errors.Code.DEADLINE_EXCEEDED:
+        return errors.DeadlineExceeded(
+            f"{peer} did not answer in time; its fabric manager may be overloaded",
+            side_effects_unknown=changes_fabric,
+        )
+    return errors.BY_CODE[code](said or f"{peer} answered {code} without a message")
+
+
+def _detail(failure: grpc.aio.AioRpcError) -> pb.FabricError | None:
+    """What the plugin sent beside the status; None without it, or when it is not readable."""
+    for key, value in failure.trailing_metadata() or ():
+        if key == DETAIL_KEY and isinstance(value, bytes):
+            try:
+                return pb.FabricError.FromString(value)
+            except DecodeError:
+                return None
+    return None

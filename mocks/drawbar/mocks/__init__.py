@@ -1,0 +1,1 @@
+"""Drawbar's mocks component."""

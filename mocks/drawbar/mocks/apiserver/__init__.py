@@ -1,0 +1,16 @@
+"""A Kubernetes API server in memory, for tests and demonstrations: real HTTP, real semantics, no cluster.
+
+It is built on aiohttp and not on kmock, which was looked at first.  kmock 0.8 serves lists, watches and
+plain patches well, but has no server-side apply, field ownership, schemas of custom resources, Tables or
+RBAC, and these are what this driver's behaviour depends on.
+
+What it does not emulate: owner-reference garbage collection, admission (webhooks, policies, quotas, service
+accounts' defaults), TokenRequest, aggregated and protobuf discovery, protobuf bodies, OpenAPI v2, pods/exec
+and logs, conversion between differing versions of a custom resource, aggregated roles, API priority and
+fairness.  The modules say where they stop.
+"""
+
+from drawbar.mocks.apiserver.server import ApiServer, serving
+from drawbar.mocks.apiserver.writes import Write, WriteLog
+
+__all__ = ["ApiServer", "Write", "WriteLog", "serving"]

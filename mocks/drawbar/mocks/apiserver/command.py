@@ -1,0 +1,61 @@
+"""``drawbar mock apiserver``: run the API server double as a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from drawbar.mocks.apiserver import profiles
+from drawbar.mocks.apiserver.server import ApiServer, serving
+
+HELP = "an in-memory Kubernetes API server"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; 0 picks a free one")
+    parser.add_argument(
+        "--profile", choices=list(profiles.PROFILES), default="1.36", help="release to imitate"
+    )
+    parser.add_argument("--kubeconfig-dir", type=Path, required=True, help="folder for the kubeconfig files")
+    parser.add_argument(
+        "--service-account",
+        action="append",
+        default=[],
+        metavar="NAMESPACE:NAME[:NODE]",
+        help="also write a kubeconfig for this service account; repeatable",
+    )
+    parser.add_argument(
+        "--plain-http", action="store_true", help="no TLS; kubectl then sends no token and is refused"
+    )
+
+
+async def serve(args: argparse.Namespace) -> int:
+    """Run until cancelled; prints one line of JSON once the server answers."""
+    accounts = [account.split(":") for account in args.service_account]
+    wrong = next((":".join(parts) for parts in accounts if len(parts) not in (2, 3) or not all(parts)), None)
+    if wrong is not None:
+        print(f"--service-account {wrong!r} must be NAMESPACE:NAME or NAMESPACE:NAME:NODE", file=sys.stderr)  # noqa: T201 - the command's own output
+        return 2
+    try:
+        args.kubeconfig_dir.mkdir(parents=True, exist_ok=True)
+        async with serving(profile=args.profile, port=args.port, tls=not args.plain_http) as server:
+            admin = _write_kubeconfigs(server, args.kubeconfig_dir, accounts)
+            ready = {"ready": True, "url": server.url, "kubeconfig": str(admin)}
+            print(json.dumps(ready), flush=True)  # noqa: T201 - the ready line is the command's contract
+            await asyncio.Event().wait()
+    except OSError as error:
+        print(f"the API server cannot start: {error}; choose another port or folder", file=sys.stderr)  # noqa: T201 - the command's own output
+        return 1
+    return 0
+
+
+def _write_kubeconfigs(server: ApiServer, folder: Path, accounts: list[list[str]]) -> Path:
+    for namespace, name, *rest in accounts:
+        node = rest[0] if rest else None
+        path = folder / f"{'-'.join([name, *rest])}.kubeconfig"
+        server.kubeconfig(path, f"{namespace}:{name}", node=node)
+    return server.kubeconfig(folder / "admin.kubeconfig")

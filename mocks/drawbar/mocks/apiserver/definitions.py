@@ -1,0 +1,157 @@
+"""CustomResourceDefinitions: checking them, accepting their names, and the resource each one defines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Any
+
+from drawbar.mocks.apiserver import errors, jsonpath, rules, schemas
+from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.resources import ResourceType
+
+Json = dict[str, Any]
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+
+
+def prepare(definition: Json) -> Json:
+    """The definition with the defaults of the real server."""
+    spec = dict(definition.get("spec") or {})
+    names = dict(spec.get("names") or {})
+    if "kind" in names:
+        names.setdefault("singular", str(names["kind"]).lower())
+        names.setdefault("listKind", f"{names['kind']}List")
+    spec["names"] = names
+    spec.setdefault("conversion", {"strategy": "None"})
+    return {**definition, "spec": spec}
+
+
+def validate(definition: Json) -> Iterator[Cause]:
+    """Every rule that a definition breaks."""
+    spec = definition["spec"]
+    names, group, versions = spec["names"], spec.get("group"), spec.get("versions") or []
+    if not group:
+        yield errors.required("spec.group")
+    for key in ("plural", "kind"):
+        if not names.get(key):
+            yield errors.required(f"spec.names.{key}")
+    if spec.get("scope") not in ("Cluster", "Namespaced"):
+        yield errors.unsupported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
+    wanted = f"{names.get('plural')}.{group}"
+    if definition["metadata"].get("name") != wanted:
+        text = 'must be spec.names.plural+"."+spec.group'
+        yield errors.invalid_value("metadata.name", definition["metadata"].get("name"), text)
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        text = "must have exactly one version marked as storage version"
+        yield errors.invalid_value("spec.versions", [v.get("name") for v in versions], text)
+    for index, version in enumerate(versions):
+        yield from _validate_version(version, f"spec.versions[{index}]")
+
+
+def _validate_version(version: Json, path: str) -> Iterator[Cause]:
+    if not version.get("name"):
+        yield errors.required(f"{path}.name")
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if not isinstance(schema, dict):
+        yield errors.required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+        return
+    root = f"{path}.schema.openAPIV3Schema"
+    if schema.get("type") != "object":
+        yield errors.invalid_value(f"{root}.type", schema.get("type"), "must be object at the root")
+    yield from _structural(schema, root)
+    for where, rule in rules.all_rules(schema, root):
+        problem = rules.check_rule(rule)
+        if problem is not None:
+            yield errors.invalid_value(where, rule, f"compilation failed: {problem}")
+    for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
+        here = f"{path}.additionalPrinterColumns[{index}]"
+        for key in ("name", "type", "jsonPath"):
+            if not column.get(key):
+                yield errors.required(f"{here}.{key}")
+        try:
+            jsonpath.values({}, column.get("jsonPath", ""))
+        except ValueError as error:
+            yield errors.invalid_value(f"{here}.jsonPath", column.get("jsonPath"), str(error))
+
+
+def _structural(schema: Json, path: str) -> Iterator[Cause]:
+    """The rules that make a schema structural, as far as merging and pruning rely on them."""
+    loose = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
+    if not schema.get("type") and not loose:
+        yield errors.required(f"{path}.type", "must not be empty for specified object fields")
+    if schema.get("type") == "array" and not isinstance(schema.get("items"), dict):
+        yield errors.required(f"{path}.items", "must be specified")
+    if schema.get("x-kubernetes-list-type") == "map":
+        keys = schema.get("x-kubernetes-list-map-keys") or []
+        if not keys:
+            yield errors.required(
+                f"{path}.x-kubernetes-list-map-keys", "must not be empty if the list type is map"
+            )
+        item = schema.get("items") or {}
+        for key in keys:
+            declared = (item.get("properties") or {}).get(key)
+            if declared is None or (key not in (item.get("required") or ()) and "default" not in declared):
+                yield errors.required(
+                    f"{path}.items.properties[{key}].default",
+                    "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+                )
+    for key, inner in (schema.get("properties") or {}).items():
+        if isinstance(inner, dict):
+            yield from _structural(inner, f"{path}.properties[{key}]")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from _structural(schema[key], f"{path}.{key}")
+
+
+def established(definition: Json, *, now: str) -> Json:
+    """The status of an accepted definition; time stamps of conditions that stand are kept."""
+    spec = definition["spec"]
+    old = definition.get("status") or {}
+    storage = next(version["name"] for version in spec["versions"] if version.get("storage"))
+    stored = list(dict.fromkeys([*(old.get("storedVersions") or ()), storage]))
+    held = {condition["type"]: condition for condition in old.get("conditions") or ()}
+    conditions = [
+        held.get(kind)
+        or {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
+        for kind, reason, message in (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
+    ]
+    rest = [condition for kind, condition in held.items() if kind not in ("NamesAccepted", "Established")]
+    return {"conditions": [*conditions, *rest], "acceptedNames": spec["names"], "storedVersions": stored}
+
+
+def resource(definition: Json) -> ResourceType:
+    """The resource that an established definition serves."""
+    spec, names = definition["spec"], definition["spec"]["names"]
+    served = [version for version in spec["versions"] if version.get("served")]
+    ordered = sorted(served, key=lambda version: not version.get("storage"))
+    subresources = ("status",) if any("status" in (v.get("subresources") or {}) for v in ordered) else ()
+    structural = {v["name"]: v["schema"]["openAPIV3Schema"] for v in ordered}
+    selectable = {
+        entry["jsonPath"].lstrip("."): entry["jsonPath"].lstrip(".")
+        for version in ordered
+        for entry in version.get("selectableFields") or ()
+    }
+    return ResourceType(
+        group=spec["group"],
+        plural=names["plural"],
+        singular=names["singular"],
+        kind=names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        versions=tuple(version["name"] for version in ordered),
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=subresources,
+        fields=MappingProxyType(selectable),
+        structural=MappingProxyType(structural),
+        columns=MappingProxyType(
+            {v["name"]: v["additionalPrinterColumns"] for v in ordered if v.get("additionalPrinterColumns")}
+        ),
+        schemas_by_version=MappingProxyType(
+            {name: schemas.from_structural(schema) for name, schema in structural.items()}
+        ),
+        counts_generation=True,
+        custom=True,
+    )

@@ -1,0 +1,216 @@
+"""Who owns which field: sets of paths, and their form in ``metadata.managedFields``.
+
+A path is a tuple of elements in the wire form of FieldsV1: ``f:name`` for a map key, ``k:{...}`` for an
+item of a keyed list (its keys as compact, sorted JSON) and ``v:...`` for a member of a set.  A set of
+owned fields is a frozenset of such paths.  Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from drawbar.mocks.apiserver.schemas import ATOMIC, OPEN, Schema
+
+Json = dict[str, Any]
+Path = tuple[str, ...]
+FieldSet = frozenset[Path]
+
+# Ownership of these is never recorded: they name the object or belong to the server.
+UNOWNED: FieldSet = frozenset(
+    [("f:apiVersion",), ("f:kind",)]
+    + [
+        ("f:metadata", f"f:{key}")
+        for key in (
+            "name",
+            "namespace",
+            "generateName",
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "managedFields",
+        )
+    ]
+)
+
+
+class KeylessItemError(ValueError):
+    """An item of a keyed list has none of its keys; the message names the list."""
+
+
+def item_element(schema: Schema, item: Any) -> str:
+    """The path element of an item of a keyed list; absent keys are left out, as optional ones may be.
+
+    Raises:
+        KeylessItemError: the item has none of the list's keys.
+    """
+    keys = {key: item[key] for key in schema.keys if key in item} if isinstance(item, dict) else {}
+    if not keys:
+        names = ", ".join(schema.keys)
+        raise KeylessItemError(f"associative list with keys has an element that omits all keys [{names}]")
+    return "k:" + json.dumps(keys, sort_keys=True, separators=(",", ":"))
+
+
+def value_element(value: Any) -> str:
+    """The path element of a member of a set."""
+    return "v:" + json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def of(value: Any, schema: Schema) -> FieldSet:
+    """All fields that a value sets: its leaves, and the keyed items themselves.
+
+    Raises:
+        KeylessItemError: a keyed list has an item without keys.
+    """
+    return frozenset(_walk(value, schema, ())) - UNOWNED
+
+
+def _walk(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
+    if schema.kind == "map" and isinstance(value, dict) and (value or not path):
+        for key, inner in value.items():
+            yield from _walk(inner, schema.child(key, inner), (*path, f"f:{key}"))
+    elif schema.kind == "list-map" and isinstance(value, list):
+        for item in value:
+            here = (*path, item_element(schema, item))
+            yield here
+            if item:
+                yield from _walk(item, schema.item or OPEN, here)
+    elif schema.kind == "set" and isinstance(value, list):
+        yield from ((*path, value_element(item)) for item in value)
+    else:
+        yield path
+
+
+def changes(old: Any, new: Any, schema: Schema) -> tuple[FieldSet, FieldSet]:
+    """What an update touched: (fields added or changed, fields removed).  Equal subtrees cost nothing.
+
+    Raises:
+        KeylessItemError: a keyed list has an item without keys.
+    """
+    written: set[Path] = set()
+    removed: set[Path] = set()
+    _compare(old, new, schema, (), (written, removed))
+    return frozenset(written) - UNOWNED, frozenset(removed) - UNOWNED
+
+
+def _compare(old: Any, new: Any, schema: Schema, path: Path, found: tuple[set[Path], set[Path]]) -> None:
+    if old == new:
+        return
+    written, removed = found
+    before, after = _children(old, schema, path), _children(new, schema, path)
+    if before is None or after is None:
+        mine, gone = set(_walk(new, schema, path)), set(_walk(old, schema, path))
+        written |= mine
+        removed |= gone - mine
+        return
+    for element in before.keys() | after.keys():
+        here = (*path, element)
+        if element not in after:
+            inner, value = before[element]
+            removed |= set(_walk(value, inner, here)) | _itself(element, here)
+        elif element not in before:
+            inner, value = after[element]
+            written |= set(_walk(value, inner, here)) | _itself(element, here)
+        else:
+            _compare(before[element][1], after[element][1], after[element][0], here, found)
+
+
+def _itself(element: str, path: Path) -> set[Path]:
+    return set() if element.startswith("f:") else {path}
+
+
+def _children(value: Any, schema: Schema, path: Path) -> dict[str, tuple[Schema, Any]] | None:
+    """The places below a container, or None for a leaf."""
+    if schema.kind == "map" and isinstance(value, dict) and (value or not path):
+        return {f"f:{key}": (schema.child(key, inner), inner) for key, inner in value.items()}
+    if schema.kind == "list-map" and isinstance(value, list):
+        return {item_element(schema, item): (schema.item or OPEN, item) for item in value}
+    if schema.kind == "set" and isinstance(value, list):
+        return {value_element(item): (ATOMIC, item) for item in value}
+    return None
+
+
+def with_parents(paths: Iterable[Path]) -> FieldSet:
+    """The set together with every ancestor of its members."""
+    return frozenset(path[:length] for path in paths for length in range(1, len(path) + 1))
+
+
+def encode(paths: FieldSet) -> Json:
+    """The set as a FieldsV1 object."""
+    root: Json = {}
+    parents = {path[:length] for path in paths for length in range(1, len(path))}
+    for path in sorted(paths):
+        node = root
+        for element in path:
+            node = node.setdefault(element, {})
+        if path in parents:
+            node["."] = {}
+    return root
+
+
+def decode(fields: Json) -> FieldSet:
+    """The set that a FieldsV1 object describes."""
+    return frozenset(_decode(fields, ()))
+
+
+def _decode(node: Json, path: Path) -> Iterator[Path]:
+    if path and (not node or "." in node):
+        yield path
+    for element, inner in node.items():
+        if element != ".":
+            yield from _decode(inner if isinstance(inner, dict) else {}, (*path, element))
+
+
+def readable(path: Path) -> str:
+    """A path as conflict messages show it: ``.status.devices[device="d",driver="x"].conditions``."""
+    text = ""
+    for element in path:
+        kind, _, rest = element.partition(":")
+        if kind == "f":
+            text += f".{rest}"
+        elif kind == "k":
+            keys = json.loads(rest)
+            text += "[" + ",".join(f"{key}={json.dumps(value)}" for key, value in keys.items()) + "]"
+        else:
+            text += f"[={rest}]"
+    return text
+
+
+def remove(value: Any, schema: Schema, paths: FieldSet) -> Any:
+    """A copy of the value without the places in ``paths``; containers that become empty go too."""
+    return _remove(value, schema, (), paths, with_parents(paths))
+
+
+def _remove(value: Any, schema: Schema, path: Path, gone: FieldSet, touched: FieldSet) -> Any:
+    if path and path not in touched:
+        return value
+    if schema.kind == "map" and isinstance(value, dict):
+        return _remove_keys(value, schema, path, gone, touched)
+    if schema.kind == "list-map" and isinstance(value, list):
+        kept = []
+        for item in value:
+            here = (*path, item_element(schema, item))
+            if here not in gone:
+                kept.append(_remove(item, schema.item or OPEN, here, gone, touched))
+        return kept
+    if schema.kind == "set" and isinstance(value, list):
+        return [item for item in value if (*path, value_element(item)) not in gone]
+    return value
+
+
+def _remove_keys(value: Json, schema: Schema, path: Path, gone: FieldSet, touched: FieldSet) -> Json:
+    kept: Json = {}
+    for key, inner in value.items():
+        here = (*path, f"f:{key}")
+        if here in gone:
+            continue
+        after = _remove(inner, schema.child(key, inner), here, gone, touched)
+        if after in ({}, []) and inner not in ({}, []):
+            continue
+        kept[key] = after
+    return kept

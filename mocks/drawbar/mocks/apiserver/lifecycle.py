@@ -1,0 +1,98 @@
+"""What the server does by itself after writes: terminating namespaces, and custom resources coming and going.
+
+In a real cluster the namespace controller and the CRD controllers do this a moment later; here it happens
+within the write that causes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drawbar.mocks.apiserver import definitions
+from drawbar.mocks.apiserver.registry import Registry
+from drawbar.mocks.apiserver.resources import DEFINITIONS, ResourceType
+from drawbar.mocks.apiserver.strategies import Call
+
+Json = dict[str, Any]
+_NAMESPACES = ("", "namespaces")
+
+
+def establish(registry: Registry, name: str, now: str) -> Json:
+    """Accept a definition that was written and serve its resource; returns the definition as it is now."""
+    item = registry.find(DEFINITIONS, "", name)
+    if item["metadata"].get("deletionTimestamp"):
+        return item
+    status = definitions.established(item, now=now)
+    if item.get("status") != status:
+        item = registry.write(DEFINITIONS, {**item, "status": status})
+    registry.catalogue.register(definitions.resource(item))
+    return item
+
+
+def empty_namespace(registry: Registry, call: Call) -> None:
+    """Delete what a terminating namespace holds; the namespace goes when nothing is left."""
+    space = registry.store.collection(_NAMESPACES).items.get(("", call.name))
+    if space is None or not space["metadata"].get("deletionTimestamp") or call.dry_run:
+        return
+    for resource in registry.catalogue.all():
+        if not resource.namespaced or resource.storage is not None:
+            continue
+        held = registry.store.collection(resource.where).items
+        for key in [key for key in held if key[0] == call.name]:
+            registry.remove_or_mark(inner_call(call, resource, *key), held[key])
+    finish_namespace(registry, call.name)
+
+
+def finish_namespace(registry: Registry, name: str) -> None:
+    """Remove a terminating namespace once it is empty."""
+    space = registry.store.collection(_NAMESPACES).items.get(("", name))
+    if space is None or not space["metadata"].get("deletionTimestamp"):
+        return
+    collections = registry.store.collections().values()
+    if not any(key[0] == name for collection in collections for key in collection.items):
+        registry.finish(registry.catalogue.get("", "namespaces"), space)
+
+
+def empty_definition(registry: Registry, call: Call, definition: Json) -> None:
+    """Delete the objects of a definition that was deleted, and stop serving it when none is left."""
+    spec = definition["spec"]
+    resource = registry.catalogue.get(spec["group"], spec["names"]["plural"])
+    held = registry.store.collection(resource.where).items
+    for key in list(held):
+        registry.remove_or_mark(inner_call(call, resource, *key), held[key])
+    finish_definition(registry, resource)
+
+
+def finish_definition(registry: Registry, resource: ResourceType) -> None:
+    """Remove a terminating definition once it has no objects."""
+    name = f"{resource.plural}.{resource.group}"
+    definition = registry.store.collection(DEFINITIONS.where).items.get(("", name))
+    if definition is None or not definition["metadata"].get("deletionTimestamp"):
+        return
+    if not registry.store.collection(resource.where).items:
+        registry.finish(DEFINITIONS, definition)
+        registry.catalogue.unregister(resource.group, resource.plural)
+
+
+def protect(item: Json) -> Json:
+    """A definition with the finalizer that keeps it while objects exist."""
+    metadata = item["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    if definitions.CLEANUP_FINALIZER in finalizers:
+        return item
+    return {**item, "metadata": {**metadata, "finalizers": [*finalizers, definitions.CLEANUP_FINALIZER]}}
+
+
+def inner_call(call: Call, resource: ResourceType, namespace: str, name: str) -> Call:
+    """The same request, about another object."""
+    return Call(
+        resource=resource,
+        version=resource.versions[0],
+        user=call.user,
+        verb="delete",
+        now=call.now,
+        namespace=namespace,
+        name=name,
+        manager=call.manager,
+        dry_run=call.dry_run,
+    )

@@ -1,0 +1,86 @@
+"""Lists: selection, pages, and the versions that a list may ask for."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from drawbar.mocks.apiserver import errors, requests, selectors, watch
+from drawbar.mocks.apiserver.resources import ResourceType
+from drawbar.mocks.apiserver.storage import Store, key_of
+
+Json = dict[str, Any]
+EXPIRED = "The provided continue parameter is too old to display a consistent list result."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Part of a list, and what its metadata says."""
+
+    items: list[Json]
+    metadata: Json
+
+
+def selector(resource: ResourceType, query: Mapping[str, str]) -> selectors.Selector:
+    """The selector that a query asks for.
+
+    Raises:
+        ApiError: 400, it is malformed.
+    """
+    return selectors.Selector(
+        labels=selectors.parse_labels(query.get("labelSelector", "")),
+        fields=selectors.parse_fields(query.get("fieldSelector", ""), resource.field_paths()),
+    )
+
+
+def page(store: Store, resource: ResourceType, namespace: str, query: Mapping[str, str]) -> Page:
+    """One page of a list, consistent with the first one.
+
+    Raises:
+        ApiError: 400, 410 (continue token or version too old) or 504 (version from the future).
+    """
+    chosen = selector(resource, query)
+    collection = store.collection(resource.where)
+    limit = requests.whole_number(query.get("limit"), "limit") or 0
+    token = query.get("continue")
+    version, after = _position(token) if token else (store.version, None)
+    asked = requests.whole_number(query.get("resourceVersion"), "resourceVersion") or 0
+    if asked > store.version:
+        raise errors.version_too_large(asked, store.version)
+    if query.get("resourceVersionMatch") == "Exact" and not token:
+        version = asked
+    try:
+        if version == store.version:
+            items = collection.select(namespace, chosen, after=after)
+        else:
+            items = collection.select_at(version, namespace, chosen, after=after)
+    except watch.CompactedError as error:
+        raise errors.expired(
+            EXPIRED if token else f"too old resource version: {version} ({error.oldest})"
+        ) from error
+    metadata: Json = {"resourceVersion": str(version)}
+    if limit and len(items) > limit:
+        metadata["continue"] = _token(version, key_of(items[limit - 1]))
+        if not chosen.labels and not chosen.fields:
+            metadata["remainingItemCount"] = len(items) - limit
+        items = items[:limit]
+    return Page(items=items, metadata=metadata)
+
+
+def _token(version: int, key: tuple[str, str]) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([version, *key])).decode()
+
+
+def _position(token: str) -> tuple[int, tuple[str, str]]:
+    try:
+        version, namespace, name = msgspec.json.decode(
+            base64.urlsafe_b64decode(token), type=tuple[int, str, str]
+        )
+    except (binascii.Error, ValueError) as error:
+        raise errors.bad_request("continue key is not valid: it was not made by this server") from error
+    return version, (namespace, name)

@@ -1,0 +1,66 @@
+"""Small facts about stored objects: names, generations, and when a deleted object may go."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Container
+from datetime import datetime, timedelta
+from typing import Any
+
+from drawbar.mocks.apiserver.resources import ResourceType
+
+Json = dict[str, Any]
+_NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, so that no words arise
+_NAME_BASE_LIMIT = 58
+_NAME_ATTEMPTS = 8
+
+
+def generated_name(base: str, namespace: str, taken: Container[tuple[str, str]]) -> str:
+    """A name that starts with ``base`` (cut to 58 characters) and ends with five random ones."""
+    name = base
+    for _ in range(_NAME_ATTEMPTS):
+        name = base[:_NAME_BASE_LIMIT] + "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
+        if (namespace, name) not in taken:
+            break
+    return name
+
+
+def content(item: Json, resource: ResourceType) -> Json:
+    """What generation counts: everything but metadata, and the status where it is a subresource."""
+    ignored = {"metadata", "status"} if "status" in resource.subresources else {"metadata"}
+    return {key: value for key, value in item.items() if key not in ignored}
+
+
+def released(resource: ResourceType, item: Json) -> bool:
+    """Whether a marked object may go: no finalizer holds it, and no kubelet still runs it."""
+    metadata = item["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    return resource.where != ("", "pods") or not metadata.get("deletionGracePeriodSeconds")
+
+
+def grace_seconds(resource: ResourceType, item: Json, asked: int | None) -> int:
+    """Seconds a pod on a node is given; everything else goes at once."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    if (
+        resource.where != ("", "pods")
+        or not spec.get("nodeName")
+        or status.get("phase") in ("Succeeded", "Failed")
+    ):
+        return 0
+    return int(spec.get("terminationGracePeriodSeconds", 30)) if asked is None else max(asked, 0)
+
+
+def later(now: str, seconds: int) -> str:
+    """A time stamp some seconds after another."""
+    moment = datetime.fromisoformat(now) + timedelta(seconds=seconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without map keys that are ``null``, at any depth."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

@@ -1,0 +1,113 @@
+"""Which Kubernetes release the server imitates: its version string and feature gates, as data.
+
+Gates are those of the released API servers with their defaults; only gates that change what this server
+stores, drops or asks are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+BINDING_CONDITIONS = "DRADeviceBindingConditions"
+TAINTS = "DRADeviceTaints"
+TAINT_RULES = "DRADeviceTaintRules"
+DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
+GRANULAR_STATUS = "DRAResourceClaimGranularStatusAuthorization"
+PARTITIONABLE = "DRAPartitionableDevices"
+CONSUMABLE = "DRAConsumableCapacity"
+LIST_ATTRIBUTES = "DRAListTypeAttributes"
+SKIP_NODE_OPERATIONS = "DRAOptionalNodeOperations"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One release.
+
+    Attributes:
+        name: what the command line calls it, for example ``1.36``.
+        git_version: what ``/version`` answers.
+        gates: feature gates and whether they are on.
+    """
+
+    name: str
+    git_version: str
+    gates: Mapping[str, bool]
+
+    @property
+    def minor(self) -> int:
+        """The minor version as a number."""
+        return int(self.name.split(".")[1])
+
+    def on(self, gate: str) -> bool:
+        """Whether a gate exists in this release and is on."""
+        return self.gates.get(gate, False)
+
+    def with_gates(self, gates: Mapping[str, bool]) -> Profile:
+        """The same release with some gates set by its operator.
+
+        Raises:
+            ValueError: the release has no gate of that name.
+        """
+        unknown = sorted(set(gates) - set(self.gates))
+        if unknown:
+            known = ", ".join(sorted(self.gates))
+            raise ValueError(f"Kubernetes {self.name} has no feature gate {unknown[0]!r}; use one of {known}")
+        return replace(self, gates=MappingProxyType({**self.gates, **gates}))
+
+
+def _profile(name: str, patch: int, **gates: bool) -> Profile:
+    return Profile(name=name, git_version=f"v{name}.{patch}", gates=MappingProxyType(gates))
+
+
+PROFILES: Mapping[str, Profile] = MappingProxyType(
+    {
+        "1.34": _profile(
+            "1.34",
+            9,
+            DRADeviceBindingConditions=False,
+            DRADeviceTaints=False,
+            DRAResourceClaimDeviceStatus=True,
+            DRAPartitionableDevices=False,
+            DRAConsumableCapacity=False,
+        ),
+        "1.36": _profile(
+            "1.36",
+            2,
+            DRADeviceBindingConditions=True,
+            DRADeviceTaints=True,
+            DRADeviceTaintRules=False,
+            DRAResourceClaimDeviceStatus=True,
+            DRAResourceClaimGranularStatusAuthorization=True,
+            DRAPartitionableDevices=True,
+            DRAConsumableCapacity=True,
+            DRAListTypeAttributes=False,
+        ),
+        "1.37": _profile(
+            "1.37",
+            0,
+            DRADeviceBindingConditions=True,
+            DRADeviceTaints=True,
+            DRADeviceTaintRules=True,
+            DRAResourceClaimDeviceStatus=True,
+            DRAResourceClaimGranularStatusAuthorization=True,
+            DRAPartitionableDevices=True,
+            DRAConsumableCapacity=True,
+            DRAListTypeAttributes=False,
+            DRAOptionalNodeOperations=False,
+        ),
+    }
+)
+
+
+def profile(name: str) -> Profile:
+    """The release of that name.
+
+    Raises:
+        ValueError: no such release is imitated; the message lists the ones that are.
+    """
+    try:
+        return PROFILES[name]
+    except KeyError:
+        raise ValueError(f"no profile {name!r}; use one of {', '.join(PROFILES)}") from None

@@ -1,0 +1,116 @@
+"""CEL rules of custom resources (``x-kubernetes-validations``).
+
+A rule that reads ``oldSelf`` is a transition rule: it is evaluated on updates only, where the old value can
+be found again (maps by key, keyed lists by their keys; items of other lists have no old value).  The
+functions are those of plain CEL; Kubernetes' own extension libraries (quantities, URLs, IP addresses) are
+not there, and a rule that calls them fails with a message that says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import cel
+
+from drawbar.mocks.apiserver import errors
+from drawbar.mocks.apiserver.errors import Cause
+
+Json = dict[str, Any]
+_ABSENT = object()
+_OLD = re.compile(r"\boldSelf\b")
+_REASONS = {
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueRequired": "Required value",
+    "FieldValueDuplicate": "Duplicate value",
+}
+
+
+@functools.lru_cache(maxsize=1024)
+def _program(rule: str) -> cel.Program:
+    return cel.compile(rule)
+
+
+def check_rule(rule: str) -> str | None:
+    """What is wrong with a rule's syntax, or None."""
+    try:
+        _program(rule)
+    except ValueError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def all_rules(schema: Json, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every rule of a schema with the path of the schema that holds it."""
+    for number, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        yield f"{path}.x-kubernetes-validations[{number}].rule", rule.get("rule", "")
+    for key, inner in (schema.get("properties") or {}).items():
+        yield from all_rules(inner, f"{path}.properties[{key}]")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from all_rules(schema[key], f"{path}.{key}")
+
+
+def validate(value: Any, schema: Json, old: Any = _ABSENT, path: str = "") -> Iterator[Cause]:
+    """Every rule that the value, or the change from ``old`` to it, breaks."""
+    for rule in schema.get("x-kubernetes-validations") or ():
+        cause = _evaluate(rule, value, old, path)
+        if cause is not None:
+            yield cause
+    if isinstance(value, dict):
+        yield from _object(value, schema, old, path)
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for index, item in enumerate(value):
+            before = _old_item(item, schema, old)
+            yield from validate(item, schema["items"], before, f"{path}[{index}]")
+
+
+def _object(value: Json, schema: Json, old: Any, path: str) -> Iterator[Cause]:
+    properties = schema.get("properties") or {}
+    additional = schema.get("additionalProperties")
+    for key, inner in value.items():
+        below = properties.get(key, additional)
+        if isinstance(below, dict):
+            before = old.get(key, _ABSENT) if isinstance(old, dict) else _ABSENT
+            yield from validate(inner, below, before, f"{path}.{key}" if path else key)
+
+
+def _old_item(item: Any, schema: Json, old: Any) -> Any:
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if schema.get("x-kubernetes-list-type") != "map" or not keys or not isinstance(old, list):
+        return _ABSENT
+    identity = [item.get(key) for key in keys]
+    return next((held for held in old if [held.get(key) for key in keys] == identity), _ABSENT)
+
+
+def _evaluate(rule: Json, value: Any, old: Any, path: str) -> Cause | None:
+    text = rule["rule"]
+    variables = {"self": value}
+    if _OLD.search(text):
+        if old is _ABSENT:
+            return None
+        variables["oldSelf"] = old
+    where = path + rule.get("fieldPath", "") if path else rule.get("fieldPath", "").lstrip(".")
+    shown = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else value
+    try:
+        holds = _program(text).execute(variables)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        return errors.invalid_value(where, shown, f"rule evaluation error: {text}: {error}")
+    if holds is True:
+        return None
+    message = rule.get("message") or _computed_message(rule, variables) or f"failed rule: {text}"
+    reason = rule.get("reason", "FieldValueInvalid")
+    if reason in _REASONS:
+        return Cause(field=where, reason=reason, message=f"{_REASONS[reason]}: {message}")
+    return errors.invalid_value(where, shown, message)
+
+
+def _computed_message(rule: Json, variables: Json) -> str:
+    if "messageExpression" not in rule:
+        return ""
+    try:
+        return str(_program(rule["messageExpression"]).execute(variables))
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        return ""  # as in Kubernetes, the rule itself then is the message

@@ -1,0 +1,157 @@
+"""Watches over HTTP: newline-delimited JSON events, bookmarks, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from drawbar.mocks.apiserver import errors, listing, requests, tables, watch
+from drawbar.mocks.apiserver.resources import ResourceType
+from drawbar.mocks.apiserver.storage import Store
+
+Json = dict[str, Any]
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a watcher sees: which resource, in which version and form."""
+
+    resource: ResourceType
+    version: str
+    namespace: str
+    form: str
+    query: Mapping[str, str]
+
+    def encoded(self, event: watch.Event, now: str) -> bytes:
+        """The line of an event; plain forms are shared between watchers."""
+        if self.form:
+            return _line(event.kind, self.shown(event.item, now))
+        label = (event.kind, self.resource.api_version(self.version))
+        line = event.change.wire.get(label)
+        if line is None:
+            line = event.change.wire[label] = _line(
+                event.kind, self.resource.served(event.item, self.version)
+            )
+        return line
+
+    def shown(self, item: Json, now: str) -> Json:
+        """An object in the wanted form."""
+        if self.form == "Table":
+            include = self.query.get("includeObject", "Metadata")
+            metadata = {"resourceVersion": item["metadata"]["resourceVersion"]}
+            return tables.table(
+                self.resource, self.version, [item], now=now, include=include, metadata=metadata
+            )
+        if self.form:
+            return partial(item)
+        return self.resource.served(item, self.version)
+
+
+def partial(item: Json) -> Json:
+    """Only the metadata of an object."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
+
+
+async def serve(
+    request: web.Request, store: Store, view: View, *, now: str, bookmark_seconds: float
+) -> web.StreamResponse:
+    """Answer a watch request until it times out, the client leaves or the server stops.
+
+    Raises:
+        ApiError: 400 or 422, before anything was sent.
+    """
+    query = view.query
+    chosen = listing.selector(view.resource, query)
+    bookmarks = requests.is_true(query.get("allowWatchBookmarks"))
+    initial = requests.is_true(query.get("sendInitialEvents"))
+    if initial and (query.get("resourceVersionMatch") != "NotOlderThan" or not bookmarks):
+        cause = errors.forbidden_value(
+            "resourceVersionMatch", "sendInitialEvents needs NotOlderThan and allowWatchBookmarks"
+        )
+        raise errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
+    seconds = requests.whole_number(query.get("timeoutSeconds"), "timeoutSeconds")
+    asked = requests.whole_number(query.get("resourceVersion"), "resourceVersion") or 0
+    collection = store.collection(view.resource.where)
+    watcher = watch.Watcher(chosen, view.namespace)
+    start = store.version
+    first = collection.select(view.namespace, chosen) if initial or asked == 0 else []
+    lines = [_line("ADDED", view.shown(item, now)) for item in first]
+    if initial:
+        lines.append(_bookmark(view, start, {INITIAL_EVENTS_END: "true"}))
+    response = web.StreamResponse(
+        headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
+    )
+    try:
+        collection.hub.open(watcher, start if initial or asked == 0 else asked)
+    except watch.CompactedError as error:
+        expired = errors.expired(f"too old resource version: {asked} ({error.oldest})")
+        lines, watcher.closed = [_line("ERROR", expired.body())], True
+    try:
+        await response.prepare(request)
+        await response.write(b"".join(lines))
+        deadline = time.monotonic() + (seconds or random.uniform(1800, 3600))  # noqa: S311 - spreads reconnects
+        await _pump(
+            response,
+            watcher,
+            view,
+            store,
+            deadline=deadline,
+            bookmark_seconds=bookmark_seconds if bookmarks else None,
+        )
+    except ConnectionError:
+        return response  # the client left
+    finally:
+        collection.hub.close(watcher)
+    return response
+
+
+async def _pump(
+    response: web.StreamResponse,
+    watcher: watch.Watcher,
+    view: View,
+    store: Store,
+    *,
+    deadline: float,
+    bookmark_seconds: float | None,
+) -> None:
+    while not watcher.closed and not watcher.overflowed:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        pause = left if bookmark_seconds is None else min(left, bookmark_seconds)
+        try:
+            async with asyncio.timeout(pause):
+                events = await watcher.batch()
+        except TimeoutError:
+            if bookmark_seconds is not None:
+                await response.write(_bookmark(view, store.version, {}))
+            continue
+        stamp = _stamp()
+        await response.write(b"".join(view.encoded(event, stamp) for event in events))
+    await response.write_eof()
+
+
+def _stamp() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _line(kind: str, item: Json) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": item}) + b"\n"
+
+
+def _bookmark(view: View, version: int, annotations: Json) -> bytes:
+    metadata: Json = {"resourceVersion": str(version), "creationTimestamp": None}
+    if annotations:
+        metadata["annotations"] = annotations
+    kind, api = view.resource.kind, view.resource.api_version(view.version)
+    if view.form:
+        kind, api = ("Table" if view.form == "Table" else "PartialObjectMetadata"), "meta.k8s.io/v1"
+    return _line("BOOKMARK", {"kind": kind, "apiVersion": api, "metadata": metadata})

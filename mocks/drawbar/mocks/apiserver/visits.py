@@ -1,0 +1,116 @@
+"""A request to a resource, understood: its parts, its verb, and whether path and method fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from drawbar.mocks.apiserver import errors, rbac, requests
+from drawbar.mocks.apiserver.registry import Written
+from drawbar.mocks.apiserver.requests import Target
+from drawbar.mocks.apiserver.resources import ResourceType
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A request to a resource, understood."""
+
+    request: web.Request
+    user: rbac.User
+    resource: ResourceType
+    target: Target
+    verb: str
+    query: Mapping[str, str]
+    now: str
+
+
+def verb_of(request: web.Request, target: Target) -> str:
+    """The verb for which a request is authorized.
+
+    Raises:
+        ApiError: 405, the HTTP method is none of the API's.
+    """
+    watching = requests.is_true(request.query.get("watch"))
+    match request.method:
+        case "GET" | "HEAD":
+            return "watch" if watching and not target.subresource else "get" if target.name else "list"
+        case "POST":
+            return "create"
+        case "PUT":
+            return "update"
+        case "PATCH":
+            return "patch"
+        case "DELETE":
+            return "delete" if target.name else "deletecollection"
+        case _:
+            raise errors.method_not_allowed()
+
+
+def check_shape(visit: Visit) -> None:
+    """Refuse combinations of path and method that no resource has.
+
+    Raises:
+        ApiError: 400, 404 or 405.
+    """
+    resource, target, verb = visit.resource, visit.target, visit.verb
+    if target.namespace and not resource.namespaced:
+        raise errors.no_such_path()
+    if target.subresource and target.subresource not in resource.subresources:
+        raise errors.no_such_path()
+    if (
+        resource.namespaced
+        and not target.namespace
+        and (target.name or verb in ("create", "deletecollection"))
+    ):
+        raise errors.method_not_allowed() if verb == "create" else errors.no_such_path()
+    if verb == "create" and target.name and target.subresource != "binding":
+        raise errors.method_not_allowed()
+    if verb == "deletecollection" and resource.plural in ("namespaces", "customresourcedefinitions"):
+        raise errors.method_not_allowed()
+    if not target.name and verb in ("update", "patch"):
+        raise errors.method_not_allowed()
+    if target.subresource == "binding" and verb != "create":
+        raise errors.method_not_allowed()
+    if target.subresource == "status" and verb in ("create", "delete"):
+        raise errors.method_not_allowed()
+
+
+def check_kind(visit: Visit, item: Json, *, kind: str) -> None:
+    """Refuse a body that says it is another kind or version than the path.
+
+    Raises:
+        ApiError: 400.
+    """
+    wanted = {"apiVersion": visit.resource.api_version(visit.target.version), "kind": kind}
+    for key, expected in wanted.items():
+        given = item.get(key)
+        if given and given != expected:
+            text = f"the {key} in the data ({given}) does not match the expected {key} ({expected})"
+            raise errors.bad_request(text)
+
+
+def is_dry_run(visit: Visit) -> bool:
+    """Whether nothing shall be stored.
+
+    Raises:
+        ApiError: 422, the value is not ``All``.
+    """
+    value = visit.query.get("dryRun")
+    if value and value != "All":
+        cause = errors.unsupported("dryRun", value, ("All",))
+        raise errors.invalid("Options", "meta.k8s.io", "", [cause])
+    return bool(value)
+
+
+def success(visit: Visit, outcome: Written) -> Json:
+    """The Status that tells of a finished delete."""
+    metadata = outcome.item["metadata"]
+    details = {"name": metadata["name"], "kind": visit.resource.plural, "uid": metadata["uid"]}
+    if visit.resource.group:
+        details["group"] = visit.resource.group
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

@@ -1,0 +1,205 @@
+"""What changed and who wants to know: the history of one collection and its watchers.
+
+The history is a bounded log ordered by resourceVersion.  A watcher starts at a version: it first receives
+what the log holds after that version, then every later change as it is committed.  A change reaches only
+the watchers that can want it: those with an exact requirement are found through it (``Selector.pin``), so
+five thousand watchers of one node each cost nothing when another node's object changes.
+
+Everything runs in one event loop; ``Hub.publish`` never waits.  A watcher that does not keep up is marked
+``overflowed`` and its stream ends, as the real server does; the client resumes from the last version seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from drawbar.mocks.apiserver.selectors import Selector, field_value
+
+Json = dict[str, Any]
+Key = tuple[str, str]  # (namespace, name); the namespace is empty for cluster-scoped objects
+
+PENDING_LIMIT = 10_000  # changes one watcher may be behind
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Change:
+    """One committed write.
+
+    ``old`` is None for a creation; ``new`` is None for a deletion, and ``old`` then carries the deletion's
+    own resourceVersion.  ``wire`` keeps what was already encoded, so that many watchers share it.
+    """
+
+    version: int
+    key: Key
+    old: Json | None
+    new: Json | None
+    wire: dict[tuple[str, str], bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What one watcher sees of a change: ``ADDED``, ``MODIFIED`` or ``DELETED``, and the object."""
+
+    kind: str
+    item: Json
+    change: Change
+
+
+class CompactedError(Exception):
+    """The asked-for version is older than the history that is kept; ``oldest`` is the first usable one."""
+
+    def __init__(self, oldest: int) -> None:
+        """Remember the oldest version from which the history is complete."""
+        super().__init__(f"history starts at {oldest}")
+        self.oldest = oldest
+
+
+def seen(change: Change, selector: Selector, namespace: str) -> Event | None:
+    """How a watcher sees a change: entering and leaving the selection look like creation and deletion."""
+    if namespace and change.key[0] != namespace:
+        return None
+    before = change.old is not None and selector.matches(change.old)
+    after = change.new is not None and selector.matches(change.new)
+    if after and change.new is not None:
+        return Event(kind="MODIFIED" if before else "ADDED", item=change.new, change=change)
+    if before and change.old is not None:
+        item = change.old
+        if change.new is not None:  # left the selection: the last matching state at this version
+            item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(change.version)}}
+        return Event(kind="DELETED", item=item, change=change)
+    return None
+
+
+class Watcher:
+    """One open watch; iterate with ``next``."""
+
+    def __init__(self, selector: Selector, namespace: str) -> None:
+        """Watch one namespace (empty: all of them)."""
+        self.selector = selector
+        self.namespace = namespace
+        self.overflowed = False
+        self.closed = False
+        self._pending: deque[Event] = deque()
+        self._wake = asyncio.Event()
+
+    def offer(self, change: Change) -> None:
+        """Queue a change if this watcher wants it."""
+        event = seen(change, self.selector, self.namespace)
+        if event is None:
+            return
+        if len(self._pending) >= PENDING_LIMIT:
+            self.overflowed = True
+        else:
+            self._pending.append(event)
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the watch from the server's side."""
+        self.closed = True
+        self._wake.set()
+
+    async def batch(self) -> list[Event]:
+        """Wait for events and take all there are; empty when the watch has ended."""
+        if not self._pending and not self.closed and not self.overflowed:
+            self._wake.clear()
+            await self._wake.wait()
+        events = list(self._pending)
+        self._pending.clear()
+        self._wake.clear()
+        return events
+
+
+class Hub:
+    """The history and the watchers of one collection."""
+
+    def __init__(self, *, history: int, start: int) -> None:
+        """Keep at most ``history`` changes; versions up to ``start`` are before the first."""
+        self._log: deque[Change] = deque()
+        self._history = history
+        self._complete_after = start  # every change with a greater version is in the log
+        self._unpinned: dict[Watcher, None] = {}
+        self._pinned: dict[tuple[str, str], dict[str, dict[Watcher, None]]] = {}
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version from which a watch can start."""
+        return self._complete_after
+
+    def since(self, version: int) -> list[Change]:
+        """The changes after a version, oldest first.
+
+        Raises:
+            CompactedError: some of them are no longer kept.
+        """
+        if version < self._complete_after:
+            raise CompactedError(self._complete_after)
+        start = bisect.bisect_right(self._log, version, key=lambda change: change.version)
+        return [self._log[index] for index in range(start, len(self._log))]
+
+    def publish(self, change: Change) -> None:
+        """Record a change and offer it to the watchers concerned."""
+        self._log.append(change)
+        if len(self._log) > self._history:
+            self._complete_after = self._log.popleft().version
+        for watcher in self._concerned(change):
+            watcher.offer(change)
+
+    def compact(self) -> None:
+        """Forget the history, as a compaction of the real store does."""
+        if self._log:
+            self._complete_after = self._log[-1].version
+            self._log.clear()
+
+    def open(self, watcher: Watcher, version: int) -> None:
+        """Start a watch after ``version``.
+
+        Raises:
+            CompactedError: the version is too old.
+        """
+        for change in self.since(version):
+            watcher.offer(change)
+        self._group(watcher)[watcher] = None
+
+    def close(self, watcher: Watcher) -> None:
+        """Forget a watcher; closing twice is harmless."""
+        self._group(watcher).pop(watcher, None)
+        if (pin := watcher.selector.pin) is not None and not self._pinned[pin[:2]][pin[2]]:
+            del self._pinned[pin[:2]][pin[2]]
+            if not self._pinned[pin[:2]]:
+                del self._pinned[pin[:2]]
+
+    def close_all(self) -> None:
+        """End every watch."""
+        groups = [self._unpinned, *(group for values in self._pinned.values() for group in values.values())]
+        for group in groups:
+            for watcher in group:
+                watcher.close()
+
+    def _group(self, watcher: Watcher) -> dict[Watcher, None]:
+        pin = watcher.selector.pin
+        if pin is None:
+            return self._unpinned
+        kind, key, value = pin
+        return self._pinned.setdefault((kind, key), {}).setdefault(value, {})
+
+    def _concerned(self, change: Change) -> Iterator[Watcher]:
+        yield from list(self._unpinned)
+        for (kind, key), values in self._pinned.items():
+            wanted = {pin_value((kind, key), item) for item in (change.old, change.new) if item is not None}
+            for value in wanted:
+                if value is not None:
+                    yield from list(values.get(value, ()))
+
+
+def pin_value(pin: tuple[str, str], item: Json) -> str | None:
+    """The value by which an object is found under a pin: of a label, or of a selectable field."""
+    kind, key = pin
+    if kind == "label":
+        value = (item["metadata"].get("labels") or {}).get(key)
+        return value if isinstance(value, str) else None
+    return field_value(item, key)

@@ -1,0 +1,145 @@
+"""Pods, claims and claim templates as the doubles hold them: metadata typed, the rest as decoded JSON.
+
+A double writes whole objects back, as the real components do, so nothing may be lost on the way: `spec` and `status`
+stay plain mappings, and the metadata names every field that an update must carry. The functions here are the only
+places that know where in such a mapping a value lies.
+
+Source: Kubernetes API reference, `core/v1` Pod and `resource.k8s.io/v1` ResourceClaim.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import meta
+
+Key = tuple[str, str]
+DeviceID = tuple[str, str, str]
+
+PROTECTION_FINALIZER = "resource.kubernetes.io/delete-protection"
+POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
+
+
+class Owner(meta.OwnerReference, frozen=True):
+    """An owner reference with the two flags of garbage collection."""
+
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class Metadata(meta.ObjectMeta, frozen=True):
+    """All metadata that an update must send back unchanged."""
+
+    owner_references: tuple[Owner, ...] = ()
+    managed_fields: tuple[dict[str, Any], ...] = ()
+    deletion_grace_period_seconds: int | None = None
+
+
+class Document(meta.Struct, frozen=True, kw_only=True):
+    """One API object. `spec` and `status` are as the API server sent them; treat them as read-only."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def full_name(self) -> str:
+        """`namespace/name`, or the name of a cluster-scoped object."""
+        return "/".join(part for part in self.key if part)
+
+
+def is_deleting(document: Document) -> bool:
+    """Whether somebody asked for its deletion."""
+    return document.metadata.deletion_timestamp is not None
+
+
+def node_name(pod: Document) -> str:
+    """The node the pod is bound to; empty while it is not."""
+    return str(pod.spec.get("nodeName") or "")
+
+
+def is_finished(pod: Document) -> bool:
+    """Whether all its containers ended for good."""
+    return pod.status.get("phase") in {"Succeeded", "Failed"}
+
+
+def is_done(pod: Document) -> bool:
+    """Whether none of its containers runs or ever will: finished, or deleted before it was bound."""
+    return is_finished(pod) or (is_deleting(pod) and not node_name(pod))
+
+
+def allocation(claim: Document) -> dict[str, Any] | None:
+    """`status.allocation`, or None."""
+    return claim.status.get("allocation") or None
+
+
+def results(claim: Document) -> list[dict[str, Any]]:
+    """The allocated devices, in the order of the allocation."""
+    found: list[dict[str, Any]] = ((allocation(claim) or {}).get("devices") or {}).get("results") or []
+    return found
+
+
+def devices(claim: Document) -> Iterator[DeviceID]:
+    """The devices the claim keeps from others. Admin access keeps nothing from anybody."""
+    for result in results(claim):
+        if not result.get("adminAccess"):
+            yield result["driver"], result["pool"], result["device"]
+
+
+def reserved_for(claim: Document) -> list[dict[str, Any]]:
+    """`status.reservedFor`."""
+    return list(claim.status.get("reservedFor") or ())
+
+
+def is_reserved_for(claim: Document, pod: Document) -> bool:
+    """Whether the pod, by uid, may use the claim."""
+    return any(consumer.get("uid") == pod.metadata.uid for consumer in reserved_for(claim))
+
+
+def pod_claims(pod: Document) -> Iterator[tuple[str, str | None, str | None]]:
+    """Per entry of `spec.resourceClaims`: its name, the claim's name, the template's name.
+
+    The claim's name is None while a claim from a template was not made yet, and the empty string when the claim
+    controller recorded that none is needed.
+    """
+    recorded = {
+        status["name"]: str(status.get("resourceClaimName") or "")
+        for status in pod.status.get("resourceClaimStatuses") or ()
+    }
+    for entry in pod.spec.get("resourceClaims") or ():
+        template = entry.get("resourceClaimTemplateName")
+        name = recorded.get(entry["name"]) if template else entry.get("resourceClaimName")
+        yield entry["name"], name, template
+
+
+def owning_pod(claim: Document) -> Owner | None:
+    """The pod that controls a claim made from a template."""
+    owners = (owner for owner in claim.metadata.owner_references if owner.kind == "Pod" and owner.controller)
+    return next(owners, None)
+
+
+def is_owned_by(claim: Document, pod: Document) -> bool:
+    """Whether the claim was made for this very pod."""
+    owner = owning_pod(claim)
+    return owner is not None and owner.uid == pod.metadata.uid
+
+
+def with_finalizers(document: Document, finalizers: tuple[str, ...]) -> Document:
+    """The same object with other finalizers."""
+    metadata = msgspec.structs.replace(document.metadata, finalizers=finalizers)
+    return msgspec.structs.replace(document, metadata=metadata)
+
+
+def with_status(document: Document, **changes: Any) -> Document:
+    """The same object with some fields of `status` replaced; None removes a field."""
+    status = {**document.status, **changes}
+    kept = {name: value for name, value in status.items() if value is not None}
+    return msgspec.structs.replace(document, status=kept)

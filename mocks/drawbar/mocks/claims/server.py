@@ -1,0 +1,228 @@
+"""The claim controller double at work: watches pods, claims and templates, and carries out `plan`'s actions.
+
+Not emulated: extended resources, claims of pod groups, the metrics, and the garbage collector in general (a claim made
+for a pod is deleted here when its pod is gone).
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal, assert_never
+
+import msgspec
+
+from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
+from drawbar.mocks.claims import documents, plan
+
+log = logging.getLogger(__name__)
+
+WorkKey = tuple[Literal["pod", "claim"], str, str]
+WORKERS = 4
+
+
+class ClaimController:
+    """Keeps claims in step with the pods that use them. Make it with `serving`."""
+
+    def __init__(self, api: client.Client) -> None:
+        self._api = api
+        self._queue: queue.WorkQueue[WorkKey] = queue.WorkQueue()
+        # Claims that were just made, until the watch shows them: otherwise a second one would be made.
+        self._owned: dict[str, dict[str, documents.Document]] = {}
+        self._templates = self._reflector(kinds.CLAIM_TEMPLATE, self._template_changed)
+        self._claims = self._reflector(kinds.CLAIM, self._claim_changed)
+        self._pods = self._reflector(kinds.POD, self._pod_changed)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Works until cancelled; sets `ready` when the first lists are in."""
+        reflectors = (self._templates, self._claims, self._pods)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, reflected in enumerate(reflectors):
+                    group.create_task(reflected.run(), name=f"claims-reflector-{number}")
+                for reflected in reflectors:
+                    await reflected.synced.wait()
+                ready.set()
+                for number in range(WORKERS):
+                    group.create_task(self._work(), name=f"claims-worker-{number}")
+        finally:
+            self._queue.close()
+
+    def _reflector(self, kind: kinds.Kind, changed: Any) -> reflector.Reflector[documents.Document]:
+        return reflector.Reflector(self._api, kind, into=documents.Document, changed=changed)
+
+    def _template_changed(self, _old: documents.Document | None, new: documents.Document | None) -> None:
+        if new is None:
+            return
+        for pod in self._pods:
+            if any(template == new.metadata.name for _, _, template in documents.pod_claims(pod)):
+                self._queue.add(("pod", *pod.key))
+
+    def _claim_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        if old is not None and (owner := documents.owning_pod(old)) is not None and new is None:
+            left = self._owned.get(owner.uid, {})
+            left.pop(_entry(old), None)
+            if not left:
+                self._owned.pop(owner.uid, None)
+            self._queue.add(("pod", old.metadata.namespace, owner.name))
+        if new is None:
+            return
+        owner = documents.owning_pod(new)
+        if owner is not None:
+            self._owned.setdefault(owner.uid, {})[_entry(new)] = new
+            self._queue.add(("pod", new.metadata.namespace, owner.name))
+        self._queue.add(("claim", *new.key))
+
+    def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        pod = new if new is not None else old
+        assert pod is not None
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            for claim in self._owned.pop(old.metadata.uid, {}).values():
+                self._queue.add(("claim", *claim.key))
+        self._queue.add(("pod", *pod.key))
+        for _, name, _ in documents.pod_claims(pod):
+            if name:
+                self._queue.add(("claim", pod.metadata.namespace, name))
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            try:
+                kind, namespace, name = key
+                await (
+                    self._sync_pod(namespace, name) if kind == "pod" else self._sync_claim(namespace, name)
+                )
+                self._queue.forget(key)
+            except errors.KubeError as error:
+                pause = self._queue.retry(key)
+                log.info(
+                    "claim controller tries again", extra={"key": key, "reason": str(error), "pause": pause}
+                )
+            finally:
+                self._queue.done(key)
+
+    async def _sync_pod(self, namespace: str, name: str) -> None:
+        pod = self._pods.get(name, namespace)
+        if pod is None:
+            return
+        templates = {
+            item.metadata.name: item for item in self._templates if item.metadata.namespace == namespace
+        }
+        for action in plan.for_pod(pod, self._owned.get(pod.metadata.uid, {}), templates):
+            match action:
+                case plan.CreateClaim():
+                    made = await self._api.create(
+                        kinds.CLAIM, action.body, into=documents.Document, namespace=namespace
+                    )
+                    log.info("claim made", extra={"claim": made.full_name, "pod": pod.full_name})
+                    # Comes back to this pod, and records the name then.
+                    self._claims.learn(made)
+                case plan.RecordClaims():
+                    await self._record(pod, action)
+                case _:
+                    assert_never(action)
+
+    async def _record(self, pod: documents.Document, action: plan.RecordClaims) -> None:
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"resourceClaimStatuses": action.statuses}}
+        written = await self._api.patch(
+            kinds.POD,
+            pod.metadata.name,
+            body,
+            content=client.Patch.MERGE,
+            into=documents.Document,
+            namespace=pod.metadata.namespace,
+            subresource="status",
+        )
+        self._pods.learn(written)
+
+    async def _sync_claim(self, namespace: str, name: str) -> None:
+        claim = self._claims.get(name, namespace)
+        if claim is None:
+            return
+        pods = await self._consumers(claim)
+        owner_done = await self._owner_is_done(claim)
+        for action in plan.for_claim(claim, pods, owner_done=owner_done):
+            match action:
+                case plan.WriteStatus():
+                    claim = await self._replace(action.claim, subresource="status")
+                case plan.RemoveFinalizer():
+                    others = tuple(
+                        finalizer
+                        for finalizer in claim.metadata.finalizers
+                        if finalizer != documents.PROTECTION_FINALIZER
+                    )
+                    claim = await self._replace(documents.with_finalizers(claim, others))
+                case plan.DeleteClaim():
+                    await self._api.delete(kinds.CLAIM, name, namespace=namespace, uid=claim.metadata.uid)
+                case _:
+                    assert_never(action)
+
+    async def _replace(
+        self, claim: documents.Document, *, subresource: str | None = None
+    ) -> documents.Document:
+        try:
+            written = await self._api.replace(
+                kinds.CLAIM,
+                claim.metadata.name,
+                _whole(claim),
+                into=documents.Document,
+                namespace=claim.metadata.namespace,
+                subresource=subresource,
+            )
+        except errors.NotFound:
+            return claim
+        # Without its last finalizer a deleted claim is gone; the watch tells, learning would revive it here.
+        if not documents.is_deleting(written) or written.metadata.finalizers:
+            self._claims.learn(written)
+        return written
+
+    async def _consumers(self, claim: documents.Document) -> list[documents.Document]:
+        """The pods of `reservedFor` that exist; one that the watch does not show is looked for again."""
+        pods = []
+        for entry in documents.reserved_for(claim):
+            if entry.get("resource") != "pods":
+                continue
+            pod = await self._pod(claim.metadata.namespace, entry["name"], entry["uid"])
+            if pod is not None:
+                pods.append(pod)
+        return pods
+
+    async def _owner_is_done(self, claim: documents.Document) -> bool:
+        owner = documents.owning_pod(claim)
+        if owner is None or documents.is_deleting(claim):
+            return False
+        pod = await self._pod(claim.metadata.namespace, owner.name, owner.uid)
+        return pod is None or documents.is_done(pod)
+
+    async def _pod(self, namespace: str, name: str, uid: str) -> documents.Document | None:
+        known = self._pods.get(name, namespace)
+        if known is not None and known.metadata.uid == uid:
+            return known
+        try:
+            pod = await self._api.read(kinds.POD, name, into=documents.Document, namespace=namespace)
+        except errors.NotFound:
+            return None
+        return pod if pod.metadata.uid == uid else None
+
+
+@asynccontextmanager
+async def serving(connection: config.Connection) -> AsyncIterator[ClaimController]:
+    """A claim controller at work for as long as the block lasts; entered once its first lists are in."""
+    async with client.connecting(connection) as api, asyncio.TaskGroup() as group:
+        ready = asyncio.Event()
+        controller = ClaimController(api)
+        task = group.create_task(controller.run(ready), name="claim-controller")
+        try:
+            await ready.wait()
+            yield controller
+        finally:
+            task.cancel()
+
+
+def _entry(claim: documents.Document) -> str:
+    return claim.metadata.annotations.get(documents.POD_CLAIM_ANNOTATION, "")
+
+
+def _whole(claim: documents.Document) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.to_builtins(claim)
+    return body | {"apiVersion": kinds.CLAIM.api_version, "kind": kinds.CLAIM.kind}

@@ -1,0 +1,268 @@
+"""The file that describes a simulated fabric: hosts with ports, enclosures with devices, times, failures.
+
+JSON in camelCase, strict: an unknown field is an error. All problems are told at once, one sentence each.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from drawbar.fabric import contract, errors
+from drawbar.mocks.fabric import slots
+
+PORTS_PER_HOST = 4
+
+Value = TypeVar("Value")
+
+
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """How every object of the file is read."""
+
+
+class HostSpec(_Strict, frozen=True, kw_only=True):
+    """One host.
+
+    Attributes:
+        id: unique.
+        name: the node's name; the id when absent.
+        ports: how many; their ids are "1", "2", ..., which are also the slot numbers in the mocked tree.
+        sysfs: absolute path of a mocked /sys tree in which devices appear and disappear.
+        identifiers: beside "hostname", which is always the name.
+    """
+
+    id: str
+    name: str = ""
+    ports: int = PORTS_PER_HOST
+    sysfs: str | None = None
+    identifiers: dict[str, str] = {}
+
+
+class DeviceSpec(_Strict, frozen=True, kw_only=True):
+    """One device; PCI ids are numbers or strings like "0x10de"."""
+
+    id: str
+    device_class: contract.DeviceClass = msgspec.field(name="class")
+    model: str = ""
+    vendor: str = ""
+    serial: str | None = None
+    memory_bytes: int = 0
+    pci_vendor: int | str | None = None
+    pci_device: int | str | None = None
+
+
+class EnclosureSpec(_Strict, frozen=True, kw_only=True):
+    """One chassis."""
+
+    id: str
+    devices: tuple[DeviceSpec, ...] = ()
+
+
+class AttachFailure(_Strict, frozen=True, kw_only=True):
+    """The next attaches of a device that fail, after their time has passed.
+
+    Attributes:
+        device: its id.
+        reason: as in the error.
+        message: as in the error.
+        times: how many attaches fail before one succeeds.
+        code: the error's code.
+        retryable: None: as the code says.
+    """
+
+    device: str
+    reason: str = "LINK_DOWN"
+    message: str = "the link did not come up"
+    times: int = 1
+    code: errors.Code = errors.Code.FAILED_PRECONDITION
+    retryable: bool | None = None
+
+
+class Configuration(_Strict, frozen=True, kw_only=True):
+    """The whole fabric; `attach_seconds` and `detach_seconds` are what an operation takes."""
+
+    hosts: tuple[HostSpec, ...] = ()
+    enclosures: tuple[EnclosureSpec, ...] = ()
+    attach_seconds: float = 0.0
+    detach_seconds: float = 0.0
+    attach_fails: tuple[AttachFailure, ...] = ()
+
+    def devices(self) -> Iterator[tuple[EnclosureSpec, DeviceSpec]]:
+        """All devices, each with its enclosure."""
+        return ((enclosure, device) for enclosure in self.enclosures for device in enclosure.devices)
+
+
+class _EnclosureOutline(_Strict, frozen=True, kw_only=True):
+    """An enclosure whose devices are not yet read, so that each one's problem is found."""
+
+    id: str
+    devices: list[msgspec.Raw] = []
+
+
+class _Outline(_Strict, frozen=True, kw_only=True):
+    """The file, with the lists not yet read."""
+
+    hosts: list[msgspec.Raw] = []
+    enclosures: list[msgspec.Raw] = []
+    attach_seconds: float = 0.0
+    detach_seconds: float = 0.0
+    attach_fails: list[msgspec.Raw] = []
+
+
+def pci_id(value: int | str | None) -> int | None:
+    """A PCI id as a number.
+
+    Raises:
+        ValueError: it is neither a number nor a string that reads as one, or has more than 16 bits.
+    """
+    if value is None:
+        return None
+    number = int(value, 0) if isinstance(value, str) else value
+    if not 0 < number <= 0xFFFF:
+        raise ValueError(value)
+    return number
+
+
+def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
+    """A device of a configuration without problems, free."""
+    return contract.Device(
+        id=spec.id,
+        device_class=spec.device_class,
+        model=spec.model,
+        vendor=spec.vendor,
+        pci_vendor_id=pci_id(spec.pci_vendor),
+        pci_device_id=pci_id(spec.pci_device),
+        serial=spec.serial,
+        identifiers={} if spec.serial is None else {"serial": spec.serial},
+        enclosure=enclosure.id,
+        memory_bytes=spec.memory_bytes,
+        health=contract.Health.OK,
+    )
+
+
+def load(path: Path) -> Configuration:
+    """Reads a file.
+
+    Raises:
+        InvalidConfiguration: it cannot be read, or with everything that is wrong in it.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise errors.InvalidConfiguration(
+            [f"the fabric's configuration {path} cannot be read: {error.strerror}"]
+        ) from error
+    try:
+        return parse(text)
+    except errors.InvalidConfiguration as error:
+        raise errors.InvalidConfiguration([f"{path}: {problem}" for problem in error.problems]) from error
+
+
+def parse(text: bytes) -> Configuration:
+    """Reads a configuration.
+
+    Raises:
+        InvalidConfiguration: with everything that is wrong in it.
+    """
+    problems: list[str] = []
+    outline = _read(text, _Outline, "the configuration", problems)
+    if outline is None:
+        raise errors.InvalidConfiguration(problems)
+    enclosures = []
+    for shell in _read_all(outline.enclosures, _EnclosureOutline, "enclosures", problems):
+        devices = _read_all(shell.devices, DeviceSpec, f"enclosure {shell.id}: devices", problems)
+        enclosures.append(EnclosureSpec(id=shell.id, devices=tuple(devices)))
+    configuration = Configuration(
+        hosts=tuple(_read_all(outline.hosts, HostSpec, "hosts", problems)),
+        enclosures=tuple(enclosures),
+        attach_seconds=outline.attach_seconds,
+        detach_seconds=outline.detach_seconds,
+        attach_fails=tuple(_read_all(outline.attach_fails, AttachFailure, "attachFails", problems)),
+    )
+    problems += find_problems(configuration)
+    if problems:
+        raise errors.InvalidConfiguration(problems)
+    return configuration
+
+
+def _read(text: bytes | msgspec.Raw, kind: type[Value], where: str, problems: list[str]) -> Value | None:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        problems.append(f"{where}: {error}")
+        return None
+
+
+def _read_all(
+    texts: Sequence[msgspec.Raw], kind: type[Value], where: str, problems: list[str]
+) -> list[Value]:
+    found = [_read(text, kind, f"{where}[{index}]", problems) for index, text in enumerate(texts)]
+    return [value for value in found if value is not None]
+
+
+def find_problems(configuration: Configuration) -> list[str]:
+    """What is wrong with a configuration although every part of it reads well."""
+    ids = [spec.id for _, spec in configuration.devices()]
+    problems = _names("host", [host.id for host in configuration.hosts])
+    problems += _names("enclosure", [enclosure.id for enclosure in configuration.enclosures])
+    problems += _names("device", ids)
+    problems += [
+        f"host {host.id}: ports is {host.ports}, at least 1 is needed"
+        for host in configuration.hosts
+        if host.ports < 1
+    ]
+    problems += [
+        f"host {host.id}: sysfs {host.sysfs} is not an absolute path"
+        for host in configuration.hosts
+        if host.sysfs is not None and not host.sysfs.startswith("/")
+    ]
+    for name in ("attach_seconds", "detach_seconds"):
+        if getattr(configuration, name) < 0:
+            problems.append(f"{_camel(name)} is negative")
+    mocked = any(host.sysfs for host in configuration.hosts)
+    for enclosure, spec in configuration.devices():
+        found = _device_problems(spec, mocked=mocked)
+        if mocked and not found:
+            found = slots.problems(device(enclosure, spec))
+        problems += found
+    known = set(ids)
+    problems += [
+        f"attachFails names the device {failure.device}, which no enclosure has"
+        for failure in configuration.attach_fails
+        if failure.device not in known
+    ]
+    return problems
+
+
+def _names(kind: str, ids: Sequence[str]) -> list[str]:
+    """Empty, long and repeated ids."""
+    problems = [
+        f"{kind} id {name} is used {count} times" for name, count in Counter(ids).items() if count > 1
+    ]
+    if "" in ids:
+        problems.append(f"a {kind} has an empty id")
+    long = [name for name in ids if len(name.encode()) > contract.STRING_BYTES]
+    return problems + [f"{kind} id {name} has more than {contract.STRING_BYTES} bytes" for name in long]
+
+
+def _device_problems(spec: DeviceSpec, *, mocked: bool) -> list[str]:
+    problems = []
+    values: dict[str, Any] = {"pciVendor": spec.pci_vendor, "pciDevice": spec.pci_device}
+    for name, value in values.items():
+        try:
+            number = pci_id(value)
+        except ValueError:
+            problems.append(f'device {spec.id}: {name} {value} is no PCI id; write a string like "0x10de"')
+            continue
+        if number is None and mocked:
+            problems.append(f"device {spec.id}: {name} is missing; hosts with a sysfs tree need it")
+    if spec.memory_bytes < 0:
+        problems.append(f"device {spec.id}: memoryBytes is negative")
+    return problems
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)

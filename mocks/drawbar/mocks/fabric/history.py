@@ -1,0 +1,94 @@
+"""The recent events of a simulated fabric, for any number of watchers.
+
+Events are numbered without gaps; the version of an event names the life of the process and the number, so that
+a version of an earlier life is recognised and answered with a resync. A watcher is only a position in the
+history: one that is too slow falls out of it and is told to list again, so nothing grows.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+
+from drawbar.fabric import contract, errors
+
+REMEMBERED_EVENTS = 4096
+
+
+class History:
+    """What happened, newest last."""
+
+    def __init__(self, remembered: int = REMEMBERED_EVENTS) -> None:
+        self._remembered = remembered
+        self._life = secrets.token_hex(4)
+        self._last = 0
+        self._events: dict[int, contract.WatchEvent] = {}
+        self._news = asyncio.Event()
+        self._closed = False
+
+    @property
+    def version(self) -> str:
+        """The version of the newest event."""
+        return self._version(self._last)
+
+    def device_changed(self, device: contract.Device) -> None:
+        """A device is different."""
+        self._append(contract.DeviceChanged(version=self._version(self._last + 1), device=device))
+
+    def host_changed(self, host: contract.Host) -> None:
+        """A host's port is different."""
+        self._append(contract.HostChanged(version=self._version(self._last + 1), host=host))
+
+    def operation_changed(self, operation: contract.Operation) -> None:
+        """An operation began or finished."""
+        self._append(contract.OperationChanged(version=self._version(self._last + 1), operation=operation))
+
+    def close(self) -> None:
+        """Ends all watches with Unavailable."""
+        self._closed = True
+        self._news.set()
+
+    async def follow(
+        self, from_version: str, *, bookmark_seconds: float = contract.BOOKMARK_SECONDS
+    ) -> AsyncGenerator[contract.WatchEvent, None]:
+        """The events after a version, as `FabricAdapter.watch` promises them."""
+        position = self._position(from_version)
+        if position is None:
+            yield contract.Resync()
+            return
+        yield contract.Bookmark(version=from_version)
+        while True:
+            while position < self._last:
+                event = self._events.get(position + 1)
+                if event is None:
+                    yield contract.Resync()
+                    return
+                position += 1
+                yield event
+            if self._closed:
+                raise errors.Unavailable("the simulated fabric is closed")
+            news = self._news
+            try:
+                async with asyncio.timeout(bookmark_seconds):
+                    await news.wait()
+            except TimeoutError:
+                yield contract.Bookmark(version=self._version(position))
+
+    def _append(self, event: contract.WatchEvent) -> None:
+        self._last += 1
+        self._events[self._last] = event
+        self._events.pop(self._last - self._remembered, None)
+        if not self._closed:
+            self._news.set()
+            self._news = asyncio.Event()
+
+    def _version(self, number: int) -> str:
+        return f"{self._life}-{number}"
+
+    def _position(self, version: str) -> int | None:
+        """The number in a version of this life whose following events are all known; else None."""
+        life, _, number = version.partition("-")
+        if life != self._life or not (number.isascii() and number.isdigit()):
+            return None
+        position = int(number)
+        oldest = max(0, self._last - self._remembered)
+        return position if oldest <= position <= self._last else None

@@ -1,0 +1,64 @@
+"""`drawbar mock kubelet`: kubelet doubles for one or more nodes in one process."""
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+
+from drawbar.driver import errors
+from drawbar.driver.kube import config
+from drawbar.mocks.kubelet import node, server, settings
+
+HELP = "play the kubelet of one or more nodes: register plugins, prepare devices, run pods on paper"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this command's arguments."""
+    times = settings.Settings()
+    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the API server")
+    parser.add_argument(
+        "--node",
+        metavar="NAME=DIR",
+        action="append",
+        required=True,
+        help="a node and its folder (plugins_registry/, plugins/, cdi/, pods/); may be given several times",
+    )
+    parser.add_argument(
+        "--label", metavar="KEY=VALUE", action="append", default=[], help="a label for all these nodes"
+    )
+    parser.add_argument(
+        "--release",
+        choices=sorted(settings.SERVICES_BY_RELEASE),
+        default=times.release,
+        help="the Kubernetes release to behave like (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--check-device-nodes",
+        action="store_true",
+        help="refuse CDI device nodes that are not on this host, as a container runtime does",
+    )
+
+
+async def serve(args: argparse.Namespace) -> int:
+    """Runs until cancelled; one line of JSON on stdout says that all nodes are Ready.
+
+    Raises:
+        errors.UsageError: a node or a label is not NAME=VALUE, or a node is given twice.
+    """
+    labels = dict(_pair(text, "--label") for text in args.label)
+    pairs = [_pair(text, "--node") for text in args.node]
+    if len(dict(pairs)) < len(pairs):
+        raise errors.UsageError("a node is given twice with --node: give each name once")
+    nodes = [node.NodeSpec(name=name, directory=Path(folder), labels=labels) for name, folder in pairs]
+    times = settings.Settings(release=args.release, check_device_nodes=args.check_device_nodes)
+    async with server.serving(config.load(args.kubeconfig), nodes, times):
+        print(json.dumps({"ready": True, "nodes": [name for name, _ in pairs]}), flush=True)  # noqa: T201 - the ready line
+        await asyncio.get_running_loop().create_future()
+    return 0
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise errors.UsageError(f"{option} {text!r} is not NAME=VALUE: write it as {option} name=value")
+    return name, value

@@ -1,0 +1,118 @@
+"""The Node object of one node of the kubelet double, and its folder.
+
+    DIR/boot_id           made at the first start; delete it while the double is down, and the node has rebooted
+    DIR/plugins_registry/ registration sockets
+    DIR/plugins/          folders of the plugins
+    DIR/cdi/              CDI spec files
+    DIR/pods/<uid>/       claims.json (what was prepared), config.json (the OCI runtime spec)
+
+Not emulated: the lease and the heartbeat; a node stays Ready when its kubelet double ends.
+"""
+
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from drawbar.driver.kube import client, errors, kinds
+from drawbar.mocks.claims import documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """One node to play.
+
+    Attributes:
+        name: name of the Node object.
+        directory: its folder, made if missing.
+        labels: labels besides `kubernetes.io/hostname`.
+    """
+
+    name: str
+    directory: Path
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def registry(self) -> Path:
+        """Where plugins put their registration sockets."""
+        return self.directory / "plugins_registry"
+
+    @property
+    def cdi(self) -> Path:
+        """Where the runtime looks for CDI specs."""
+        return self.directory / "cdi"
+
+    @property
+    def pods(self) -> Path:
+        """The folders of the pods, by uid."""
+        return self.directory / "pods"
+
+
+def prepare_directory(node: NodeSpec) -> str:
+    """Makes the node's folders and gives its boot id. After a reboot no sandbox is left."""
+    for folder in (node.registry, node.directory / "plugins", node.cdi, node.pods):
+        folder.mkdir(parents=True, exist_ok=True)
+    file = node.directory / "boot_id"
+    if not file.exists():
+        for spec in node.pods.glob("*/config*.json"):
+            spec.unlink()
+        for content in node.cdi.iterdir():
+            # The real directory is a tmpfs.
+            shutil.rmtree(content) if content.is_dir() else content.unlink()
+        file.write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+    return file.read_text(encoding="ascii").strip()
+
+
+async def register(api: client.Client, node: NodeSpec, *, boot_id: str, release: str, now: str) -> None:
+    """Creates or updates the Node object, and says that it is ready."""
+    labels = {"kubernetes.io/hostname": node.name, **node.labels}
+    metadata = {"name": node.name, "labels": labels}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    try:
+        await api.create(kinds.NODE, body, into=documents.Document)
+    except errors.AlreadyExists:
+        await _patch(api, node.name, {"metadata": {"labels": labels}})
+    await _patch(api, node.name, {"status": _status(node, boot_id, release, now)}, subresource="status")
+
+
+async def _patch(
+    api: client.Client, name: str, body: dict[str, Any], *, subresource: str | None = None
+) -> None:
+    await api.patch(
+        kinds.NODE,
+        name,
+        body,
+        content=client.Patch.MERGE,
+        into=documents.Document,
+        subresource=subresource,
+    )
+
+
+def _status(node: NodeSpec, boot_id: str, release: str, now: str) -> dict[str, Any]:
+    system = str(uuid.uuid5(uuid.NAMESPACE_DNS, node.name))
+    return {
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "KubeletReady",
+                "message": "the kubelet double is at work",
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }
+        ],
+        "nodeInfo": {
+            "machineID": system.replace("-", ""),
+            "systemUUID": system,
+            "bootID": boot_id,
+            "kernelVersion": "",
+            "osImage": "kubelet double",
+            "containerRuntimeVersion": "files://1",
+            "kubeletVersion": f"v{release}.0",
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+        },
+    }

@@ -1,0 +1,245 @@
+"""The binding cycle of one pod: reserve and allocate its claims, wait for their devices, bind; or take it all back.
+
+Order, as in PreBind and Unreserve of the real scheduler: the finalizer is on the claim before its allocation is written,
+so that an allocated claim cannot vanish; the pod is bound last. When anything fails, the pod leaves `reservedFor`, and
+the allocation stays for the next scheduling cycle to judge.
+"""
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import meta
+from drawbar.driver.kube import client, errors, kinds, reflector
+from drawbar.mocks.claims import documents
+from drawbar.mocks.scheduler import objects, plan, settings
+
+log = logging.getLogger(__name__)
+
+CONFLICTS_MAX = 5
+
+
+class BindingFailed(Exception):
+    """The pod could not be bound; the message is for its event."""
+
+
+class PodGone(Exception):
+    """The pod was deleted while it waited."""
+
+
+class Binder:
+    """Carries out placements. One for all pods; calls for different pods may overlap."""
+
+    def __init__(
+        self,
+        api: client.Client,
+        *,
+        claims: reflector.Reflector[documents.Document],
+        pods: reflector.Reflector[documents.Document],
+        times: settings.Settings,
+        clock: Callable[[], datetime.datetime],
+    ) -> None:
+        self._api = api
+        self._claims = claims
+        self._pods = pods
+        self._times = times
+        self._clock = clock
+
+    async def bind(
+        self, pod: documents.Document, claims: Sequence[documents.Document], placement: plan.Placement
+    ) -> None:
+        """Takes the pod to its node.
+
+        Raises:
+            BindingFailed: it cannot go there; its reservations are taken back.
+            PodGone: there is no pod any more; its reservations are taken back.
+            errors.KubeError: the API server refused something; call `unreserve` when it answers again.
+        """
+        try:
+            reserved = [
+                await self._reserve(pod, claim, placement.allocations.get(claim.metadata.uid))
+                for claim in claims
+            ]
+            if any(plan.claim_readiness(claim) is not None for claim in reserved):
+                await self._nominate(pod, placement.node)
+            await self._wait(pod, reserved)
+            await self._bind(pod, placement.node)
+        except (BindingFailed, PodGone, errors.KubeError):
+            await self.unreserve(pod, claims)
+            raise
+
+    async def unreserve(self, pod: documents.Document, claims: Sequence[documents.Document]) -> None:
+        """Takes the pod out of `reservedFor` of its claims; allocations stay."""
+        for claim in claims:
+            await self._update_status(claim, lambda fresh: _without_pod(fresh, pod))
+
+    async def deallocate(self, claim: documents.Document) -> None:
+        """Takes back a claim's allocation with everything that hangs on it.
+
+        Raises:
+            errors.Conflict: the claim changed; look again.
+        """
+        freed = documents.with_status(claim, allocation=None, reservedFor=None, devices=None)
+        await self._replace(freed, subresource="status")
+
+    async def _reserve(
+        self, pod: documents.Document, claim: documents.Document, allocated: objects.Allocation | None
+    ) -> documents.Document:
+        if allocated is not None and documents.PROTECTION_FINALIZER not in claim.metadata.finalizers:
+            finalizers = (*claim.metadata.finalizers, documents.PROTECTION_FINALIZER)
+            try:
+                claim = await self._replace(documents.with_finalizers(claim, finalizers))
+            except errors.Conflict:
+                fresh = await self._fresh(claim)
+                kept = set(fresh.metadata.finalizers) | {documents.PROTECTION_FINALIZER}
+                claim = await self._replace(documents.with_finalizers(fresh, tuple(sorted(kept))))
+        now = meta.timestamp(self._clock())
+        return await self._update_status(claim, lambda fresh: _with_pod(fresh, pod, allocated, now))
+
+    async def _update_status(
+        self,
+        claim: documents.Document,
+        change: Callable[[documents.Document], documents.Document | None],
+    ) -> documents.Document:
+        """Writes what `change` makes of the claim; it is asked again after each conflict. None: leave it."""
+        for _ in range(CONFLICTS_MAX):
+            known = self._claims.get(claim.metadata.name, claim.metadata.namespace)
+            base = known if known is not None and known.metadata.uid == claim.metadata.uid else claim
+            wanted = change(base)
+            if wanted is None:
+                return base
+            try:
+                return await self._replace(wanted, subresource="status")
+            except errors.Conflict:
+                await self._fresh(claim)
+            except errors.NotFound:
+                return base
+        raise BindingFailed(f"claim {claim.full_name} changed {CONFLICTS_MAX} times while it was written")
+
+    async def _fresh(self, claim: documents.Document) -> documents.Document:
+        try:
+            fresh = await self._api.read(
+                kinds.CLAIM,
+                claim.metadata.name,
+                into=documents.Document,
+                namespace=claim.metadata.namespace,
+            )
+        except errors.NotFound as error:
+            raise BindingFailed(f'resourceclaim "{claim.metadata.name}" not found') from error
+        if fresh.metadata.uid != claim.metadata.uid:
+            raise BindingFailed(f'resourceclaim "{claim.metadata.name}" was replaced')
+        self._claims.learn(fresh)
+        return fresh
+
+    async def _replace(
+        self, claim: documents.Document, *, subresource: str | None = None
+    ) -> documents.Document:
+        body: dict[str, Any] = msgspec.to_builtins(claim)
+        body |= {"apiVersion": kinds.CLAIM.api_version, "kind": kinds.CLAIM.kind}
+        written = await self._api.replace(
+            kinds.CLAIM,
+            claim.metadata.name,
+            body,
+            into=documents.Document,
+            namespace=claim.metadata.namespace,
+            subresource=subresource,
+        )
+        self._claims.learn(written)
+        return written
+
+    async def _nominate(self, pod: documents.Document, node: str) -> None:
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}}
+        await self._api.patch(
+            kinds.POD,
+            pod.metadata.name,
+            body,
+            content=client.Patch.MERGE,
+            into=documents.Document,
+            namespace=pod.metadata.namespace,
+            subresource="status",
+        )
+
+    async def _wait(self, pod: documents.Document, claims: Sequence[documents.Document]) -> None:
+        timeout = datetime.timedelta(seconds=self._times.binding_timeout_seconds)
+        try:
+            async with asyncio.timeout(self._times.binding_timeout_seconds):
+                while True:
+                    if self._is_ready(pod, claims, timeout):
+                        return
+                    # Polling is the behaviour to reproduce: the real scheduler does not watch here.
+                    await asyncio.sleep(self._times.poll_seconds)
+        except TimeoutError as error:
+            raise BindingFailed("device binding timeout") from error
+
+    def _is_ready(
+        self, pod: documents.Document, claims: Sequence[documents.Document], timeout: datetime.timedelta
+    ) -> bool:
+        known = self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        if known is None or known.metadata.uid != pod.metadata.uid or documents.is_deleting(known):
+            raise PodGone(pod.full_name)
+        current = [self._current(pod, claim) for claim in claims]
+        match plan.readiness(current):
+            case None:
+                return True
+            case plan.Failed(message=message):
+                raise BindingFailed(message)
+            case plan.Pending():
+                if any(plan.has_timed_out(claim, now=self._clock(), timeout=timeout) for claim in current):
+                    raise BindingFailed("device binding timeout")
+                return False
+
+    def _current(self, pod: documents.Document, claim: documents.Document) -> documents.Document:
+        known = self._claims.get(claim.metadata.name, claim.metadata.namespace)
+        if known is None or known.metadata.uid != claim.metadata.uid:
+            raise BindingFailed(f'resourceclaim "{claim.metadata.name}" not found')
+        if documents.allocation(known) is None or not documents.is_reserved_for(known, pod):
+            raise BindingFailed(f"claim {claim.full_name} was deallocated while the pod waited for it")
+        return known
+
+    async def _bind(self, pod: documents.Document, node: str) -> None:
+        path = kinds.POD.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
+        body: Mapping[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": pod.metadata.name,
+                "namespace": pod.metadata.namespace,
+                "uid": pod.metadata.uid,
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._api.request("POST", path, body=body)
+        except errors.NotFound as error:
+            raise PodGone(pod.full_name) from error
+
+
+def _with_pod(
+    claim: documents.Document, pod: documents.Document, allocated: objects.Allocation | None, now: str
+) -> documents.Document | None:
+    if documents.is_deleting(claim):
+        raise BindingFailed(f"claim {claim.metadata.name} got deleted in the meantime")
+    known = documents.allocation(claim)
+    if allocated is None and known is None:
+        raise BindingFailed(f"claim {claim.metadata.name} got deallocated in the meantime")
+    if allocated is not None and known is not None:
+        raise BindingFailed(f"claim {claim.metadata.name} got allocated elsewhere in the meantime")
+    if allocated is None and documents.is_reserved_for(claim, pod):
+        return None
+    changes: dict[str, Any] = {}
+    if allocated is not None:
+        changes["allocation"] = {**msgspec.to_builtins(allocated), "allocationTimestamp": now}
+    entry = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+    others = [one for one in documents.reserved_for(claim) if one.get("uid") != pod.metadata.uid]
+    return documents.with_status(claim, reservedFor=[*others, entry], **changes)
+
+
+def _without_pod(claim: documents.Document, pod: documents.Document) -> documents.Document | None:
+    if not documents.is_reserved_for(claim, pod):
+        return None
+    others = [one for one in documents.reserved_for(claim) if one.get("uid") != pod.metadata.uid]
+    return documents.with_status(claim, reservedFor=others or None)

@@ -1,0 +1,197 @@
+"""What the allocator reads: slices, classes and requests; and what it writes: allocations.
+
+Source: Kubernetes API reference, `resource.k8s.io/v1`. Fields that the scheduler double does not use are skipped.
+"""
+
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import meta
+
+Struct = meta.Struct
+
+
+class Requirement(Struct, frozen=True):
+    """One condition on a label, or on the field `metadata.name`."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class Term(Struct, frozen=True):
+    """Requirements that must all hold."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(Struct, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[Term, ...] = ()
+
+
+class Taint(Struct, frozen=True):
+    """Why a device should not be used."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class Toleration(Struct, frozen=True):
+    """A taint that a request, or a pod, puts up with."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Device(Struct, frozen=True):
+    """One device of a slice."""
+
+    name: str
+    attributes: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    capacity: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    taints: tuple[Taint, ...] = ()
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+
+
+class Pool(Struct, frozen=True):
+    """The pool a slice is a part of."""
+
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class SliceSpec(Struct, frozen=True):
+    """Content of a slice."""
+
+    driver: str
+    pool: Pool
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
+    devices: tuple[Device, ...] = ()
+
+
+class Slice(Struct, frozen=True):
+    """A ResourceSlice."""
+
+    metadata: meta.ObjectMeta
+    spec: SliceSpec
+
+
+class Cel(Struct, frozen=True):
+    """A CEL expression over `device`."""
+
+    expression: str
+
+
+class Selector(Struct, frozen=True):
+    """A selector; CEL is the only form there is."""
+
+    cel: Cel | None = None
+
+
+class Configuration(Struct, frozen=True):
+    """Opaque parameters for some requests (none named: for all)."""
+
+    requests: tuple[str, ...] = ()
+    opaque: dict[str, Any] | None = None
+
+
+class ClassSpec(Struct, frozen=True):
+    """Content of a device class."""
+
+    selectors: tuple[Selector, ...] = ()
+    config: tuple[Configuration, ...] = ()
+
+
+class DeviceClass(Struct, frozen=True):
+    """A DeviceClass."""
+
+    metadata: meta.ObjectMeta
+    spec: ClassSpec = ClassSpec()
+
+
+class Ask(Struct, frozen=True):
+    """One way to fulfil a request. `name` is set for the members of `firstAvailable`."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[Selector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Request(Struct, frozen=True):
+    """A request of a claim: exactly one thing, or the first available one of several."""
+
+    name: str
+    exactly: Ask | None = None
+    first_available: tuple[Ask, ...] = ()
+
+
+class Constraint(Struct, frozen=True):
+    """Devices of the named requests (none: of all) must agree in an attribute."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str = ""
+    distinct_attribute: str = ""
+
+
+class ClaimDevices(Struct, frozen=True):
+    """`spec.devices` of a claim."""
+
+    requests: tuple[Request, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    config: tuple[Configuration, ...] = ()
+
+
+class Result(Struct, frozen=True):
+    """One allocated device."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+
+
+class AllocatedConfiguration(Struct, frozen=True):
+    """Opaque parameters and where they came from."""
+
+    source: str
+    requests: tuple[str, ...] = ()
+    opaque: dict[str, Any] | None = None
+
+
+class AllocatedDevices(Struct, frozen=True):
+    """`status.allocation.devices`."""
+
+    results: tuple[Result, ...] = ()
+    config: tuple[AllocatedConfiguration, ...] = ()
+
+
+class Allocation(Struct, frozen=True):
+    """`status.allocation` without its timestamp."""
+
+    devices: AllocatedDevices = AllocatedDevices()
+    node_selector: NodeSelector | None = None

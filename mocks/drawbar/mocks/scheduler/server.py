@@ -1,0 +1,300 @@
+"""The scheduler double at work: one scheduling cycle at a time, any number of pods in their binding cycles.
+
+Not emulated: resources other than devices, priorities and preemption, pod (anti-)affinity, topology spread, volumes,
+extenders, profiles, and the hints that let a real scheduler skip hopeless wake-ups. Pods are spread: the node with the
+fewest pods comes first.
+"""
+
+import asyncio
+import datetime
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, assert_never
+
+import msgspec
+
+from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
+from drawbar.mocks.claims import documents, events
+from drawbar.mocks.scheduler import allocation, binding, matching, objects, plan, settings
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "default-scheduler"
+T = TypeVar("T", bound=reflector.Item)
+
+
+def utc_now() -> datetime.datetime:
+    """The time of day, in UTC."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+class Scheduler:
+    """Assigns pods to nodes. Make it with `serving`."""
+
+    def __init__(
+        self, api: client.Client, times: settings.Settings, clock: Callable[[], datetime.datetime]
+    ) -> None:
+        self._api = api
+        self._times = times
+        self._clock = clock
+        self._events = events.Recorder(api, component=COMPONENT, clock=clock)
+        self._queue: queue.WorkQueue[documents.Key] = queue.WorkQueue()
+        self._attempts: dict[documents.Key, int] = {}
+        # Pods that wait for a change, with the loop time before which they are not tried again.
+        self._parked: dict[documents.Key, float] = {}
+        self._binding: dict[documents.Key, plan.Placement] = {}
+        # Uids of bound pods, until the watch shows their node: otherwise they would be scheduled again.
+        self._bound: dict[documents.Key, str] = {}
+        self._taken: dict[documents.Key, frozenset[documents.DeviceID]] = {}
+        self._supply: tuple[allocation.PoolSupply, ...] | None = None
+        self._classes = self._reflector(kinds.DEVICE_CLASS, objects.DeviceClass, self._something_changed)
+        self._slices = self._reflector(kinds.SLICE, objects.Slice, self._slice_changed)
+        self._nodes = self._reflector(kinds.NODE, documents.Document, self._node_changed)
+        self._claims = self._reflector(kinds.CLAIM, documents.Document, self._claim_changed)
+        self._pods = self._reflector(kinds.POD, documents.Document, self._pod_changed)
+        self._binder = binding.Binder(api, claims=self._claims, pods=self._pods, times=times, clock=clock)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Works until cancelled; sets `ready` when the first lists are in."""
+        reflectors: Sequence[reflector.Reflector[Any]] = (
+            self._classes,
+            self._slices,
+            self._nodes,
+            self._claims,
+            self._pods,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, reflected in enumerate(reflectors):
+                    group.create_task(reflected.run(), name=f"scheduler-reflector-{number}")
+                for reflected in reflectors:
+                    await reflected.synced.wait()
+                ready.set()
+                while True:
+                    key = await self._queue.take()
+                    try:
+                        await self._cycle(key, group)
+                    finally:
+                        self._queue.done(key)
+        finally:
+            self._queue.close()
+
+    async def _cycle(self, key: documents.Key, group: asyncio.TaskGroup) -> None:
+        pod = self._pods.get(key[1], key[0])
+        if pod is None or not _wants_node(pod) or key in self._binding:
+            return
+        if self._bound.get(key) == pod.metadata.uid:
+            return
+        self._parked.pop(key, None)
+        try:
+            await self._schedule(pod, group)
+        except errors.KubeError as error:
+            await self._fail(pod, str(error), retry=True)
+
+    async def _schedule(self, pod: documents.Document, group: asyncio.TaskGroup) -> None:
+        claims, problem = self._claims_of(pod)
+        if problem:
+            await self._fail(pod, problem)
+            return
+        timeout = datetime.timedelta(seconds=self._times.binding_timeout_seconds)
+        try:
+            decision = plan.decide(pod, claims, self._world(), now=self._clock(), timeout=timeout)
+        except msgspec.ValidationError as error:
+            await self._fail(pod, f"cannot read the pod or a claim of it: {error}")
+            return
+        match decision:
+            case plan.Placement():
+                self._binding[pod.key] = decision
+                group.create_task(self._bind(pod, claims, decision), name=f"scheduler-bind-{pod.full_name}")
+            case plan.Deallocate():
+                # The pod is parked first, so that the watch event of this write wakes it.
+                await self._fail(pod, _DEALLOCATED.format(len(self._nodes)))
+                self._parked[pod.key] = 0.0
+                await self._binder.deallocate(decision.claim)
+            case plan.Unschedulable():
+                await self._fail(pod, decision.reason)
+            case _:
+                assert_never(decision)
+
+    async def _bind(
+        self, pod: documents.Document, claims: Sequence[documents.Document], placement: plan.Placement
+    ) -> None:
+        try:
+            await self._binder.bind(pod, claims, placement)
+        except binding.PodGone:
+            log.info("pod went away while it waited for its devices", extra={"pod": pod.full_name})
+            del self._binding[pod.key]
+            # Another one of its name may have come meanwhile.
+            self._queue.add(pod.key)
+        except binding.BindingFailed as error:
+            del self._binding[pod.key]
+            await self._fail(pod, f'running PreBind plugin "DynamicResources": {error}', retry=True)
+        except errors.KubeError as error:
+            del self._binding[pod.key]
+            await self._fail(pod, str(error), retry=True)
+        else:
+            self._attempts.pop(pod.key, None)
+            self._bound[pod.key] = pod.metadata.uid
+            log.info("pod bound", extra={"pod": pod.full_name, "node": placement.node})
+            await self._events.record(
+                pod,
+                kind="Pod",
+                reason="Scheduled",
+                note=f"Successfully assigned {pod.full_name} to {placement.node}",
+                action="Binding",
+            )
+        finally:
+            self._binding.pop(pod.key, None)
+            self._something_changed(None, None)
+
+    async def _fail(self, pod: documents.Document, reason: str, *, retry: bool = False) -> None:
+        """Parks the pod until something changes, or with `retry` until its back-off is over."""
+        attempts = self._attempts.get(pod.key, 0) + 1
+        self._attempts[pod.key] = attempts
+        pause = self._times.backoff_seconds(attempts)
+        if retry:
+            self._parked.pop(pod.key, None)
+            self._queue.add_after(pod.key, pause)
+        else:
+            self._parked[pod.key] = asyncio.get_running_loop().time() + pause
+        log.info("pod not scheduled", extra={"pod": pod.full_name, "reason": reason})
+        await self._events.record(
+            pod, kind="Pod", reason="FailedScheduling", note=reason, action="Scheduling", warning=True
+        )
+
+    def _claims_of(self, pod: documents.Document) -> tuple[list[documents.Document], str]:
+        claims = []
+        under_way = {uid for placement in self._binding.values() for uid in placement.allocations}
+        for entry, name, template in documents.pod_claims(pod):
+            if name is None:
+                return [], f'pod "{pod.full_name}": ResourceClaim not created yet'
+            if not name:
+                continue
+            claim = self._claims.get(name, pod.metadata.namespace)
+            if claim is None:
+                return [], f'resourceclaim "{name}" not found'
+            if documents.is_deleting(claim):
+                return [], f'resourceclaim "{name}" is being deleted'
+            if template is not None and not documents.is_owned_by(claim, pod):
+                return [], f'resourceclaim "{name}" for {entry} was not created for pod {pod.full_name}'
+            if claim.metadata.uid in under_way and documents.allocation(claim) is None:
+                return [], f'resource claim "{name}" is in the process of being allocated'
+            claims.append(claim)
+        return claims, ""
+
+    def _world(self) -> plan.World:
+        if self._supply is None:
+            self._supply = allocation.pools(self._slices)
+        taken: set[documents.DeviceID] = set().union(*self._taken.values())
+        for placement in self._binding.values():
+            for allocated in placement.allocations.values():
+                taken.update((one.driver, one.pool, one.device) for one in allocated.devices.results)
+        return plan.World(
+            nodes=self._ranked_nodes(),
+            supply=self._supply,
+            classes={item.metadata.name: item for item in self._classes},
+            taken=taken,
+        )
+
+    def _ranked_nodes(self) -> list[matching.Node]:
+        load = Counter(documents.node_name(pod) for pod in self._pods if not documents.is_done(pod))
+        load.update(placement.node for placement in self._binding.values())
+        usable = [_node(node) for node in self._nodes if _is_usable(node)]
+        return sorted(usable, key=lambda node: (load[node.name], node.name))
+
+    def _reflector(
+        self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
+    ) -> reflector.Reflector[T]:
+        return reflector.Reflector(self._api, kind, into=into, changed=changed)
+
+    def _something_changed(self, _old: object, _new: object) -> None:
+        """Lets parked pods try again, none before its back-off is over."""
+        now = asyncio.get_running_loop().time()
+        for key, earliest in self._parked.items():
+            self._queue.add_after(key, earliest - now)
+        self._parked.clear()
+
+    def _slice_changed(self, old: objects.Slice | None, new: objects.Slice | None) -> None:
+        self._supply = None
+        self._something_changed(old, new)
+
+    def _node_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        # A node's heartbeat is no news.
+        if old is None or new is None or _is_usable(old) != _is_usable(new) or _node(old) != _node(new):
+            self._something_changed(old, new)
+
+    def _claim_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        if new is not None:
+            self._taken[new.key] = frozenset(documents.devices(new))
+        elif old is not None:
+            self._taken.pop(old.key, None)
+        self._something_changed(old, new)
+
+    def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        if new is None:
+            if old is not None:
+                self._attempts.pop(old.key, None)
+                self._parked.pop(old.key, None)
+                self._bound.pop(old.key, None)
+            self._something_changed(old, new)
+            return
+        if self._bound.get(new.key) != new.metadata.uid or documents.node_name(new):
+            self._bound.pop(new.key, None)
+        fresh = old is None or old.metadata.uid != new.metadata.uid
+        # The status that this scheduler writes itself must not count as news.
+        news = fresh or (old is not None and (old.spec != new.spec or _recorded(old) != _recorded(new)))
+        if _wants_node(new) and news and new.key not in self._binding:
+            self._parked.pop(new.key, None)
+            self._queue.add(new.key)
+
+
+_DEALLOCATED = (
+    "0/{0} nodes are available: {0} resourceclaim not available on the node. "
+    "deallocation of ResourceClaim completed."
+)
+
+
+@asynccontextmanager
+async def serving(
+    connection: config.Connection,
+    times: settings.Settings | None = None,
+    *,
+    clock: Callable[[], datetime.datetime] = utc_now,
+) -> AsyncIterator[Scheduler]:
+    """A scheduler at work for as long as the block lasts; entered once its first lists are in."""
+    async with client.connecting(connection) as api, asyncio.TaskGroup() as group:
+        ready = asyncio.Event()
+        scheduler = Scheduler(api, times or settings.Settings(), clock)
+        task = group.create_task(scheduler.run(ready), name="scheduler")
+        try:
+            await ready.wait()
+            yield scheduler
+        finally:
+            task.cancel()
+
+
+def _wants_node(pod: documents.Document) -> bool:
+    return (
+        not documents.node_name(pod)
+        and not documents.is_deleting(pod)
+        and not documents.is_finished(pod)
+        and not pod.spec.get("schedulingGates")
+        and pod.spec.get("schedulerName", COMPONENT) == COMPONENT
+    )
+
+
+def _recorded(pod: documents.Document) -> object:
+    return pod.status.get("resourceClaimStatuses")
+
+
+def _is_usable(node: documents.Document) -> bool:
+    conditions = node.status.get("conditions") or ()
+    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return ready and not node.spec.get("unschedulable") and not documents.is_deleting(node)
+
+
+def _node(node: documents.Document) -> matching.Node:
+    taints = msgspec.convert(node.spec.get("taints") or (), tuple[objects.Taint, ...])
+    return matching.Node(name=node.metadata.name, labels=node.metadata.labels, taints=taints)

@@ -1,0 +1,49 @@
+"""PCI configuration space as bytes: header, PCI Express capability, Device Serial Number.
+
+PCI Express Base Specification, 7.5.1 (headers), 7.5.3 (PCI Express capability), 7.9.3 (serial number).
+"""
+
+import struct
+
+SPACE_BYTES = 4096
+_EXTENDED = 0x100
+_CAPABILITIES = 0x40
+_STATUS_HAS_CAPABILITIES = 0x10
+_COMMAND_MEMORY_AND_MASTER = 0x06
+_PCI_EXPRESS = 0x10
+_ENDPOINT, _ROOT_PORT_WITH_SLOT = 0x0002, 0x0142
+_DSN_HEADER = 0x0003 | 1 << 16  # capability 3, version 1, last in the list
+
+
+def endpoint(
+    *, vendor: int, device: int, class_code: int, subsystem: tuple[int, int], serial_number: int | None
+) -> bytes:
+    """Configuration space of a card's only function."""
+    space = _header(vendor, device, class_code, header_type=0)
+    struct.pack_into("<HH", space, 0x2C, *subsystem)
+    struct.pack_into("<BBH", space, _CAPABILITIES, _PCI_EXPRESS, 0, _ENDPOINT)
+    if serial_number is not None:
+        struct.pack_into("<IQ", space, _EXTENDED, _DSN_HEADER, serial_number)
+    return bytes(space)
+
+
+def root_port(*, vendor: int, device: int, secondary_bus: int) -> bytes:
+    """Configuration space of a root port that leads to `secondary_bus`."""
+    space = _header(vendor, device, 0x060400, header_type=1)
+    struct.pack_into("<BBB", space, 0x18, 0, secondary_bus, secondary_bus)
+    struct.pack_into("<BBH", space, _CAPABILITIES, _PCI_EXPRESS, 0, _ROOT_PORT_WITH_SLOT)
+    return bytes(space)
+
+
+def host_bridge(*, vendor: int, device: int) -> bytes:
+    """Configuration space of a host bridge."""
+    return bytes(_header(vendor, device, 0x060000, header_type=0))
+
+
+def _header(vendor: int, device: int, class_code: int, *, header_type: int) -> bytearray:
+    space = bytearray(SPACE_BYTES)
+    struct.pack_into("<HHHH", space, 0, vendor, device, _COMMAND_MEMORY_AND_MASTER, _STATUS_HAS_CAPABILITIES)
+    space[0x09:0x0C] = class_code.to_bytes(3, "little")
+    space[0x0E] = header_type
+    space[0x34] = _CAPABILITIES
+    return space

@@ -1,0 +1,112 @@
+"""What can be put into a slot of a mocked host."""
+
+import dataclasses
+import re
+
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import errors
+
+_DSN = re.compile(r"([0-9a-f]{2}-){7}[0-9a-f]{2}", re.IGNORECASE)
+_NVME_SERIAL_BYTES = 20  # NVM Express Base Specification, Identify Controller, SN
+
+CLASS_CODES = {
+    DeviceClass.GPU: 0x030200,
+    DeviceClass.ACCELERATOR: 0x120000,
+    DeviceClass.FPGA: 0x120000,
+    DeviceClass.NVME: 0x010802,
+    DeviceClass.CXL_MEMORY: 0x050210,
+    DeviceClass.NIC: 0x020000,
+    DeviceClass.OTHER: 0x088000,
+}
+_DRIVERS = {
+    DeviceClass.GPU: "amdgpu",
+    DeviceClass.ACCELERATOR: "habanalabs",
+    DeviceClass.FPGA: "dfl-pci",
+    DeviceClass.NVME: "nvme",
+    DeviceClass.CXL_MEMORY: "cxl_pci",
+    DeviceClass.NIC: "mlx5_core",
+}
+_DRIVERS_BY_VENDOR = {
+    (DeviceClass.GPU, 0x10DE): "nvidia",
+    (DeviceClass.GPU, 0x8086): "xe",
+    (DeviceClass.NIC, 0x8086): "ice",
+    (DeviceClass.FPGA, 0x10EE): "xclmgmt",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MockDevice:
+    """A card with one function.
+
+    Attributes:
+        device_class: decides class code, default driver and what appears below the function.
+        vendor: PCI vendor id. A kernel knows an FPGA only by its vendor (0x10ee Xilinx, 0x1172 Altera).
+        device: PCI device id.
+        serial: for NVMe the controller's text of at most 20 bytes; for CXL memory a number, decimal or
+            after 0x; for every other class a Device Serial Number `xx-xx-xx-xx-xx-xx-xx-xx`.
+        driver: the kernel driver that binds; None for the usual one of class and vendor, "" for none, and
+            then nothing appears below the function.
+        memory_bytes: capacity: of the NVMe namespace, the CXL memory, the GPU's memory.
+    """
+
+    device_class: DeviceClass
+    vendor: int
+    device: int
+    serial: str | None = None
+    driver: str | None = None
+    memory_bytes: int = 0
+
+    @property
+    def class_code(self) -> int:
+        """24 bits: base class, subclass, programming interface."""
+        return CLASS_CODES[self.device_class]
+
+    @property
+    def bound_driver(self) -> str | None:
+        """The driver that binds to it, None if none does."""
+        if self.driver is not None:
+            return self.driver or None
+        usual = _DRIVERS.get(self.device_class)
+        return _DRIVERS_BY_VENDOR.get((self.device_class, self.vendor), usual)
+
+    @property
+    def serial_number(self) -> int | None:
+        """The 64-bit Device Serial Number in its configuration space; NVMe devices show none."""
+        if self.serial is None or self.device_class is DeviceClass.NVME:
+            return None
+        if self.device_class is DeviceClass.CXL_MEMORY:
+            return int(self.serial, 0)
+        return int(self.serial.replace("-", ""), 16)
+
+    def check(self) -> None:
+        """Raises ImpossibleWorld unless such a card could be built."""
+        for name, value in (("vendor", self.vendor), ("device", self.device)):
+            if not 0 <= value < 0xFFFF:
+                raise errors.ImpossibleWorld(f"{name} {value:#x} is no PCI id: give one below 0xffff")
+        if self.memory_bytes < 0:
+            raise errors.ImpossibleWorld(f"a device cannot have {self.memory_bytes} bytes of memory")
+        if self.serial is not None:
+            self._check_serial(self.serial)
+
+    def _check_serial(self, serial: str) -> None:
+        if self.device_class is DeviceClass.NVME:
+            if not (serial.isascii() and serial.isprintable() and 0 < len(serial) <= _NVME_SERIAL_BYTES):
+                raise errors.ImpossibleWorld(
+                    f"{serial!r} is no NVMe serial: give 1 to 20 printable ASCII characters"
+                )
+        elif self.device_class is DeviceClass.CXL_MEMORY:
+            if not _is_64_bit_number(serial):
+                raise errors.ImpossibleWorld(
+                    f"{serial!r} is no CXL serial: give a 64-bit number, decimal or 0x.."
+                )
+        elif not _DSN.fullmatch(serial):
+            raise errors.ImpossibleWorld(
+                f"{serial!r} is no Device Serial Number: give eight pairs like 00-11-22-33-44-55-66-77"
+            )
+
+
+def _is_64_bit_number(text: str) -> bool:
+    try:
+        return 0 <= int(text, 0) < 1 << 64
+    except ValueError:
+        return False

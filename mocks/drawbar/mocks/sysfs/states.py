@@ -1,0 +1,88 @@
+"""What a mocked host remembers beside its tree, so that several processes can work on one host.
+
+The file lies next to the tree (`<name>.json` for a tree `<name>`), and whoever changes the tree holds
+`<name>.lock` with flock(2).
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from drawbar.mocks.sysfs import errors
+from drawbar.mocks.sysfs.device import MockDevice
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Occupant:
+    """A card in a slot, and the number that the kernel gave it among its class."""
+
+    device: MockDevice
+    instance: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A mocked host.
+
+    Attributes:
+        slots: how many slots there are.
+        uevent_socket: where events are sent, if anywhere.
+        seqnum: the number of the last event.
+        occupants: cards by slot.
+    """
+
+    slots: int
+    uevent_socket: str | None = None
+    seqnum: int = 0
+    occupants: dict[int, Occupant] = dataclasses.field(default_factory=dict)
+
+    def free_instance(self, device: MockDevice) -> int:
+        """The lowest number that no other device of the class has, as the kernel would choose."""
+        taken = {
+            occupant.instance
+            for occupant in self.occupants.values()
+            if occupant.device.device_class is device.device_class
+        }
+        return next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+def path_of(root: Path) -> Path:
+    """Where the state of the tree at `root` lies."""
+    return root.with_name(root.name + ".json")
+
+
+def load(root: Path) -> State:
+    """The state of an existing tree.
+
+    Raises:
+        ImpossibleWorld: there is none, or it is not readable as one.
+    """
+    path = path_of(root)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=State)
+    except FileNotFoundError as error:
+        raise errors.ImpossibleWorld(
+            f"{root} is no mocked sysfs tree: {path} is missing; create one first"
+        ) from error
+    except msgspec.DecodeError as error:
+        raise errors.ImpossibleWorld(f"{path} does not describe a mocked sysfs tree: {error}") from error
+
+
+def save(root: Path, state: State) -> None:
+    """Replaces the state in one step."""
+    path = path_of(root)
+    draft = path.with_name(path.name + ".new")
+    draft.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+    draft.replace(path)
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """The one who may change the tree; waits for its turn."""
+    with root.with_name(root.name + ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,352 @@
+"""The inventory of recorded kernels, of mocked hosts and of this host."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.node import errors, inventory
+from drawbar.driver.node.inventory import FunctionClass
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree, load_recording
+
+RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
+NVME, CXL = "0000:01:00.0", "0000:0d:00.0"
+
+
+def recorded(name: str, tmp_path: Path) -> Path:
+    load_recording(RECORDINGS / f"{name}.json.gz", tmp_path / "sys")
+    return tmp_path / "sys"
+
+
+def test_every_function_class_a_fabric_offers_is_known_to_the_inventory():
+    assert {kind.value for kind in FunctionClass} == {kind.value for kind in DeviceClass} | {
+        "bridge",
+        "storage",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "functions", "present"),
+    [
+        ("sysfs-0-empty", 9, {}),
+        ("sysfs-1-nvme", 10, {"1": (True, True)}),
+        ("sysfs-2-cxl", 10, {"1": (True, True), "3": (True, False)}),
+        ("sysfs-3-cxl-powered", 11, {"1": (True, True), "3": (True, True)}),
+        ("sysfs-4-nvme-removed", 10, {"3": (True, True)}),
+        ("sysfs-5-cxl-del-asked", 10, {"3": (True, True)}),
+    ],
+)
+def test_a_recorded_kernel_shows_its_functions_and_slots(name, functions, present, tmp_path):
+    root = recorded(name, tmp_path)
+    found = inventory.read(root)
+    assert len(found.functions) == functions == len(list((root / "bus/pci/devices").iterdir()))
+    assert {s.name: (s.present, s.powered) for s in found.slots if s.present} == present
+    assert [slot.name for slot in found.slots] == ["1", "2", "3"]
+
+
+def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
+    found = inventory.read(recorded("sysfs-1-nvme", tmp_path)).by_serial("sn0001 ")
+    assert found == inventory.PciFunction(
+        address=NVME,
+        path="devices/pci0000:00/0000:00:03.0/0000:01:00.0",
+        class_code=0x010802,
+        device_class=FunctionClass.NVME,
+        vendor=0x1B36,
+        device=0x0010,
+        subsystem_vendor=0x1AF4,
+        subsystem_device=0x1100,
+        driver="nvme",
+        numa_node=None,
+        pcie_root="pci0000:00",
+        link=inventory.Link(speed_gts=2.5, width=1, max_speed_gts=2.5, max_width=1),
+        serial="SN0001",
+        dsn=None,
+        dsn_hidden=False,
+        iommu_group=None,
+        sriov=None,
+        physical_function=None,
+        slot="1",
+        device_nodes=(
+            inventory.DeviceNode(
+                path="/dev/ng0n1", major=245, minor=0, block=False, subsystem="nvme-generic"
+            ),
+            inventory.DeviceNode(path="/dev/nvme0", major=246, minor=0, block=False, subsystem="nvme"),
+            inventory.DeviceNode(path="/dev/nvme0n1", major=259, minor=0, block=True, subsystem="block"),
+        ),
+        net_interfaces=(),
+    )
+
+
+def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
+    found = inventory.read(recorded("sysfs-3-cxl-powered", tmp_path))
+    function = found.by_address(CXL)
+    assert function is not None
+    assert (function.device_class, function.driver, function.slot) == (
+        FunctionClass.CXL_MEMORY,
+        "cxl_pci",
+        "3",
+    )
+    assert function.pcie_root == "pci0000:0c"
+    assert (function.serial, function.dsn) == ("0x1234", "00-00-00-00-00-00-12-34")
+    [memdev] = found.memdevs
+    assert (memdev.name, memdev.serial, memdev.pci_address) == ("mem0", 4660, CXL)
+    assert (memdev.ram_bytes, memdev.pmem_bytes) == (0, 0x1000_0000)
+    assert memdev.device_node is not None
+    assert memdev.device_node.path == "/dev/cxl/mem0"
+    assert [(p.name, p.kind, p.parent, p.uport) for p in found.ports] == [
+        ("root0", "root", None, "ACPI0017:00"),
+        ("port1", "switch", "root0", "ACPI0016:00"),
+        ("endpoint2", "endpoint", "port1", "mem0"),
+    ]
+    root, switch, endpoint = found.decoders
+    assert (root.kind, root.start, root.size_bytes, root.targets) == ("root", 0x2D0000000, 0x40000000, (12,))
+    assert (switch.kind, switch.interleave_granularity_bytes, switch.port) == ("switch", 4096, "port1")
+    assert (endpoint.kind, endpoint.mode, endpoint.region, endpoint.dpa_bytes) == (
+        "endpoint",
+        "none",
+        None,
+        0,
+    )
+    assert found.regions == ()
+
+
+@pytest.mark.parametrize(
+    "serial",
+    ["4660", "0x1234", "00-00-00-00-00-00-12-34", "00:00:00:00:00:00:12:34", "00-00-00-00-00-00-12-34:0001"],
+)
+def test_a_cxl_device_is_found_by_its_serial_in_any_notation(serial, tmp_path):
+    found = inventory.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial)
+    assert found is not None
+    assert found.address == CXL
+
+
+@pytest.mark.parametrize("serial", ["", "   ", "-", "1234", "SN000", "SN00011"])
+def test_a_serial_that_no_device_has_finds_nothing(serial, tmp_path):
+    assert inventory.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial) is None
+
+
+def test_one_function_is_read_without_reading_the_others(tmp_path):
+    root = recorded("sysfs-3-cxl-powered", tmp_path)
+    expected = inventory.read(root).by_address(NVME)
+    for other in (root / "bus/pci/devices").iterdir():
+        if other.name != NVME:
+            other.unlink()
+    shutil.rmtree(root / "devices/pci0000:0c")
+    assert inventory.read_function(root, NVME) == expected
+    assert inventory.read_function(root, CXL) is None
+    assert inventory.read_function(root, "../../etc/passwd") is None
+
+
+CARDS = [
+    MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01"),
+    MockDevice(
+        device_class=DeviceClass.ACCELERATOR, vendor=0x1DA3, device=0x1020, serial="48-b0-2d-00-00-00-00-02"
+    ),
+    MockDevice(device_class=DeviceClass.FPGA, vendor=0x10EE, device=0x5000, serial="48-b0-2d-00-00-00-00-03"),
+    MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA80A, serial="S4EVNX0"),
+    MockDevice(
+        device_class=DeviceClass.CXL_MEMORY, vendor=0x8086, device=0x0D93, serial="77", memory_bytes=1 << 34
+    ),
+    MockDevice(device_class=DeviceClass.NIC, vendor=0x15B3, device=0x1021, serial="48-b0-2d-00-00-00-00-04"),
+    MockDevice(device_class=DeviceClass.OTHER, vendor=0x1234, device=0x11E8),
+]
+NODES = {
+    DeviceClass.GPU: ["/dev/dri/card0", "/dev/dri/renderD128"],
+    DeviceClass.ACCELERATOR: ["/dev/accel/accel0"],
+    DeviceClass.NVME: ["/dev/ng0n1", "/dev/nvme0", "/dev/nvme0n1"],
+    DeviceClass.CXL_MEMORY: ["/dev/cxl/mem0"],
+}
+
+
+def test_a_mocked_host_shows_exactly_the_cards_that_were_put_in(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=9)
+    addresses = {card.device_class: tree.attach(slot, card) for slot, card in enumerate(CARDS, start=2)}
+    found = inventory.read(tree.root)
+    shown = {f.address: f for f in found.functions if f.device_class is not FunctionClass.BRIDGE}
+    assert sorted(shown) == sorted(addresses.values())
+    for slot, card in enumerate(CARDS, start=2):
+        function = shown[addresses[card.device_class]]
+        assert function.device_class == card.device_class.value
+        assert (function.vendor, function.device, function.slot) == (card.vendor, card.device, str(slot))
+        assert function.driver == card.bound_driver
+        assert [node.path for node in function.device_nodes] == NODES.get(card.device_class, [])
+        assert function.net_interfaces == (("eth0",) if card.device_class is DeviceClass.NIC else ())
+        if card.serial:
+            assert found.by_serial(card.serial) == function
+    assert [(m.serial, m.ram_bytes) for m in found.memdevs] == [(77, 1 << 34)]
+    assert [s.name for s in found.slots if s.present] == [str(slot) for slot in range(2, 9)]
+
+
+def test_two_cards_that_claim_the_same_serial_are_both_told(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys")
+    tree.attach(1, CARDS[0])
+    tree.attach(2, CARDS[0])
+    found = inventory.read(tree.root)
+    assert CARDS[0].serial is not None
+    assert [f.address for f in found.all_by_serial(CARDS[0].serial)] == [NVME, "0000:02:00.0"]
+
+
+def attached(tmp_path: Path, card: MockDevice) -> tuple[Path, Path]:
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    address = tree.attach(1, card)
+    return tree.root, (tree.root / "bus/pci/devices" / address).resolve()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "content"),
+    [
+        ("current_link_speed", "Unknown\n"),
+        ("current_link_speed", "33 MHz PCI\n"),
+        ("current_link_speed", "nan GT/s\n"),
+        ("current_link_width", "63\n"),
+        ("current_link_width", "255\n"),
+        ("current_link_width", "0\n"),
+        ("numa_node", "garbage\n"),
+        ("numa_node", "-1\n"),
+        ("numa_node", "\udcff\n"),
+    ],
+)
+def test_nonsense_in_a_file_reads_as_unknown(attribute, content, tmp_path):
+    root, device = attached(tmp_path, CARDS[0])
+    (device / attribute).write_text(content, errors="surrogateescape")
+    function = inventory.read_function(root, NVME)
+    assert function is not None
+    values = {
+        "current_link_speed": function.link.speed_gts,
+        "current_link_width": function.link.width,
+        "numa_node": function.numa_node,
+    }
+    assert values[attribute] is None
+
+
+def test_attributes_that_answer_with_an_errno_leave_the_function_readable(tmp_path):
+    root, device = attached(tmp_path, CARDS[0])
+    for path in [path for path in device.iterdir() if path.is_file() and not path.is_symlink()]:
+        path.unlink()
+        path.mkdir()  # reading it is EISDIR, for root as well
+    (device / "still_here").touch()
+    function = inventory.read_function(root, NVME)
+    assert function is not None
+    assert (function.vendor, function.device, function.device_class) == (0xFFFF, 0xFFFF, FunctionClass.OTHER)
+    assert (function.numa_node, function.serial, function.link) == (None, None, inventory.Link())
+
+
+def test_ids_come_from_their_own_files_where_the_uevent_does_not_say(tmp_path):
+    root, device = attached(tmp_path, CARDS[0])
+    (device / "uevent").write_text("DRIVER=nvidia\nPCI_ID=zz\n")
+    function = inventory.read_function(root, NVME)
+    assert function is not None
+    assert (function.vendor, function.device, function.device_class) == (0x10DE, 0x2330, FunctionClass.GPU)
+    assert (function.subsystem_vendor, function.subsystem_device) == (0x1AF4, 0x1100)
+
+
+def test_a_function_that_vanishes_while_it_is_listed_is_left_out(tmp_path):
+    root, device = attached(tmp_path, CARDS[0])
+    shutil.rmtree(device)
+    assert [f.address for f in inventory.read(root).functions] == ["0000:00:00.0", "0000:00:03.0"]
+
+
+def test_virtual_functions_know_their_physical_one_and_its_slot(tmp_path):
+    root, device = attached(tmp_path, CARDS[5])
+    virtual = device.parent / "0000:01:10.1"
+    virtual.mkdir()
+    (virtual / "uevent").write_text("PCI_CLASS=20000\nPCI_ID=15B3:1018\n")
+    (virtual / "physfn").symlink_to(f"../{device.name}")
+    (virtual / "iommu_group").symlink_to("../../../../kernel/iommu_groups/17")
+    (device / "virtfn0").symlink_to(f"../{virtual.name}")
+    (device / "sriov_totalvfs").write_text("8\n")
+    (device / "sriov_numvfs").write_text("1\n")
+    (root / "bus/pci/devices" / virtual.name).symlink_to(f"../../../{virtual.relative_to(root)}")
+    found = inventory.read(root)
+    first, second = found.by_address(device.name), found.by_address(virtual.name)
+    assert first is not None
+    assert second is not None
+    assert first.sriov == inventory.Sriov(total_vfs=8, num_vfs=1, virtual_functions=(virtual.name,))
+    assert (second.physical_function, second.slot, second.iommu_group) == (device.name, "1", 17)
+
+
+def test_a_function_behind_a_switch_in_a_slot_is_in_that_slot(tmp_path):
+    root, device = attached(tmp_path, CARDS[6])
+    nested = device / "0000:05:00.0"
+    nested.mkdir()
+    (nested / "uevent").write_text("PCI_CLASS=30200\nPCI_ID=10DE:2330\n")
+    (root / "bus/pci/devices/0000:05:00.0").symlink_to(f"../../../{nested.relative_to(root)}")
+    function = inventory.read_function(root, "0000:05:00.0")
+    assert function is not None
+    assert function.slot == "1"
+    (root / "bus/pci/slots/7").mkdir()
+    (root / "bus/pci/slots/7/address").write_text("0000:05:00\n")  # the switch has slots of its own
+    function = inventory.read_function(root, "0000:05:00.0")
+    assert function is not None
+    assert function.slot == "7"
+    parent = inventory.read_function(root, device.name)
+    assert parent is not None
+    assert parent.device_nodes == ()
+
+
+def test_the_disk_of_a_multipath_nvme_controller_is_found_through_its_hidden_leg(tmp_path):
+    root, device = attached(tmp_path, CARDS[3])
+    controller = device / "nvme/nvme0"
+    (controller / "nvme0n1").rename(controller / "nvme4c0n1")
+    head = root / "devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1"
+    head.mkdir(parents=True)
+    (head / "uevent").write_text("MAJOR=259\nMINOR=3\nDEVNAME=nvme4n1\nDEVTYPE=disk\n")
+    (head / "subsystem").symlink_to(root / "class/block")
+    (root / "class/block/nvme4n1").symlink_to(head)
+    function = inventory.read_function(root, NVME)
+    assert function is not None
+    assert [node.path for node in function.device_nodes] == ["/dev/ng0n1", "/dev/nvme0", "/dev/nvme4n1"]
+
+
+def test_a_cxl_region_is_read(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys")
+    region = tree.root / "devices/platform/ACPI0017:00/root0/decoder0.0/region0"
+    region.mkdir()
+    for name, content in {
+        "uuid": "7ff3d20e-6d8e-4b4a-9a4c-000000000000",
+        "size": "0x10000000",
+        "resource": "0x2d0000000",
+        "interleave_ways": "2",
+        "interleave_granularity": "256",
+        "mode": "pmem",
+        "commit": "1",
+        "target0": "decoder2.0",
+        "target1": "decoder3.0",
+    }.items():
+        (region / name).write_text(content + "\n")
+    (tree.root / "bus/cxl/devices/region0").symlink_to(f"../../../{region.relative_to(tree.root)}")
+    [found] = inventory.read(tree.root).regions
+    assert (found.size_bytes, found.start, found.mode, found.committed) == (
+        1 << 28,
+        0x2D0000000,
+        "pmem",
+        True,
+    )
+    assert found.targets == ("decoder2.0", "decoder3.0")
+
+
+def test_a_directory_that_is_no_sysfs_is_one_clear_error(tmp_path):
+    with pytest.raises(errors.SysfsError, match="is not a sysfs tree"):
+        inventory.read(tmp_path)
+    with pytest.raises(errors.SysfsError, match="is not a sysfs tree"):
+        inventory.read(tmp_path / "absent")
+
+
+def test_a_host_without_pci_has_an_empty_inventory(tmp_path):
+    (tmp_path / "bus").mkdir()
+    assert inventory.read(tmp_path) == inventory.Inventory(functions=())
+
+
+def test_a_bus_that_cannot_be_listed_is_one_clear_error(tmp_path):
+    (tmp_path / "bus/pci").mkdir(parents=True)
+    (tmp_path / "bus/pci/devices").touch()
+    with pytest.raises(errors.SysfsError, match="cannot list"):
+        inventory.read(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/sys/bus").is_dir(), reason="this host has no sysfs")
+def test_this_host_shows_as_many_functions_as_its_bus_lists():
+    bus = Path("/sys/bus/pci/devices")
+    listed = sorted(entry.name for entry in bus.iterdir()) if bus.is_dir() else []
+    assert [function.address for function in inventory.read().functions] == listed

@@ -1,0 +1,199 @@
+"""Classification, serial numbers and names: the parts of the inventory that need no tree."""
+
+import contextlib
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.node import inventory
+from drawbar.driver.node.inventory import FunctionClass, classification, config_space, names, serials
+from drawbar.mocks.sysfs import SysfsTree
+
+
+@pytest.mark.parametrize(
+    ("class_code", "vendor", "device", "expected"),
+    [
+        (0x030000, 0x1002, 0x73BF, FunctionClass.GPU),
+        (0x030200, 0x10DE, 0x2330, FunctionClass.GPU),
+        (0x038000, 0x1002, 0x740F, FunctionClass.GPU),
+        (0x120000, 0x1DA3, 0x1020, FunctionClass.ACCELERATOR),
+        (0x0B4000, 0x8086, 0x4940, FunctionClass.ACCELERATOR),
+        (0x120000, 0x10EE, 0x5000, FunctionClass.FPGA),
+        (0x058000, 0x10EE, 0x903F, FunctionClass.FPGA),
+        (0xFF0000, 0x1172, 0x2494, FunctionClass.FPGA),
+        (0x120000, 0x8086, 0x0B2B, FunctionClass.FPGA),
+        (0x120000, 0x8086, 0x1234, FunctionClass.ACCELERATOR),
+        (0x020000, 0x10EE, 0x5084, FunctionClass.NIC),
+        (0x060400, 0x10EE, 0x9134, FunctionClass.BRIDGE),
+        (0x010802, 0x144D, 0xA80A, FunctionClass.NVME),
+        (0x010800, 0x1B36, 0x0001, FunctionClass.STORAGE),
+        (0x010601, 0x8086, 0x2922, FunctionClass.STORAGE),
+        (0x020700, 0x15B3, 0x1021, FunctionClass.NIC),
+        (0x050210, 0x8086, 0x0D93, FunctionClass.CXL_MEMORY),
+        (0x050000, 0x8086, 0x0001, FunctionClass.OTHER),
+        (0x0C0330, 0x8086, 0x0001, FunctionClass.OTHER),
+        (0x040300, 0x10DE, 0x22BA, FunctionClass.OTHER),
+    ],
+)
+def test_a_function_is_classified_by_class_code_and_fpga_vendor(class_code, vendor, device, expected):
+    assert classification.classify(class_code, vendor, device) is expected
+
+
+def space(*capabilities: tuple[int, int, bytes]) -> bytes:
+    """Configuration space with these extended capabilities: offset and next offset, then id and content."""
+    result = bytearray(4096)
+    for header, offset, content in capabilities:
+        struct.pack_into("<I", result, offset, header)
+        result[offset + 4 : offset + 4 + len(content)] = content
+    return bytes(result)
+
+
+def find(content: bytes, size: int = 4096) -> int | None:
+    return config_space.find_serial_number(lambda length, offset: content[offset : offset + length], size)
+
+
+AER_THEN_0X148 = 0x0001 | 2 << 16 | 0x148 << 20
+DSN_LAST = 0x0003 | 1 << 16
+NUMBER = bytes.fromhex("3412000000000000")
+
+
+def test_the_serial_number_is_found_behind_other_capabilities():
+    assert find(space((AER_THEN_0X148, 0x100, b""), (DSN_LAST, 0x148, NUMBER))) == 0x1234
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        space(),
+        b"\xff" * 4096,
+        space((DSN_LAST, 0x100, bytes(8))),
+        space((DSN_LAST, 0x100, b"\xff" * 8)),
+        space((AER_THEN_0X148, 0x100, b""), (0x0001 | 0x100 << 20, 0x148, b"")),
+        space((0x0001 | 0x040 << 20, 0x100, b"")),
+        space((0x0001 | 0xFFC << 20, 0x100, b""), (DSN_LAST, 0xFFC, b"")),
+    ],
+    ids=["no capability", "device gone", "zeros", "ones", "a circle", "into the header", "cut off"],
+)
+def test_configuration_space_without_a_usable_serial_number_has_none(content):
+    assert find(content) is None
+
+
+def test_a_conventional_pci_function_has_no_serial_number():
+    assert find(space((DSN_LAST, 0x100, NUMBER))[:256], size=256) is None
+
+
+def test_extended_space_that_is_not_shown_is_told_apart_from_none():
+    with pytest.raises(config_space.Hidden):
+        find(space((DSN_LAST, 0x100, NUMBER))[:64])
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Without root's right to read everything, if we have it."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_serial_number_that_needs_privilege_is_noted_as_hidden():
+    with tempfile.TemporaryDirectory() as place:  # below tmp_path nobody else may look
+        tree = SysfsTree.create(Path(place) / "sys", slots=1)
+        Path(place).chmod(0o755)
+        config = tree.root / "bus/pci/devices/0000:00:03.0/config"
+        config.chmod(0)
+        with as_nobody():
+            function = inventory.read_function(tree.root, "0000:00:03.0")
+    assert function is not None
+    assert (function.dsn, function.dsn_hidden) == (None, True)
+
+
+def test_a_number_is_written_as_eight_pairs():
+    assert serials.dashed(0x48B02D0000000001) == "48-b0-2d-00-00-00-00-01"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4660", {4660}),
+        (" 0X1234 ", {0x1234}),
+        ("48-B0-2D-00-00-00-00-01", {0x48B02D0000000001}),
+        ("4c:1d:96:ff:fe:dd:d8:35:0001", {0x4C1D96FFFEDDD835}),
+        ("0000000000001234", {1234, 0x1234}),
+        ("48b02d0000000001", {0x48B02D0000000001}),
+        ("SN0001", set()),
+        ("", set()),
+        ("0x", set()),
+        ("٣", set()),
+    ],
+)
+def test_serial_numbers_are_understood_in_every_notation(text, expected):
+    assert serials.numbers(text) == expected
+
+
+DATABASE = """\
+# a comment
+10de  NVIDIA Corporation
+\t2330  GH100 [H100 SXM5 80GB]
+\t\t10de 16c1  H100 board
+\t2331  GH100 [H100 PCIe]
+1af4  Red Hat, Inc.
+not a line
+zzzz  Nobody
+C 03  Display controller
+\t02  3D controller
+\t\t00  Never asked for
+C 12  Processing accelerators
+"""
+
+
+def function_with_ids(
+    tmp_path: Path, vendor: int, device: int, subsystem: tuple[int, int]
+) -> inventory.PciFunction:
+    directory = tmp_path / "devices/pci0000:00/0000:00:01.0"
+    directory.mkdir(parents=True)
+    ids = f"PCI_CLASS=30200\nPCI_ID={vendor:04X}:{device:04X}\nPCI_SUBSYS_ID={subsystem[0]:04X}:{subsystem[1]:04X}\n"
+    (directory / "uevent").write_text(ids)
+    (tmp_path / "bus/pci/devices").mkdir(parents=True)
+    (tmp_path / "bus/pci/devices/0000:00:01.0").symlink_to("../../../devices/pci0000:00/0000:00:01.0")
+    function = inventory.read_function(tmp_path, "0000:00:01.0")
+    assert function is not None
+    return function
+
+
+@pytest.mark.parametrize(
+    ("subsystem", "expected"),
+    [((0x10DE, 0x16C1), "H100 board"), ((0x1AF4, 1), "Red Hat, Inc."), ((1, 1), None)],
+)
+def test_names_are_looked_up_for_the_ids_asked_for(subsystem, expected, tmp_path):
+    function = function_with_ids(tmp_path, 0x10DE, 0x2330, subsystem)
+    known = names.look_up(DATABASE.splitlines(keepends=True), [function])
+    assert known.vendor(function) == "NVIDIA Corporation"
+    assert known.device(function) == "GH100 [H100 SXM5 80GB]"
+    assert known.subsystem(function) == expected
+    assert known.class_name(0x030200) == "3D controller"
+    assert known.class_name(0x120000) == "Processing accelerators"
+    assert known.class_name(0x990000) is None
+    assert (0x10DE, 0x2331) not in known.devices
+
+
+def test_the_systems_database_goes_before_the_packaged_one(tmp_path):
+    own = tmp_path / "pci.ids"
+    own.write_text(DATABASE)
+    assert names.find_database([tmp_path / "absent", own]) == own
+    packaged = names.find_database([])
+    assert packaged is not None
+    assert packaged.parent.parent.name == "pypci"
+
+
+def test_without_a_database_there_are_no_names(tmp_path):
+    function = function_with_ids(tmp_path, 0x10DE, 0x2330, (0, 0))
+    for database in (None, tmp_path / "absent", tmp_path):
+        assert names.load([function], database).vendor(function) is None

@@ -1,0 +1,215 @@
+"""The suite judges the simulated fabric, directly and behind a socket, and finds out adapters that lie."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+
+from drawbar.fabric import conformance, contract, errors
+from drawbar.fabric.grpc import server
+from drawbar.fabric.grpc.adapter import GrpcAdapter
+from drawbar.mocks.fabric import SimulatedFabric, configuration
+
+CONFIGURATION = b"""{
+  "hosts": [{"id": "h1", "ports": 2}, {"id": "h2", "ports": 2}],
+  "enclosures": [{"id": "e1", "devices": [
+    {"id": "d1", "class": "gpu", "model": "A", "vendor": "V"}, {"id": "d2", "class": "nvme", "model": "B"},
+    {"id": "d3", "class": "nvme", "model": "B"}, {"id": "d4", "class": "nvme", "model": "B"}]}],
+  "attachSeconds": %s, "detachSeconds": %s
+}"""
+
+
+@pytest.fixture
+async def connected(tmp_path):
+    """Makes an adapter of a class, optionally seen through gRPC."""
+    async with AsyncExitStack() as stack:
+
+        async def connect(*, kind=SimulatedFabric, through_grpc=False, seconds=b"0"):
+            described = configuration.parse(CONFIGURATION % (seconds, seconds))
+            fabric = await stack.enter_async_context(kind.running(described))
+            if not through_grpc:
+                return fabric
+            endpoint = f"unix:{tmp_path}/fabric.sock"
+            await stack.enter_async_context(server.serving(fabric, endpoint, name="test", version="1"))
+            config = contract.AdapterConfig(name="test", endpoint=endpoint, timeout_seconds=10)
+            return await stack.enter_async_context(await GrpcAdapter.connect(config))
+
+        yield connect
+
+
+@pytest.mark.parametrize("seconds", [b"0", b"0.02"], ids=["at once", "taking time"])
+@pytest.mark.parametrize("through_grpc", [False, True], ids=["directly", "through gRPC"])
+async def test_the_simulated_fabric_keeps_the_contract(connected, through_grpc, seconds):
+    adapter = await connected(through_grpc=through_grpc, seconds=seconds)
+    report = await conformance.check(adapter, check_seconds=20)
+    assert [(outcome.name, outcome.detail) for outcome in report.failed + report.skipped] == []
+    assert len(report.outcomes) == len(conformance.CHECKS)
+    assert all(device.connection is None for device in (await adapter.devices()).devices)
+
+
+class Forgetful(SimulatedFabric):
+    """Answers every request as if it were new."""
+
+    async def attach(self, request):
+        self.count = getattr(self, "count", 0) + 1
+        operation = await super().attach(replace(request, request_id=f"{request.request_id}+{self.count}"))
+        return replace(operation, request_id=request.request_id)
+
+
+class Robber(SimulatedFabric):
+    """Takes a device from the host that has it."""
+
+    async def attach(self, request):
+        try:
+            return await super().attach(request)
+        except (errors.FailedPrecondition, errors.Aborted):
+            if self._running:
+                await asyncio.wait(self._running.values())
+            await self.take_away(request.device_id)
+            return await super().attach(request)
+
+
+class Bully(SimulatedFabric):
+    """Detaches without asking whether the host is prepared, and from whichever host has it."""
+
+    async def detach(self, request):
+        await self.take_away(request.device_id)
+        return await super().detach(request)
+
+
+class Mute(SimulatedFabric):
+    """Does not say which host has the device."""
+
+    async def attach(self, request):
+        try:
+            return await super().attach(request)
+        except errors.FailedPrecondition as error:
+            raise errors.FailedPrecondition(error.message, reason=error.reason) from error
+
+
+class Blind(SimulatedFabric):
+    """Never lists a connection."""
+
+    async def devices(self):
+        inventory = await super().devices()
+        return replace(
+            inventory, devices=tuple(replace(device, connection=None) for device in inventory.devices)
+        )
+
+
+class Strict(SimulatedFabric):
+    """Refuses to detach what is not attached."""
+
+    async def detach(self, request):
+        operation = await super().detach(request)
+        if operation.device.connection is None and not (await self._was_attached(request)):
+            raise errors.NotFound("not attached")
+        return operation
+
+    async def _was_attached(self, request):
+        operations = await self.operations()
+        return any(item.kind is contract.OperationKind.ATTACH for item in operations)
+
+
+class Unsettled(SimulatedFabric):
+    """Follows a version that it cannot know."""
+
+    def watch(self, from_version):
+        return super().watch(self._history.version if from_version == "no-such-version" else from_version)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Forgetful, "the same request twice is one operation"),
+        (Forgetful, "a request repeated after a later detach does not attach again"),
+        (Robber, "attaching a device that another host has is refused and names that host"),
+        (Robber, "two hosts that ask at once do not both get the device"),
+        (Bully, "a detach that the host is not prepared for is refused"),
+        (Bully, "detaching from a host that does not have the device leaves it where it is"),
+        (Mute, "attaching a device that another host has is refused and names that host"),
+        (Blind, "an attached device is listed as attached, on a port of the host"),
+        (Strict, "detaching an absent device succeeds"),
+        (Unsettled, "a watch from an unknown version asks for a new listing and ends"),
+    ],
+)
+async def test_an_adapter_that_breaks_a_promise_is_found_out(connected, kind, sentence):
+    adapter = await connected(kind=kind)
+    checks = [check for check in conformance.CHECKS if check.name == sentence]
+    report = await conformance.check(adapter, checks=checks, check_seconds=0.5)
+    assert report.outcomes[0].name == sentence
+    assert report.outcomes[0].verdict is conformance.Verdict.FAILED
+    assert report.outcomes[0].detail
+    assert not report.passed
+
+
+class Modest(SimulatedFabric):
+    """Can do only what every fabric must, and says so."""
+
+    async def capabilities(self):
+        return contract.Capabilities()
+
+    async def devices(self):
+        inventory = await super().devices()
+        return replace(inventory, devices=tuple(replace(device, etag=None) for device in inventory.devices))
+
+    async def detach(self, request):
+        if request.force:
+            raise errors.Unimplemented("this fabric cannot force a detach")
+        return await super().detach(request)
+
+
+async def test_what_a_fabric_does_not_announce_is_not_asked_of_it(connected):
+    report = await conformance.check(await connected(kind=Modest))
+    assert report.passed
+    assert len(report.skipped) == 5
+
+
+class Sticky(SimulatedFabric):
+    """Never lets a device go."""
+
+    async def detach(self, request):
+        raise errors.PermissionDenied("no")
+
+
+async def test_a_device_that_cannot_be_freed_ends_the_suite(connected):
+    report = await conformance.check(await connected(kind=Sticky))
+    assert len(report.outcomes) < len(conformance.CHECKS)
+    assert report.outcomes[-1].name.startswith("the device can be freed after")
+    assert "PERMISSION_DENIED" in report.outcomes[-1].detail
+
+
+async def test_a_fabric_with_one_host_skips_what_needs_two(connected):
+    adapter = await connected()
+    report = await conformance.check(adapter, host_ids=("h1",))
+    assert report.passed
+    assert len(report.skipped) == 3
+
+
+async def test_without_a_free_device_the_suite_says_so(connected):
+    adapter = await connected()
+    for host_id in ("h1", "h2"):
+        for port_id in ("1", "2"):
+            await _fill(adapter, host_id, port_id)
+    with pytest.raises(errors.FailedPrecondition, match="no free device"):
+        await conformance.check(adapter)
+
+
+async def test_without_a_free_port_the_suite_says_so(connected):
+    adapter = await connected()
+    for host_id in ("h1", "h2"):
+        for port_id in ("1", "2"):
+            await _fill(adapter, host_id, port_id)
+    with pytest.raises(errors.FailedPrecondition, match="no host has a free port"):
+        await conformance.check(adapter, device_id="d1")
+
+
+async def _fill(adapter, host_id, port_id):
+    """Occupies one port with one more device, for fabrics that have enough of them."""
+    free = [device for device in (await adapter.devices()).devices if device.connection is None]
+    await adapter.attach(
+        contract.AttachRequest(
+            request_id=f"fill-{host_id}-{port_id}", device_id=free[0].id, host_id=host_id, port_id=port_id
+        )
+    )

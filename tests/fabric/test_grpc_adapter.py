@@ -1,0 +1,485 @@
+"""The adapter against real servers on UNIX sockets, well-behaved and not."""
+# ruff: noqa: N802 -- gRPC fixes the names of a plugin's methods
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.grpc import pages, server, statuses
+from drawbar.fabric.grpc.adapter import GrpcAdapter
+from drawbar.mocks.fabric import SimulatedFabric, configuration
+from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
+from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
+
+DESCRIBED = configuration.parse(
+    b'{"hosts": [{"id": "h1"}], "enclosures": [{"id": "e", "devices": [{"id": "d1", "class": "gpu"}]}]}'
+)
+ATTACH = contract.AttachRequest(request_id="r1", device_id="d1", host_id="h1")
+DETACH = contract.DetachRequest(request_id="r2", device_id="d1", host_id="h1", host_prepared=True)
+
+
+def config(endpoint, **changes):
+    return contract.AdapterConfig(
+        **{"name": "rack-7", "endpoint": endpoint, "timeout_seconds": 10, **changes}
+    )
+
+
+@pytest.fixture
+def endpoint(tmp_path):
+    return f"unix:{tmp_path}/f.sock"
+
+
+class Plugin(pb_grpc.IdentityServicer, pb_grpc.FabricManagerServicer):
+    """A plugin of another vendor, which does as little as it can."""
+
+    async def GetPluginInfo(self, request, context):
+        return pb.GetPluginInfoResponse(name="acme", version="1")
+
+
+@asynccontextmanager
+async def connected_to(plugin, endpoint, *, silence_seconds=30.0, **changes):
+    """An adapter, and the plugin that it talks to."""
+    grpc_server = grpc.aio.server()
+    pb_grpc.add_IdentityServicer_to_server(plugin, grpc_server)
+    pb_grpc.add_FabricManagerServicer_to_server(plugin, grpc_server)
+    grpc_server.add_insecure_port(endpoint)
+    await grpc_server.start()
+    channel = grpc.aio.insecure_channel(endpoint)
+    try:
+        async with GrpcAdapter(
+            config(endpoint, **changes), channel, silence_seconds=silence_seconds
+        ) as adapter:
+            yield adapter
+    finally:
+        await grpc_server.stop(None)
+
+
+# --- configuration and life ---
+
+
+def test_a_wrong_configuration_is_told_whole_and_without_any_connection():
+    with pytest.raises(errors.InvalidConfiguration) as caught:
+        GrpcAdapter.validate(
+            config("tcp:10.0.0.1:50051", timeout_seconds=0, parameters={"zone": "1"}, secrets={"a": "b"})
+        )
+    assert len(caught.value.problems) == 4
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "words"),
+    [
+        ("unix:relative/path", "not absolute"),
+        ("unix:///var/run/x.sock", "two slashes too many"),
+        ("unix:/" + "x" * 107, "has 108 bytes"),
+        ("localhost:50051", "not a UNIX socket"),
+    ],
+)
+def test_an_endpoint_that_cannot_work_is_told(endpoint, words):
+    with pytest.raises(errors.InvalidConfiguration, match=words):
+        GrpcAdapter.validate(config(endpoint))
+
+
+def test_a_path_of_107_bytes_is_accepted():
+    GrpcAdapter.validate(config("unix:/" + "x" * 106))
+
+
+async def test_without_a_sidecar_connecting_asks_whether_it_runs(endpoint):
+    with pytest.raises(errors.Unavailable, match="is the sidecar running") as caught:
+        await GrpcAdapter.connect(config(endpoint))
+    assert "rack-7" in caught.value.message
+    assert not caught.value.side_effects_unknown
+
+
+async def test_a_restarted_sidecar_is_found_again_by_the_same_adapter(endpoint):
+    async with SimulatedFabric.running(DESCRIBED) as fabric:
+        async with server.serving(fabric, endpoint, name="t", version="1"):
+            adapter = await GrpcAdapter.connect(config(endpoint))
+        async with adapter:
+            with pytest.raises(errors.Unavailable):
+                await adapter.devices()
+            async with server.serving(fabric, endpoint, name="t", version="1"):
+                assert (await _until_it_answers(adapter)).device("d1") is not None
+
+
+async def _until_it_answers(adapter):
+    while True:
+        try:
+            return await adapter.devices()
+        except errors.Unavailable:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_closed_adapter_answers_unavailable(endpoint):
+    async with (
+        SimulatedFabric.running(DESCRIBED) as fabric,
+        server.serving(fabric, endpoint, name="t", version="1"),
+    ):
+        adapter = await GrpcAdapter.connect(config(endpoint))
+        await adapter.close()
+        await adapter.close()
+        with pytest.raises(errors.Unavailable, match="is closed"):
+            await adapter.attach(ATTACH)
+        with pytest.raises(errors.Unavailable, match="is closed"):
+            async with adapter.watch("1"):
+                pass
+
+
+class Slow(Plugin):
+    """Accepts an attach and never answers."""
+
+    def __init__(self):
+        self.asked = asyncio.Event()
+
+    async def AttachDevice(self, request, context):
+        self.asked.set()
+        await asyncio.Event().wait()
+
+    DetachDevice = AttachDevice
+    ListHosts = AttachDevice
+
+
+async def test_closing_ends_a_call_in_flight_with_unavailable_and_not_with_a_cancellation(endpoint):
+    plugin = Slow()
+    async with connected_to(plugin, endpoint) as adapter:
+        async with asyncio.TaskGroup() as tasks:
+
+            async def refused_attach():
+                with pytest.raises(errors.Unavailable) as caught:
+                    await adapter.attach(ATTACH)
+                return caught.value
+
+            # A cancelled task would end silently, so its result is looked at outside.
+            task = tasks.create_task(refused_attach())
+            await plugin.asked.wait()
+            await adapter.close()
+        assert task.result().side_effects_unknown
+
+
+async def test_cancelling_the_caller_is_a_cancellation(endpoint):
+    plugin = Slow()
+    async with connected_to(plugin, endpoint) as adapter:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(adapter.attach(ATTACH))
+            await plugin.asked.wait()
+            task.cancel()
+        assert task.cancelled()
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize(("call", "request_"), [("attach", ATTACH), ("detach", DETACH)])
+async def test_an_attach_or_detach_without_an_answer_in_time_has_unknown_effects(endpoint, call, request_):
+    plugin = Slow()
+    async with connected_to(plugin, endpoint, timeout_seconds=0.2) as adapter:
+        with pytest.raises(errors.DeadlineExceeded) as caught:
+            await getattr(adapter, call)(request_)
+        assert caught.value.side_effects_unknown
+
+
+async def test_a_listing_without_an_answer_in_time_has_no_effects(endpoint):
+    async with connected_to(Slow(), endpoint, timeout_seconds=0.2) as adapter:
+        with pytest.raises(errors.DeadlineExceeded) as caught:
+            await adapter.hosts()
+        assert not caught.value.side_effects_unknown
+
+
+class Deadlines(Plugin):
+    """Notes which calls came with a deadline; gRPC gives None for one without."""
+
+    def __init__(self):
+        self.bounded = {}
+
+    async def AttachDevice(self, request, context):
+        self.bounded[type(request).__name__] = context.time_remaining() is not None
+        await context.abort(grpc.StatusCode.NOT_FOUND, "noted")
+
+    DetachDevice = CancelOperation = GetOperation = GetCapabilities = AttachDevice
+    ListHosts = ListDevices = ListOperations = AttachDevice
+
+
+async def test_every_call_but_the_watch_has_a_deadline(endpoint):
+    plugin = Deadlines()
+    async with connected_to(plugin, endpoint) as adapter:
+        for call in (
+            adapter.capabilities(),
+            adapter.hosts(),
+            adapter.devices(),
+            adapter.attach(ATTACH),
+            adapter.detach(DETACH),
+            adapter.operation(request_id="r"),
+            adapter.operations(),
+            adapter.cancel("o"),
+        ):
+            with pytest.raises(errors.NotFound):
+                await call
+    assert len(plugin.bounded) == 8
+    assert all(plugin.bounded.values())
+
+
+class Refusing(Plugin):
+    """Answers every attach with one status."""
+
+    def __init__(self, code, details="", metadata=()):
+        self.answer = (code, details, metadata)
+
+    async def AttachDevice(self, request, context):
+        await context.abort(*self.answer)
+
+
+@pytest.mark.parametrize("code", sorted(errors.Code))
+async def test_every_status_of_the_contract_is_its_error(endpoint, code):
+    async with connected_to(Refusing(grpc.StatusCode[code], "because"), endpoint) as adapter:
+        with pytest.raises(errors.BY_CODE[code]):
+            await adapter.attach(ATTACH)
+
+
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED]
+)
+async def test_any_other_status_is_unavailable_with_unknown_effects(endpoint, code):
+    async with connected_to(Refusing(code, "oops"), endpoint) as adapter:
+        with pytest.raises(errors.Unavailable, match="oops") as caught:
+            await adapter.attach(ATTACH)
+        assert caught.value.side_effects_unknown
+        assert caught.value.reason == f"GRPC_{code.name}"
+
+
+async def test_a_plugin_without_a_method_is_unimplemented(endpoint):
+    async with connected_to(Plugin(), endpoint) as adapter:
+        with pytest.raises(errors.Unimplemented):
+            await adapter.cancel("o")
+
+
+async def test_details_that_cannot_be_read_do_not_hide_the_status(endpoint):
+    plugin = Refusing(grpc.StatusCode.NOT_FOUND, "no such thing", ((statuses.DETAIL_KEY, b"\xff\xff\xff"),))
+    async with connected_to(plugin, endpoint) as adapter:
+        with pytest.raises(errors.NotFound, match="no such thing"):
+            await adapter.attach(ATTACH)
+
+
+class Complaining(SimulatedFabric):
+    """Refuses every attach with the longest error that there is."""
+
+    error = errors.ResourceExhausted(
+        "ж" * 2000,
+        reason="NO_WINDOW",
+        retryable=True,
+        side_effects_unknown=True,
+        host_id="h" * 128,
+        vendor={f"{number:02}" * 40: "é" * 400 for number in range(20)},
+    )
+
+    async def attach(self, request):
+        raise self.error
+
+
+async def test_the_longest_error_arrives_whole(endpoint):
+    async with (
+        Complaining.running(DESCRIBED) as fabric,
+        server.serving(fabric, endpoint, name="t", version="1"),
+        await GrpcAdapter.connect(config(endpoint)) as adapter,
+    ):
+        with pytest.raises(errors.ResourceExhausted) as caught:
+            await adapter.attach(ATTACH)
+    assert vars(caught.value) == vars(Complaining.error)
+
+
+# --- listings ---
+
+
+class Crowded(SimulatedFabric):
+    """Has more devices than a page holds, and one more with every listing."""
+
+    count = 2 * pages.PAGE_ITEMS
+
+    async def devices(self):
+        self.count += 1
+        devices = tuple(
+            contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU)
+            for number in range(self.count)
+        )
+        return contract.Inventory(version=f"v{self.count}", devices=devices)
+
+
+async def test_all_pages_of_a_listing_show_one_moment(endpoint):
+    async with (
+        Crowded.running(DESCRIBED) as fabric,
+        server.serving(fabric, endpoint, name="t", version="1"),
+        await GrpcAdapter.connect(config(endpoint)) as adapter,
+    ):
+        first = await adapter.devices()
+        assert len(first.devices) == 2 * pages.PAGE_ITEMS + 1
+        assert first.version == f"v{2 * pages.PAGE_ITEMS + 1}"
+        assert len((await adapter.devices()).devices) == 2 * pages.PAGE_ITEMS + 2
+
+
+class Endless(Plugin):
+    """Its listing was always changed since the page before."""
+
+    calls = 0
+
+    async def ListHosts(self, request, context):
+        self.calls += 1
+        if request.page_token:
+            await context.abort(grpc.StatusCode.ABORTED, "too old")
+        return pb.ListHostsResponse(next_page_token="2")
+
+
+async def test_a_listing_that_always_changes_is_given_up_after_a_few_attempts(endpoint):
+    plugin = Endless()
+    async with connected_to(plugin, endpoint) as adapter:
+        with pytest.raises(errors.Aborted):
+            await adapter.hosts()
+    assert plugin.calls == 6
+
+
+def test_a_listing_is_forgotten_when_many_others_were_begun():
+    listings = pages.Listings()
+    page = listings.first(list(range(10)), size=4)
+    assert (page.items, listings.further(page.token, size=4).items) == ([0, 1, 2, 3], [4, 5, 6, 7])
+    for _ in range(pages.KEPT_LISTINGS):
+        listings.first(list(range(10)), size=4)
+    with pytest.raises(errors.Aborted):
+        listings.further(page.token)
+
+
+@pytest.mark.parametrize("token", ["", "x", "1", "1:", ":1", "-1:0", "1:x"])
+def test_a_page_token_from_elsewhere_is_refused(token):
+    with pytest.raises(errors.InvalidArgument):
+        pages.Listings().further(token)
+
+
+def test_the_pages_of_a_listing_hold_every_item_once():
+    listings = pages.Listings()
+    page = listings.first(range(1001))
+    found = list(page.items)
+    while page.token:
+        page = listings.further(page.token)
+        found += page.items
+    assert found == list(range(1001))
+
+
+# --- watch ---
+
+
+class Silent(Plugin):
+    """Opens a watch and says nothing, or ends it."""
+
+    def __init__(self, *, ends=False):
+        self.ends = ends
+
+    async def Watch(self, request, context):
+        yield pb.WatchEvent(version=request.from_version, bookmark=pb.Bookmark())
+        if not self.ends:
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("plugin", "words"), [(Silent(), "silent for 0.2 s"), (Silent(ends=True), "ended the watch")]
+)
+async def test_a_watch_that_goes_quiet_or_ends_is_a_lost_connection(endpoint, plugin, words):
+    async with (
+        connected_to(plugin, endpoint, silence_seconds=0.2) as adapter,
+        adapter.watch("7") as events,
+    ):
+        assert await anext(events) == contract.Bookmark(version="7")
+        with pytest.raises(errors.Unavailable, match=words):
+            await anext(events)
+
+
+async def test_a_watch_without_a_sidecar_is_unavailable(endpoint):
+    async with (
+        GrpcAdapter(config(endpoint), grpc.aio.insecure_channel(endpoint)) as adapter,
+        adapter.watch("1") as events,
+    ):
+        with pytest.raises(errors.Unavailable, match="is the sidecar running"):
+            await anext(events)
+
+
+async def test_leaving_a_watch_ends_it_on_the_server(endpoint):
+    ended = asyncio.Event()
+
+    class Watched(Plugin):
+        async def Watch(self, request, context):
+            try:
+                yield pb.WatchEvent(version="1", bookmark=pb.Bookmark())
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+    async with connected_to(Watched(), endpoint) as adapter:
+        async with adapter.watch("1") as events:
+            await anext(events)
+        async with asyncio.timeout(5):
+            await ended.wait()
+
+
+# --- the server's own ways ---
+
+
+@asynccontextmanager
+async def stubs(endpoint, fabric):
+    async with (
+        server.serving(fabric, endpoint, name="t", version="2"),
+        grpc.aio.insecure_channel(endpoint) as channel,
+    ):
+        yield pb_grpc.IdentityStub(channel), pb_grpc.FabricManagerStub(channel)
+
+
+async def test_a_foreign_client_gets_one_device_and_the_identity(endpoint):
+    async with SimulatedFabric.running(DESCRIBED) as fabric, stubs(endpoint, fabric) as (identity, manager):
+        info = await identity.GetPluginInfo(pb.GetPluginInfoRequest())
+        assert (info.name, info.version) == ("t", "2")
+        assert (await identity.Probe(pb.ProbeRequest())).ready
+        assert (
+            await manager.GetDevice(pb.GetDeviceRequest(device_id="d1"))
+        ).device_class == pb.DEVICE_CLASS_GPU
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await manager.GetDevice(pb.GetDeviceRequest(device_id="d9"))
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        await fabric.close()
+        probe = await identity.Probe(pb.ProbeRequest())
+        assert (probe.ready, probe.message) == (False, "the simulated fabric is closed")
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("AttachDevice", pb.AttachDeviceRequest(device_id="d1", host_id="h1")),
+        ("AttachDevice", pb.AttachDeviceRequest(request_id="r", device_id="d1", host_id="x" * 129)),
+        ("DetachDevice", pb.DetachDeviceRequest(device_id="d1", host_id="h1")),
+        ("GetOperation", pb.GetOperationRequest()),
+    ],
+)
+async def test_a_foreign_client_with_a_wrong_request_is_told(endpoint, method, message):
+    async with SimulatedFabric.running(DESCRIBED) as fabric, stubs(endpoint, fabric) as (_, manager):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await getattr(manager, method)(message)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_stale_socket_file_is_replaced_and_a_served_one_is_not(endpoint, tmp_path):
+    path = tmp_path / "f.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    async with SimulatedFabric.running(DESCRIBED) as fabric, stubs(endpoint, fabric) as (identity, _):
+        with pytest.raises(errors.InvalidConfiguration, match="another process serves"):
+            async with server.serving(fabric, endpoint, name="second", version="1"):
+                pass
+        assert (await identity.GetPluginInfo(pb.GetPluginInfoRequest())).name == "t"
+    assert not path.exists()
+
+
+async def test_a_place_that_cannot_be_served_is_told_in_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    async with SimulatedFabric.running(DESCRIBED) as fabric:
+        for path, words in [("file", "is no socket"), ("no/such", "does not exist"), ("x" * 200, "bytes")]:
+            with pytest.raises(errors.InvalidConfiguration, match=words):
+                async with server.serving(fabric, f"unix:{tmp_path}/{path}", name="t", version="1"):
+                    pass
+    assert (tmp_path / "file").read_text() == "mine"

@@ -1,0 +1,200 @@
+"""Values survive the wire; what a plugin must not send is refused."""
+
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.grpc import changes, conversion, statuses
+from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
+
+names = st.text(min_size=1, max_size=30)
+texts = st.text(max_size=30)
+maybe = st.none() | names
+maps = st.dictionaries(names, texts, max_size=4)
+
+ports = st.builds(
+    contract.Port, id=names, state=st.sampled_from(contract.PortState), device_id=maybe, slot_hint=maybe
+)
+hosts = st.builds(
+    contract.Host, id=names, name=names, identifiers=maps, ports=st.lists(ports, max_size=3).map(tuple)
+)
+connections = st.builds(
+    contract.Connection,
+    host_id=names,
+    port_id=maybe,
+    slot_hint=maybe,
+    address_hint=maybe,
+    request_id=maybe,
+)
+pci_ids = st.none() | st.integers(1, 0xFFFF)
+devices = st.builds(
+    contract.Device,
+    id=names,
+    device_class=st.sampled_from(contract.DeviceClass),
+    model=texts,
+    vendor=texts,
+    pci_vendor_id=pci_ids,
+    pci_device_id=pci_ids,
+    serial=maybe,
+    identifiers=maps,
+    enclosure=texts,
+    memory_bytes=st.integers(0, 2**64 - 1),
+    health=st.sampled_from(contract.Health),
+    connection=st.none() | connections,
+    etag=maybe,
+)
+failures = st.builds(
+    contract.OperationError,
+    code=st.sampled_from(errors.Code),
+    reason=names,
+    message=texts,
+    retryable=st.booleans(),
+    host_id=maybe,
+    vendor=st.dictionaries(st.text(min_size=1, max_size=10), texts, max_size=4),
+)
+operations = st.builds(
+    contract.Operation,
+    id=names,
+    request_id=names,
+    kind=st.sampled_from(contract.OperationKind),
+    done=st.booleans(),
+    percent=st.none() | st.integers(0, 100),
+    retry_after_seconds=st.none() | st.floats(0, 1e6),
+    device=st.none() | devices,
+    error=st.none() | failures,
+    side_effects_unknown=st.booleans(),
+)
+capabilities = st.builds(
+    contract.Capabilities,
+    exact_device=st.booleans(),
+    select_by_model=st.booleans(),
+    slices=st.booleans(),
+    force_detach=st.booleans(),
+    watch=st.booleans(),
+    cancel=st.booleans(),
+    max_concurrent_operations=st.none() | st.integers(1, 1000),
+    serialization_scope=st.sampled_from(contract.SerializationScope),
+)
+attaches = st.builds(
+    contract.AttachRequest,
+    request_id=names,
+    device_id=maybe,
+    model=st.none(),
+    host_id=names,
+    port_id=maybe,
+    expected_etag=maybe,
+) | st.builds(contract.AttachRequest, request_id=names, model=names, host_id=names)
+detaches = st.builds(
+    contract.DetachRequest,
+    request_id=names,
+    device_id=names,
+    host_id=names,
+    host_prepared=st.booleans(),
+    force=st.booleans(),
+)
+events = st.one_of(
+    st.builds(contract.DeviceChanged, version=names, device=devices),
+    st.builds(contract.DeviceGone, version=names, device_id=names),
+    st.builds(contract.HostChanged, version=names, host=hosts),
+    st.builds(contract.OperationChanged, version=names, operation=operations),
+    st.builds(contract.Bookmark, version=names),
+    st.just(contract.Resync()),
+)
+
+
+def sent(message):
+    """The message as the other side receives it."""
+    return type(message).FromString(message.SerializeToString())
+
+
+@given(hosts)
+def test_a_host_survives_the_wire(host):
+    assert conversion.host(sent(conversion.host_message(host))) == host
+
+
+@given(devices)
+def test_a_device_survives_the_wire(device):
+    assert conversion.device(sent(conversion.device_message(device))) == device
+
+
+@given(operations)
+def test_an_operation_survives_the_wire(operation):
+    assert conversion.operation(sent(conversion.operation_message(operation))) == operation
+
+
+@given(capabilities)
+def test_capabilities_survive_the_wire(value):
+    assert conversion.capabilities(sent(conversion.capabilities_message(value))) == value
+
+
+@given(attaches)
+def test_an_attach_survives_the_wire(request):
+    assert conversion.attach_request(sent(conversion.attach_message(request))) == request
+
+
+@given(detaches)
+def test_a_detach_survives_the_wire(request):
+    assert conversion.detach_request(sent(conversion.detach_message(request))) == request
+
+
+@given(events)
+def test_an_event_survives_the_wire(event):
+    assert changes.event(sent(changes.event_message(event))) == event
+
+
+def test_every_capability_of_the_contract_is_on_the_wire():
+    flags = {field.name for field in fields(contract.Capabilities) if field.type is bool}
+    wire = {name.removeprefix("CAPABILITY_").lower() for name in pb.Capability.DESCRIPTOR.values_by_name}
+    assert flags == wire - {"unspecified"}
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        pytest.param(conversion.device, pb.Device(), id="device without id"),
+        pytest.param(conversion.device, pb.Device(id="x" * 129), id="long device id"),
+        pytest.param(
+            conversion.device, pb.Device(id="d", identifiers={"k": "v" * 5000}), id="too many identifiers"
+        ),
+        pytest.param(
+            conversion.device, pb.Device(id="d", connection=pb.Connection()), id="connected nowhere"
+        ),
+        pytest.param(conversion.host, pb.Host(id="h", ports=[pb.Port()]), id="port without id"),
+        pytest.param(conversion.operation, pb.Operation(id="o", request_id="r"), id="operation without kind"),
+        pytest.param(
+            conversion.operation,
+            pb.Operation(request_id="r", kind=pb.OPERATION_KIND_ATTACH),
+            id="operation without id",
+        ),
+    ],
+)
+def test_what_breaks_identity_is_refused_as_a_malformed_answer(read, message):
+    with pytest.raises(errors.Unavailable) as caught:
+        read(message)
+    assert caught.value.reason == "MALFORMED_ANSWER"
+    assert not caught.value.retryable
+
+
+def test_what_a_newer_plugin_may_know_better_is_read_as_the_vaguest_known_value():
+    device = conversion.device(pb.Device(id="d", device_class=99, health=99))
+    assert (device.device_class, device.health) == (contract.DeviceClass.OTHER, contract.Health.UNKNOWN)
+    host = conversion.host(pb.Host(id="h", ports=[pb.Port(id="1", state=99)]))
+    assert host.ports[0].state is contract.PortState.FAULT
+    assert host.name == "h"
+    read = conversion.capabilities(pb.Capabilities(capabilities=[99, pb.CAPABILITY_WATCH]))
+    assert (read.watch, read.exact_device) == (True, False)
+    assert changes.event(pb.WatchEvent(version="7")) == contract.Bookmark(version="7")
+
+
+def test_an_error_without_details_takes_the_defaults_of_its_code():
+    error = statuses.from_message(pb.FabricError(code=pb.ERROR_CODE_DEADLINE_EXCEEDED))
+    assert isinstance(error, errors.DeadlineExceeded)
+    assert error.retryable
+    assert error.side_effects_unknown
+
+
+def test_an_error_code_from_the_future_is_unavailable():
+    assert isinstance(statuses.from_message(pb.FabricError(code=77)), errors.Unavailable)

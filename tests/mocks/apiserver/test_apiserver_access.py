@@ -1,0 +1,214 @@
+"""Who may do what, and clients nobody here wrote: the Python client and kubectl."""
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drawbar.mocks import apiserver
+
+PODS = "/api/v1/namespaces/default/pods"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+KUBECTL = shutil.which("kubectl")
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
+
+
+async def test_an_unknown_token_is_401_and_none_is_anonymous(api: Any) -> None:
+    client = api.acting_as("admin")
+    client.headers = {"Authorization": "Bearer wrong"}
+    unknown = await client.get(PODS)
+    client.headers = {}
+    anonymous = await client.get(PODS)
+    assert (unknown.code, unknown.body["reason"]) == (401, "Unauthorized")
+    assert anonymous.code == 403
+    assert 'User "system:anonymous" cannot list resource "pods"' in anonymous.body["message"]
+
+
+async def test_a_refusal_names_user_verb_and_resource(api: Any) -> None:
+    reply = await api.acting_as("drawbar:node").merge(
+        "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/x", {}
+    )
+    assert (reply.code, reply.body["reason"]) == (403, "Forbidden")
+    assert reply.body["message"] == (
+        'resourceclaims.resource.k8s.io "x" is forbidden: User "system:serviceaccount:drawbar:node" cannot patch '
+        'resource "resourceclaims" in API group "resource.k8s.io" in the namespace "default"'
+    )
+
+
+async def test_a_role_binding_grants_in_its_namespace_only(api: Any) -> None:
+    await api.post(
+        f"{ROLES}/roles",
+        {"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]},
+    )
+    subject = {"kind": "ServiceAccount", "name": "node", "namespace": "drawbar"}
+    binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "r"}, "subjects": [subject]}
+    await api.post(f"{ROLES}/rolebindings", binding)
+    client = api.acting_as("drawbar:node")
+    paths = (PODS, "/api/v1/namespaces/kube-system/pods", "/api/v1/pods")
+    assert [(await client.get(path)).code for path in paths] == [200, 403, 403]
+    await api.delete(f"{ROLES}/rolebindings/b")
+    assert (await client.get(PODS)).code == 403
+
+
+async def test_resource_names_and_subresources_narrow_a_rule(api: Any) -> None:
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"], "resourceNames": ["n1"]},
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    ]
+    base = "/apis/rbac.authorization.k8s.io/v1"
+    await api.post(f"{base}/clusterroles", {"metadata": {"name": "r"}, "rules": rules})
+    subjects = [{"kind": "User", "name": "jane"}]
+    await api.post(
+        f"{base}/clusterrolebindings",
+        {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": subjects},
+    )
+    for name in ("n1", "n2"):
+        await api.post("/api/v1/nodes", {"metadata": {"name": name}})
+    jane = api.acting_as("jane")
+    assert [(await jane.get(f"/api/v1/nodes/{name}")).code for name in ("n1", "n2")] == [200, 403]
+    assert (await jane.merge("/api/v1/nodes/n2/status", {})).code == 200
+    assert (await jane.merge("/api/v1/nodes/n2", {})).code == 403
+
+
+async def test_an_apply_that_creates_needs_the_create_verb(api: Any) -> None:
+    base = "/apis/rbac.authorization.k8s.io/v1"
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}]
+    await api.post(f"{base}/clusterroles", {"metadata": {"name": "r"}, "rules": rules})
+    subjects = [{"kind": "User", "name": "jane"}]
+    await api.post(
+        f"{base}/clusterrolebindings",
+        {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": subjects},
+    )
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+    path = "/api/v1/namespaces/default/configmaps/x"
+    refused = await api.acting_as("jane").apply(path, body)
+    assert "cannot create resource" in refused.body["message"]
+
+
+async def test_a_kubeconfig_is_private_and_holds_the_token(api: Any, tmp_path: Path) -> None:
+    path = api.server.kubeconfig(tmp_path / "node.kubeconfig", "drawbar:node", node="node-a")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads(path.read_text())["users"][0]["user"]["token"] == api.server.token_for(
+        "drawbar:node", node="node-a"
+    )
+
+
+async def test_the_python_client_works_unmodified(tmp_path: Path) -> None:
+    from kubernetes import client, config
+
+    def use(path: Path) -> list[str]:
+        load: Any = config.new_client_from_config  # the package does not annotate it
+        with load(str(path)) as connection:
+            core = client.CoreV1Api(connection)
+            made = client.V1ConfigMap(metadata=client.V1ObjectMeta(name="x"), data={"a": "b"})
+            core.create_namespaced_config_map("default", made)
+            core.patch_namespaced_config_map("x", "default", {"data": {"c": "d"}})
+            with pytest.raises(client.ApiException) as caught:
+                core.read_namespaced_config_map("y", "default")
+            assert caught.value.status == 404
+            slices = client.ResourceV1Api(connection).list_resource_slice()
+            assert slices.items == []
+            return sorted(core.read_namespaced_config_map("x", "default").data or {})
+
+    async with apiserver.serving(tls=True) as server, asyncio.timeout(30):
+        path = server.kubeconfig(tmp_path / "admin.kubeconfig")
+        assert await asyncio.to_thread(use, path) == ["a", "c"]
+
+
+async def kubectl(config: Path, *words: str, body: object = None) -> tuple[int, str]:
+    assert KUBECTL is not None
+    process = await asyncio.create_subprocess_exec(
+        KUBECTL,
+        *words,
+        env={"KUBECONFIG": str(config), "HOME": str(config.parent), "PATH": os.environ["PATH"]},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(30):
+        out, _ = await process.communicate(json.dumps(body).encode() if body is not None else b"")
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+@needs_kubectl
+async def test_kubectl_lives_with_a_custom_resource(tmp_path: Path, definition: Any) -> None:
+    widget = {
+        "apiVersion": "drawbar.dev/v1alpha1",
+        "kind": "Widget",
+        "metadata": {"name": "w"},
+        "spec": {"nodeName": "n"},
+    }
+    ready = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
+    async with apiserver.serving(tls=True) as server:
+        config = server.kubeconfig(tmp_path / "admin.kubeconfig")
+        for words, body, text in (
+            (("apply", "--server-side", "-f", "-"), definition, "serverside-applied"),
+            (
+                ("wait", "--for=condition=established", "crd/widgets.drawbar.dev", "--timeout=10s"),
+                None,
+                "condition met",
+            ),
+            (("apply", "--server-side", "-f", "-"), widget, "serverside-applied"),
+            (("patch", "wd", "w", "--subresource=status", "--type=merge", "-p", ready), None, "patched"),
+            (("wait", "--for=condition=Ready", "wd/w", "--timeout=10s"), None, "condition met"),
+            (("get", "widgets"), None, "True"),
+            (("describe", "wd", "w"), None, "Node Name:  n"),
+            (("delete", "wd", "w", "--timeout=10s"), None, "deleted"),
+        ):
+            code, out = await kubectl(config, *words, body=body)
+            assert (code, text in out) == (0, True), out
+
+
+@needs_kubectl
+async def test_kubectl_asks_who_it_is_and_what_it_may_do(tmp_path: Path) -> None:
+    async with apiserver.serving(tls=True) as server:
+        node = server.kubeconfig(tmp_path / "node.kubeconfig", "drawbar:node", node="node-a")
+        code, out = await kubectl(node, "auth", "can-i", "create", "pods")
+        assert (code, out.strip()) == (1, "no")
+        assert "node-a" in (await kubectl(node, "auth", "whoami"))[1]
+        admin = server.kubeconfig(tmp_path / "admin.kubeconfig")
+        assert (await kubectl(admin, "create", "namespace", "x"))[0] == 0
+        assert (await kubectl(admin, "delete", "namespace", "x", "--timeout=10s"))[0] == 0
+        code, out = await kubectl(node, "get", "pods")
+        assert 'cannot list resource "pods"' in out
+
+
+async def test_the_command_says_when_it_is_ready_and_writes_kubeconfigs(tmp_path: Path) -> None:
+    code = (
+        "import argparse, asyncio\n"
+        "from drawbar.mocks.apiserver import command\n"
+        "parser = argparse.ArgumentParser()\n"
+        "command.add_arguments(parser)\n"
+        "asyncio.run(command.serve(parser.parse_args()))\n"
+    )
+    words = [
+        "--kubeconfig-dir",
+        str(tmp_path),
+        "--service-account",
+        "drawbar:node:node-a",
+        "--profile",
+        "1.37",
+    ]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, *words, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(20):
+            ready = json.loads(await process.stdout.readline())
+    finally:
+        process.terminate()
+        await process.communicate()
+    assert ready["ready"] is True
+    assert ready["url"].startswith("https://127.0.0.1:")
+    assert {path.name for path in await asyncio.to_thread(lambda: list(tmp_path.iterdir()))} == {
+        "admin.kubeconfig",
+        "node-node-a.kubeconfig",
+    }

@@ -1,0 +1,149 @@
+"""CustomResourceDefinitions and the resources they define; Tables; discovery."""
+
+from typing import Any
+
+import pytest
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WIDGETS = "/apis/drawbar.dev/v1alpha1/widgets"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@pytest.fixture
+async def served(api: Any, definition: Any) -> Any:
+    assert (await api.post(CRDS, definition)).code == 201
+    return api
+
+
+def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "drawbar.dev/v1alpha1",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "spec": {"nodeName": "node-a", **spec},
+    }
+
+
+async def test_a_definition_is_established_and_served(served: Any) -> None:
+    crd = (await served.get(f"{CRDS}/widgets.drawbar.dev")).body
+    assert {c["type"]: c["status"] for c in crd["status"]["conditions"]} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
+    names = [r["name"] for r in (await served.get("/apis/drawbar.dev/v1alpha1")).body["resources"]]
+    assert names == ["widgets", "widgets/status"]
+
+
+async def test_unknown_fields_are_pruned_and_defaults_filled_in(served: Any) -> None:
+    made = await served.post(WIDGETS, widget(colour="red"))
+    assert made.body["spec"] == {"nodeName": "node-a", "size": 3}
+    strict = await served.post(WIDGETS, widget("x", colour="red"), fieldValidation="Strict")
+    assert (strict.code, 'unknown field "spec.colour"' in strict.body["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"size": "big"}, "must be of type integer"),
+        ({"size": 0}, "greater than or equal to 1"),
+        ({"size": 10}, "less than or equal to 9"),
+        ({"mode": "odd"}, 'supported values: "fast", "safe"'),
+        ({"nodeName": "NODE"}, "should match '^[a-z0-9-]+$'"),
+    ],
+)
+async def test_objects_against_the_schema_are_refused(served: Any, spec: Any, text: Any) -> None:
+    refused = await served.post(WIDGETS, widget(**spec))
+    assert refused.code == 422
+    assert text in refused.body["message"]
+
+
+async def test_a_missing_required_field_is_named(served: Any) -> None:
+    body = widget()
+    del body["spec"]["nodeName"]
+    refused = await served.post(WIDGETS, body)
+    assert "spec.nodeName: Required value" in refused.body["message"]
+
+
+async def test_a_transition_rule_makes_a_field_immutable(served: Any) -> None:
+    await served.post(WIDGETS, widget())
+    refused = await served.merge(f"{WIDGETS}/w", {"spec": {"nodeName": "node-b"}})
+    allowed = await served.merge(f"{WIDGETS}/w", {"spec": {"size": 4}})
+    assert (refused.code, allowed.code) == (422, 200)
+    assert 'spec.nodeName: Invalid value: "node-b": nodeName is immutable' in refused.body["message"]
+    assert allowed.body["metadata"]["generation"] == 2
+
+
+async def test_conditions_of_two_managers_live_side_by_side(served: Any) -> None:
+    await served.post(WIDGETS, widget())
+    for manager, kind in (("a", "Attached"), ("b", "Visible")):
+        body = widget() | {"status": {"conditions": [{"type": kind, "status": "True"}]}}
+        done = await served.apply(f"{WIDGETS}/w/status", body, manager=manager)
+        assert done.code == 200
+    assert [c["type"] for c in done.body["status"]["conditions"]] == ["Attached", "Visible"]
+    assert done.body["metadata"]["generation"] == 1
+
+
+async def test_an_apply_creates_and_refuses_undeclared_fields(served: Any) -> None:
+    made = await served.apply(f"{WIDGETS}/w", widget())
+    refused = await served.apply(f"{WIDGETS}/w", widget(colour="red"))
+    assert (made.code, refused.code) == (201, 500)
+    assert ".spec.colour: field not declared in schema" in refused.body["message"]
+
+
+async def test_a_strategic_patch_is_not_for_custom_resources(served: Any) -> None:
+    await served.post(WIDGETS, widget())
+    reply = await served.send("PATCH", f"{WIDGETS}/w", {}, kind="application/strategic-merge-patch+json")
+    assert reply.code == 415
+
+
+async def test_printer_columns_make_the_table(served: Any) -> None:
+    await served.post(WIDGETS, widget())
+    await served.merge(
+        f"{WIDGETS}/w/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    )
+    table = (await served.get(WIDGETS, accept=TABLE)).body
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Node", "Ready"]
+    assert table["rows"][0]["cells"] == ["w", "node-a", "True"]
+
+
+async def test_deleting_the_definition_deletes_its_objects_first(served: Any) -> None:
+    body = widget()
+    body["metadata"]["finalizers"] = ["drawbar.dev/detach"]
+    await served.post(WIDGETS, body)
+    await served.delete(f"{CRDS}/widgets.drawbar.dev")
+    assert (await served.get(f"{WIDGETS}/w")).body["metadata"]["deletionTimestamp"]
+    await served.merge(f"{WIDGETS}/w", {"metadata": {"finalizers": None}})
+    assert (await served.get(WIDGETS)).code == 404
+    assert (await served.get(f"{CRDS}/widgets.drawbar.dev")).code == 404
+
+
+@pytest.mark.parametrize("rule", ["self ==", "self ++ 1"])
+async def test_a_rule_that_does_not_compile_is_refused(api: Any, definition: Any, rule: Any) -> None:
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["x-kubernetes-validations"] = [{"rule": rule}]
+    refused = await api.post(CRDS, definition)
+    assert (refused.code, "compilation failed" in refused.body["message"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("plural", "columns"),
+    [
+        ("/api/v1/pods", ["Name", "Ready", "Status", "Restarts", "Age"]),
+        ("/api/v1/nodes", ["Name", "Status", "Roles", "Age", "Version"]),
+        ("/apis/resource.k8s.io/v1/resourceclaims", ["Name", "State", "Age"]),
+        ("/apis/resource.k8s.io/v1/resourceslices", ["Name", "Node", "Driver", "Pool", "Age"]),
+        ("/apis/resource.k8s.io/v1/deviceclasses", ["Name", "Age"]),
+        ("/apis/coordination.k8s.io/v1/leases", ["Name", "Holder", "Age"]),
+    ],
+)
+async def test_built_in_tables_have_the_columns_people_know(api: Any, plural: Any, columns: Any) -> None:
+    table = (await api.get(plural, accept=TABLE)).body
+    assert [c["name"] for c in table["columnDefinitions"] if c["priority"] == 0] == columns
+
+
+async def test_the_version_is_that_of_the_profile(start: Any) -> None:
+    for profile, version in (("1.34", "v1.34.9"), ("1.36", "v1.36.2"), ("1.37", "v1.37.0")):
+        api = await start(profile=profile)
+        assert (await api.get("/version")).body["gitVersion"] == version
+        groups = {g["name"] for g in (await api.get("/apis")).body["groups"]}
+        assert {"resource.k8s.io", "coordination.k8s.io", "rbac.authorization.k8s.io"} <= groups

@@ -1,0 +1,214 @@
+"""The claim controller double against the API server double, over HTTP; and its plan alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks import apiserver, claims
+from drawbar.mocks.claims import documents, plan
+
+PROTECTION = "resource.kubernetes.io/delete-protection"
+Json = dict[str, Any]
+RESULT = {"request": "one", "driver": "drawbar.dev", "pool": "chassis-1", "device": "slot-1"}
+ALLOCATION = {"devices": {"results": [RESULT]}}
+SPEC = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "any"}}]}}
+
+
+class Cluster:
+    def __init__(self, api: client.Client):
+        self.api = api
+
+    async def create(self, kind: kinds.Kind, name: str, **content: Any) -> Json:
+        metadata = {"name": name, **content.pop("metadata", {})}
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content}
+        return await self.api.create(kind, body, into=dict[str, Any], namespace="default")
+
+    async def pod(self, name: str, **claim: str) -> Json:
+        spec = {
+            "containers": [{"name": "main", "image": "none"}],
+            "resourceClaims": [{"name": "gpu", **claim}],
+        }
+        return await self.create(kinds.POD, name, spec=spec)
+
+    async def patch_status(self, kind: kinds.Kind, name: str, status: Json) -> None:
+        await self.api.patch(
+            kind,
+            name,
+            {"status": status},
+            content=client.Patch.MERGE,
+            into=dict[str, Any],
+            namespace="default",
+            subresource="status",
+        )
+
+    async def allocated(self, name: str, *pods: Json) -> None:
+        """A claim as the scheduler leaves it, reserved for these pods."""
+        await self.create(kinds.CLAIM, name, spec=SPEC, metadata={"finalizers": [PROTECTION]})
+        reserved = [_consumer(pod) for pod in pods]
+        await self.patch_status(kinds.CLAIM, name, {"allocation": ALLOCATION, "reservedFor": reserved})
+
+    async def until(self, kind: kinds.Kind, holds: Callable[[list[Json]], Any]) -> Any:
+        """The truthy value that `holds` finds in all objects of the kind; asked again after every change."""
+        async with asyncio.timeout(20):
+            while True:
+                listing = await self.api.list_all(kind, into=dict[str, Any], namespace="default")
+                if found := holds(list(listing.items)):
+                    return found
+                version = listing.resource_version
+                changes = self.api.watch(
+                    kind, into=dict[str, Any], resource_version=version, namespace="default"
+                )
+                async for event in changes:
+                    if event.item is not None:
+                        break
+
+
+def _consumer(pod: Json) -> Json:
+    metadata = pod["metadata"]
+    return {"resource": "pods", "name": metadata["name"], "uid": metadata["uid"]}
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with apiserver.serving(profile="1.36") as server:
+        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
+        async with client.connecting(connection) as api, claims.serving(connection):
+            yield Cluster(api)
+
+
+async def template(cluster: Cluster) -> None:
+    await cluster.create(
+        kinds.CLAIM_TEMPLATE, "gpus", spec={"metadata": {"labels": {"team": "a"}}, "spec": SPEC}
+    )
+
+
+def recorded(pods: list[Json]) -> Any:
+    return [
+        pod["status"]["resourceClaimStatuses"] for pod in pods if pod["status"].get("resourceClaimStatuses")
+    ]
+
+
+async def test_a_claim_is_made_from_the_template_and_its_name_recorded_in_the_pod(cluster: Cluster) -> None:
+    await template(cluster)
+    pod = await cluster.pod("p1", resourceClaimTemplateName="gpus")
+    names = (await cluster.until(kinds.POD, recorded))[0]
+    claim = (await cluster.until(kinds.CLAIM, lambda found: found))[0]
+    assert names == [{"name": "gpu", "resourceClaimName": claim["metadata"]["name"]}]
+    metadata = claim["metadata"]
+    assert metadata["name"].startswith("p1-gpu-")
+    assert metadata["labels"] == {"team": "a"}
+    assert metadata["annotations"]["resource.kubernetes.io/pod-claim-name"] == "gpu"
+    (owner,) = metadata["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
+    assert claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "any"
+
+
+async def test_a_pod_that_came_before_its_template_gets_its_claim_later(cluster: Cluster) -> None:
+    await cluster.pod("p1", resourceClaimTemplateName="gpus")
+    await template(cluster)
+    assert await cluster.until(kinds.POD, recorded)
+
+
+async def test_a_claim_made_for_a_pod_goes_with_the_pod(cluster: Cluster) -> None:
+    await template(cluster)
+    await cluster.pod("p1", resourceClaimTemplateName="gpus")
+    await cluster.until(kinds.POD, recorded)
+    await cluster.api.delete(kinds.POD, "p1", namespace="default")
+    assert await cluster.until(kinds.CLAIM, lambda found: not found)
+
+
+async def test_a_claim_is_deallocated_when_its_last_pod_is_gone(cluster: Cluster) -> None:
+    pod = await cluster.pod("p1", resourceClaimName="c1")
+    await cluster.allocated("c1", pod)
+    await cluster.api.delete(kinds.POD, "p1", namespace="default")
+    (claim,) = await cluster.until(
+        kinds.CLAIM, lambda found: not found[0]["metadata"].get("finalizers") and found
+    )
+    assert not claim["status"].get("allocation")
+    assert not claim["status"].get("reservedFor")
+
+
+async def test_a_finished_pod_leaves_the_claim_to_the_others(cluster: Cluster) -> None:
+    first = await cluster.pod("p1", resourceClaimName="c1")
+    second = await cluster.pod("p2", resourceClaimName="c1")
+    await cluster.allocated("c1", first, second)
+    await cluster.patch_status(kinds.POD, "p1", {"phase": "Succeeded"})
+    (claim,) = await cluster.until(
+        kinds.CLAIM, lambda found: len(found[0]["status"].get("reservedFor", ())) == 1 and found
+    )
+    assert claim["status"]["reservedFor"] == [_consumer(second)]
+    assert claim["status"]["allocation"]
+
+
+async def test_a_deleted_claim_goes_once_it_is_not_reserved(cluster: Cluster) -> None:
+    pod = await cluster.pod("p1", resourceClaimName="c1")
+    await cluster.allocated("c1", pod)
+    await cluster.api.delete(kinds.CLAIM, "c1", namespace="default")
+    await cluster.until(kinds.CLAIM, lambda found: found[0]["metadata"].get("deletionTimestamp"))
+    await cluster.api.delete(kinds.POD, "p1", namespace="default")
+    assert await cluster.until(kinds.CLAIM, lambda found: not found)
+
+
+def _claim(*, reserved: list[Json], deleting: bool = False, allocated: bool = True) -> documents.Document:
+    return documents.Document(
+        metadata=documents.Metadata(
+            name="c1",
+            namespace="default",
+            finalizers=(PROTECTION,),
+            deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None,
+        ),
+        status={"reservedFor": reserved} | ({"allocation": ALLOCATION} if allocated else {}),
+    )
+
+
+def _pod(uid: str, **status: Any) -> documents.Document:
+    return documents.Document(
+        metadata=documents.Metadata(name=uid, namespace="default", uid=uid), status=status
+    )
+
+
+ONE = {"resource": "pods", "name": "one", "uid": "one"}
+OTHER = {"resource": "jobs", "apiGroup": "batch", "name": "two", "uid": "two"}
+
+
+@pytest.mark.parametrize(
+    ("claim", "pods", "actions"),
+    [
+        pytest.param(_claim(reserved=[ONE]), [_pod("one")], [], id="in-use"),
+        pytest.param(
+            _claim(reserved=[ONE]), [], [plan.WriteStatus, plan.RemoveFinalizer], id="last-consumer-gone"
+        ),
+        pytest.param(_claim(reserved=[ONE, OTHER]), [], [plan.WriteStatus], id="a-consumer-that-is-no-pod"),
+        pytest.param(_claim(reserved=[]), [], [], id="unreserved-by-the-scheduler-stays-allocated"),
+        pytest.param(
+            _claim(reserved=[], allocated=False), [], [], id="the-finalizer-just-added-by-the-scheduler-stays"
+        ),
+        pytest.param(
+            _claim(reserved=[], deleting=True),
+            [],
+            [plan.WriteStatus, plan.RemoveFinalizer],
+            id="deleted-and-unreserved",
+        ),
+        pytest.param(_claim(reserved=[ONE], deleting=True), [_pod("one")], [], id="deleted-but-in-use"),
+    ],
+)
+def test_a_claim_gets_exactly_these_actions(
+    claim: documents.Document, pods: list[documents.Document], actions: list[type]
+) -> None:
+    planned = plan.for_claim(claim, pods, owner_done=False)
+    assert [type(action) for action in planned] == actions
+
+
+def test_a_claim_is_made_once_even_when_the_pod_does_not_know_it_yet() -> None:
+    pod = documents.Document(
+        metadata=documents.Metadata(name="p", namespace="default", uid="u"),
+        spec={"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]},
+    )
+    made = documents.Document(metadata=documents.Metadata(name="p-gpu-x", namespace="default"))
+    templates = {"gpus": documents.Document(metadata=documents.Metadata(name="gpus"))}
+    (action,) = plan.for_pod(pod, {"gpu": made}, templates)
+    assert action == plan.RecordClaims(statuses=({"name": "gpu", "resourceClaimName": "p-gpu-x"},))

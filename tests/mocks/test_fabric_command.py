@@ -1,0 +1,130 @@
+"""`drawbar mock fabric` as a process of its own."""
+
+import argparse
+import asyncio
+import io
+import json
+import signal
+import sys
+from contextlib import asynccontextmanager
+
+import pytest
+
+from drawbar.fabric import contract
+from drawbar.fabric.grpc.adapter import GrpcAdapter
+from drawbar.mocks.fabric import command
+
+PROGRAM = """
+import argparse, asyncio, sys
+from drawbar.mocks.fabric import command
+parser = argparse.ArgumentParser()
+command.add_arguments(parser)
+sys.exit(asyncio.run(command.serve(parser.parse_args())))
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "fabric.json"
+    device = {"id": "d1", "class": "gpu"}
+    described = {"hosts": [{"id": "h1"}], "enclosures": [{"id": "e", "devices": [device]}]}
+    path.write_text(json.dumps(described))
+    return path
+
+
+@asynccontextmanager
+async def process(*arguments):
+    """The mock as a process; killed at the end if it still runs."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        PROGRAM,
+        *map(str, arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.communicate()
+
+
+async def test_it_says_when_it_serves_remembers_over_a_kill_and_ends_on_sigterm(tmp_path, config):
+    endpoint = f"unix:{tmp_path}/f.sock"
+    arguments = [
+        "--config",
+        config,
+        "--listen",
+        endpoint,
+        "--state",
+        tmp_path / "s",
+        "--journal",
+        tmp_path / "j",
+    ]
+    adapter_config = contract.AdapterConfig(name="f", endpoint=endpoint, timeout_seconds=10)
+    async with process(*arguments) as child:
+        assert json.loads(await child.stdout.readline()) == {"ready": True, "endpoint": endpoint}
+        async with await GrpcAdapter.connect(adapter_config) as adapter:
+            request = contract.AttachRequest(request_id="r", device_id="d1", host_id="h1")
+            assert (await adapter.attach(request)).succeeded
+        child.send_signal(signal.SIGKILL)
+        await child.wait()
+    async with process(*arguments) as child:
+        assert json.loads(await child.stdout.readline())["ready"]
+        async with await GrpcAdapter.connect(adapter_config) as adapter:
+            assert (await adapter.devices()).device("d1").connection.host_id == "h1"
+        child.send_signal(signal.SIGTERM)
+        rest, errors_ = await child.communicate()
+        assert (child.returncode, rest, errors_) == (0, b"", b"")
+    assert not (tmp_path / "f.sock").exists()
+    assert len((tmp_path / "j").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"--config": "/no/such/file.json"}, "cannot be read"),
+        ({"--listen": "unix:/no/such/directory/f.sock"}, "does not exist"),
+        ({"--listen": "tcp:1"}, "not a UNIX socket"),
+        ({"--journal": "/no/such/directory/j"}, "/no/such/directory/j"),
+        ({"--state": "/dev/null"}, "remove it to start afresh"),
+    ],
+)
+async def test_what_a_user_gets_wrong_ends_in_a_sentence_and_not_in_a_traceback(
+    tmp_path, config, changes, words
+):
+    arguments = {"--config": str(config), "--listen": f"unix:{tmp_path}/f.sock", **changes}
+    async with process(*(word for pair in arguments.items() for word in pair)) as child:
+        out, errors_ = await child.communicate()
+    assert child.returncode == 1
+    assert out == b""
+    assert words in errors_.decode()
+    assert "Traceback" not in errors_.decode()
+
+
+class Output(io.StringIO):
+    """Standard output that tells when something was written."""
+
+    def __init__(self):
+        super().__init__()
+        self.written = asyncio.Event()
+
+    def write(self, text):
+        self.written.set()
+        return super().write(text)
+
+
+async def test_cancelling_ends_it_too(tmp_path, config, monkeypatch):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = parser.parse_args(["--config", str(config), "--listen", f"unix:{tmp_path}/f.sock"])
+    output = Output()
+    monkeypatch.setattr(sys, "stdout", output)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(command.serve(arguments))
+        await output.written.wait()
+        task.cancel()
+    assert task.cancelled()
+    assert not (tmp_path / "f.sock").exists()

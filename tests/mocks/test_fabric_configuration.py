@@ -1,0 +1,112 @@
+import json
+
+import pytest
+
+from drawbar.fabric import contract, errors
+from drawbar.mocks.fabric import configuration
+
+WHOLE = {
+    "hosts": [{"id": "h1", "name": "node-1", "ports": 2, "sysfs": "/tmp/h1", "identifiers": {"serial": "S"}}],
+    "enclosures": [
+        {
+            "id": "e1",
+            "devices": [
+                {
+                    "id": "d1",
+                    "class": "cxl-memory",
+                    "model": "M",
+                    "vendor": "V",
+                    "serial": "0x1234",
+                    "memoryBytes": 1024,
+                    "pciVendor": "0x1af4",
+                    "pciDevice": 17,
+                }
+            ],
+        }
+    ],
+    "attachSeconds": 1.5,
+    "detachSeconds": 2,
+    "attachFails": [{"device": "d1", "reason": "PORT_DOWN", "message": "port down", "times": 2}],
+}
+
+
+def parse(**changes):
+    return configuration.parse(json.dumps({**WHOLE, **changes}).encode())
+
+
+def problems(**changes):
+    with pytest.raises(errors.InvalidConfiguration) as caught:
+        parse(**changes)
+    return caught.value.problems
+
+
+def test_every_field_is_read():
+    read = parse()
+    assert (read.attach_seconds, read.detach_seconds) == (1.5, 2.0)
+    assert (read.hosts[0].name, read.hosts[0].ports, read.hosts[0].sysfs) == ("node-1", 2, "/tmp/h1")
+    ((enclosure, spec),) = read.devices()
+    assert configuration.device(enclosure, spec) == contract.Device(
+        id="d1",
+        device_class=contract.DeviceClass.CXL_MEMORY,
+        model="M",
+        vendor="V",
+        pci_vendor_id=0x1AF4,
+        pci_device_id=17,
+        serial="0x1234",
+        identifiers={"serial": "0x1234"},
+        enclosure="e1",
+        memory_bytes=1024,
+        health=contract.Health.OK,
+    )
+    assert read.attach_fails[0].times == 2
+
+
+def device(**changes):
+    return [{"id": "e", "devices": [{**WHOLE["enclosures"][0]["devices"][0], **changes}]}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        pytest.param({"attachSecond": 1}, "attachSecond", id="unknown field"),
+        pytest.param({"hosts": [{"id": "h", "port": 1}]}, "hosts[0]", id="unknown field of a host"),
+        pytest.param({"hosts": [{"id": "h"}, {"id": "h"}]}, "h is used 2 times", id="host twice"),
+        pytest.param({"hosts": [{"id": "", "ports": 1}]}, "empty id", id="empty id"),
+        pytest.param({"hosts": [{"id": "x" * 129}]}, "more than 128 bytes", id="long id"),
+        pytest.param({"hosts": [{"id": "h", "ports": 0}]}, "at least 1", id="no ports"),
+        pytest.param({"hosts": [{"id": "h", "sysfs": "sys"}]}, "absolute", id="relative tree"),
+        pytest.param({"enclosures": device(**{"class": "toaster"})}, "devices[0]", id="unknown class"),
+        pytest.param({"enclosures": device(pciVendor="10de")}, "no PCI id", id="hexadecimal without 0x"),
+        pytest.param({"enclosures": device(pciVendor=0x10000)}, "no PCI id", id="17 bits"),
+        pytest.param(
+            {"enclosures": device(pciVendor=None)}, "pciVendor is missing", id="no PCI id with a tree"
+        ),
+        pytest.param({"enclosures": device(serial="abc")}, "CXL serial", id="serial that cannot be"),
+        pytest.param({"enclosures": device(memoryBytes=-1)}, "memoryBytes is negative", id="negative memory"),
+        pytest.param({"detachSeconds": -1}, "detachSeconds is negative", id="negative time"),
+        pytest.param({"attachFails": [{"device": "d9"}]}, "d9, which no enclosure has", id="unknown device"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(changes, words):
+    found = [problem for problem in problems(**changes) if words in problem]
+    assert len(found) == 1
+
+
+def test_all_mistakes_are_told_at_once():
+    found = problems(
+        hosts=[{"id": "a", "ports": "x"}, {"id": "b", "sysfs": "x"}],
+        enclosures=[
+            {"id": "e", "devices": [{"id": "d1", "class": "gpu", "oops": 1}, {"id": "d2", "class": "x"}]}
+        ],
+        attachSeconds=-1,
+    )
+    assert len([p for p in found if "hosts[0]" in p or "sysfs x" in p or "devices[" in p]) == 4
+    assert any("attachSeconds" in problem for problem in found)
+
+
+def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
+    with pytest.raises(errors.InvalidConfiguration, match=r"missing\.json cannot be read"):
+        configuration.load(tmp_path / "missing.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(errors.InvalidConfiguration, match=r"bad\.json: the configuration"):
+        configuration.load(tmp_path / "bad.json")

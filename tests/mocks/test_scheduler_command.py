@@ -1,0 +1,62 @@
+"""`drawbar mock scheduler` and `drawbar mock kubelet` as commands: options, the ready line, what users get wrong."""
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from drawbar.driver import errors
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks import apiserver
+from drawbar.mocks.claims import documents
+from drawbar.mocks.kubelet import command as kubelet
+from drawbar.mocks.scheduler import command as scheduler
+
+
+def parsed(module: ModuleType, *arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+async def test_both_commands_say_that_they_are_ready_and_a_pod_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with apiserver.serving() as server:
+        file = str(server.kubeconfig(tmp_path / "kubeconfig"))
+        node = f"--node=node-a={tmp_path / 'node-a'}"
+        async with client.connecting(config.load(file)) as api, asyncio.TaskGroup() as group:
+            arguments = parsed(scheduler, "--kubeconfig", file, "--poll-seconds", "0.1")
+            tasks = [group.create_task(scheduler.serve(arguments))]
+            arguments = parsed(kubelet, "--kubeconfig", file, node, "--label", "rack=1")
+            tasks.append(group.create_task(kubelet.serve(arguments)))
+            spec = {"containers": [{"name": "main", "image": "none"}]}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p1"}, "spec": spec}
+            made = await api.create(kinds.POD, body, into=documents.Document, namespace="default")
+            version = made.metadata.resource_version
+            async with asyncio.timeout(20):
+                changes = api.watch(kinds.POD, into=documents.Document, resource_version=version)
+                async for event in changes:
+                    if event.item is not None and event.item.status.get("phase") == "Running":
+                        break
+            for task in tasks:
+                task.cancel()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(line["ready"] for line in lines) == [True, True]
+    assert {"ready": True, "nodes": ["node-a"]} in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--node", "node-a"), "--node 'node-a' is not NAME=VALUE"),
+        (("--node", "a=x", "--label", "rack"), "--label 'rack' is not NAME=VALUE"),
+        (("--node", "a=x", "--node", "a=y"), "given twice"),
+    ],
+)
+async def test_a_wrong_node_or_label_is_one_sentence(arguments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(errors.UsageError, match=words):
+        await kubelet.serve(parsed(kubelet, *arguments))
