@@ -73,7 +73,9 @@ def is_current(claim: claims.ResourceClaim, *, uid: str, allocation_timestamp: s
     """Whether the claim still is the one meant, under the same allocation."""
     allocation = claim.status.allocation
     return (
-        claim.metadata.uid == uid and allocation is not None and allocation.allocation_timestamp == allocation_timestamp
+        claim.metadata.uid == uid
+        and allocation is not None
+        and allocation.allocation_timestamp == allocation_timestamp
     )
 
 

@@ -44,7 +44,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Everything the file says."""
 
     boot_id: str = msgspec.field(default="", name="bootID")
-    claims: dict[str, PreparedClaim] = {}  # noqa: RUF012 - msgspec copies it for every instance
+    claims: dict[str, PreparedClaim] = {}
 
     def with_claim(self, claim: PreparedClaim) -> "Content":
         """The content after a Prepare."""
@@ -52,7 +52,9 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def without_claim(self, uid: str) -> "Content":
         """The content after an Unprepare."""
-        return Content(boot_id=self.boot_id, claims={key: value for key, value in self.claims.items() if key != uid})
+        return Content(
+            boot_id=self.boot_id, claims={key: value for key, value in self.claims.items() if key != uid}
+        )
 
     def holder(self, pool: str, device: str) -> PreparedClaim | None:
         """The claim that the device was handed to, if any."""

@@ -17,7 +17,9 @@ def kind(driver: str) -> str:
     return f"{driver}/device"
 
 
-def device(attachment: attachments.DeviceAttachment, function: model.PciFunction, claim_uid: str) -> spec.Device:
+def device(
+    attachment: attachments.DeviceAttachment, function: model.PciFunction, claim_uid: str
+) -> spec.Device:
     """The CDI device for one attached device.
 
     The container gets every device file the function's drivers offer, and two variables that name the device:

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+import msgspec
+
 from drawbar.driver.api import attachments, bindings, claims, meta
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import client, events, kinds
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.kube import events
 from drawbar.driver.node import devices
 from drawbar.driver.node.attachments import plan
 
 log = logging.getLogger(__name__)
 
 MANAGER = "drawbar-node"
-# Which of its names a device answers to is decided in a moment; a write that lost a race is tried again at once.
 Clock = Callable[[], datetime.datetime]
 
 
@@ -34,6 +34,16 @@ class Context:
     patience: datetime.timedelta
     clock: Clock
     holder: Callable[[str, str], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """A condition of the attachment as this node sees it."""
+
+    condition: str
+    status: bool
+    reason: str
+    message: str
 
 
 async def reconcile(context: Context, attachment: attachments.DeviceAttachment) -> float | None:
@@ -82,16 +92,17 @@ async def _report_visible(
     context: Context, attachment: attachments.DeviceAttachment, arrival: plan.Arrival, now: datetime.datetime
 ) -> None:
     message = f"visible as {arrival.address}, driver {arrival.driver or 'none'}"
-    statement = bindings.Statement(condition=bindings.VISIBLE, status=True, reason="DeviceReady", message=message)
+    statement = bindings.Statement(
+        condition=bindings.VISIBLE, status=True, reason="DeviceReady", message=message
+    )
     await _say_on_claim(context, attachment, statement, now)
-    report = {"pciAddress": arrival.address, "kernelDriver": arrival.driver, "bootID": context.boot_id}
     await _say_on_attachment(
         context,
         attachment,
-        (_condition(attachment, attachments.VISIBLE, True, "DeviceReady", message, now),),
-        now=now,
+        _Said(condition=attachments.VISIBLE, status=True, reason="DeviceReady", message=message),
+        now,
         phase="Ready",
-        node=report,
+        arrival=arrival,
     )
     log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": arrival.address})
 
@@ -103,13 +114,15 @@ async def _report_failed(
     message: str,
     now: datetime.datetime,
 ) -> None:
-    statement = bindings.Statement(condition=bindings.NODE_FAILED, status=True, reason=reason, message=message)
+    statement = bindings.Statement(
+        condition=bindings.NODE_FAILED, status=True, reason=reason, message=message
+    )
     # The record first: from it the controller taints the device before the scheduler can pick it again.
     await _say_on_attachment(
         context,
         attachment,
-        (_condition(attachment, attachments.VISIBLE, False, reason, message, now),),
-        now=now,
+        _Said(condition=attachments.VISIBLE, status=False, reason=reason, message=message),
+        now,
         phase="Failed",
     )
     await _say_on_claim(context, attachment, statement, now)
@@ -124,8 +137,8 @@ async def _report_released(
     await _say_on_attachment(
         context,
         attachment,
-        (_condition(attachment, attachments.RELEASED, True, "NotInUse", message, now),),
-        now=now,
+        _Said(condition=attachments.RELEASED, status=True, reason="NotInUse", message=message),
+        now,
         phase="Released",
     )
     log.info("device released", extra={"attachment": attachment.metadata.name})
@@ -169,19 +182,46 @@ async def _say_on_claim(
         )
 
 
-def _condition(
+async def _say_on_attachment(
+    context: Context,
     attachment: attachments.DeviceAttachment,
-    condition: str,
-    status: bool,
-    reason: str,
-    message: str,
+    said: _Said,
     now: datetime.datetime,
-) -> meta.Condition:
-    return meta.transition(
+    *,
+    phase: str,
+    arrival: plan.Arrival | None = None,
+) -> None:
+    """Applies a condition, and where the device is, to the attachment. One that is gone needs no word."""
+    condition = meta.transition(
         attachment.status.conditions,
-        condition,
-        status=status,
-        reason=reason,
-        message=message,
+        said.condition,
+        status=said.status,
+        reason=said.reason,
+        message=said.message,
         now=meta.timestamp(now),
     )
+    status: dict[str, Any] = {"phase": phase, "conditions": [msgspec.to_builtins(condition)]}
+    if arrival is not None:
+        status["node"] = {
+            "pciAddress": arrival.address,
+            "kernelDriver": arrival.driver,
+            "bootID": context.boot_id,
+        }
+    body = {
+        "apiVersion": attachments.API_VERSION,
+        "kind": attachments.KIND,
+        "metadata": {"name": attachment.metadata.name, "uid": attachment.metadata.uid},
+        "status": status,
+    }
+    try:
+        await context.api.patch(
+            kinds.ATTACHMENT,
+            attachment.metadata.name,
+            body,
+            content=client.Patch.APPLY,
+            into=attachments.DeviceAttachment,
+            subresource="status",
+            manager=MANAGER,
+        )
+    except kube_errors.NotFound:
+        return

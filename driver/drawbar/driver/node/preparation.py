@@ -39,11 +39,7 @@ class Preparer:
         boot_id: str,
         released: Callable[[str, str], None],
     ) -> None:
-        """Nothing is read or written before `restore`.
-
-        Args:
-            released: called with pool and device when a claim let go of it.
-        """
+        # Nothing is read or written before `restore`. `released` is told pool and device when a claim let go of it.
         self._driver = driver
         self._api = api
         self._arrivals = arrivals
@@ -94,7 +90,9 @@ class Preparer:
             if prepared.devices:
                 await self._store(prepared, [attachment for attachment, _ in wanted])
             return tuple(
-                servicers.Prepared(requests=held.requests, pool=held.pool, device=held.device, cdi_id=held.cdi_id)
+                servicers.Prepared(
+                    requests=held.requests, pool=held.pool, device=held.device, cdi_id=held.cdi_id
+                )
                 for held in prepared.devices
             )
 
@@ -170,9 +168,12 @@ class Preparer:
             )
         return edits.device(attachment, function, uid)
 
-    async def _store(self, claim: checkpoint.PreparedClaim, wanted: list[attachments.DeviceAttachment]) -> None:
+    async def _store(
+        self, claim: checkpoint.PreparedClaim, wanted: list[attachments.DeviceAttachment]
+    ) -> None:
         content = spec.Spec(
-            kind=edits.kind(self._driver), devices=tuple(self._edits(attachment, claim.uid) for attachment in wanted)
+            kind=edits.kind(self._driver),
+            devices=tuple(self._edits(attachment, claim.uid) for attachment in wanted),
         )
         async with self._writing:
             for held in claim.devices:
@@ -226,7 +227,9 @@ class Preparer:
                 files.write(self._file(claim.uid), spec.Spec(kind=edits.kind(self._driver), devices=content))
                 return
         except (errors.PrepareError, cdi_errors.InvalidSpec) as error:
-            log.warning("cannot write the CDI file again: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            log.warning(
+                "cannot write the CDI file again: %s", error, extra={"claim": claim.name, "uid": claim.uid}
+            )
             return
         except cdi_errors.CdiError as error:
             raise errors.PrepareError(str(error)) from error

@@ -99,11 +99,18 @@ def _reported(observed: Observed) -> bool:
 def _wait(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     status = observed.attachment.status
     attached = meta.find(status.conditions, attachments.ATTACHED)
-    if attached is None or not attached.is_true or attached.last_transition_time is None or status.error is not None:
+    if (
+        attached is None
+        or not attached.is_true
+        or attached.last_transition_time is None
+        or status.error is not None
+    ):
         return ()
     identity = observed.attachment.spec.identity
     if observed.arrival is None and observed.attachment.holds(attachments.VISIBLE):
-        message = f"the device with serial {identity.serial} disappeared from this node; look at its link and power"
+        message = (
+            f"the device with serial {identity.serial} disappeared from this node; look at its link and power"
+        )
         return (ReportFailed(reason=LOST, message=message),)
     deadline = meta.moment(attached.last_transition_time) + observed.patience
     if now < deadline:

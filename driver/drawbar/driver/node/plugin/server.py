@@ -19,7 +19,9 @@ STOP_GRACE_SECONDS = 2.0
 
 
 @asynccontextmanager
-async def serving(driver: str, where: sockets.Sockets, preparation: servicers.Preparation) -> AsyncIterator[None]:
+async def serving(
+    driver: str, where: sockets.Sockets, preparation: servicers.Preparation
+) -> AsyncIterator[None]:
     """Both servers listen once entered.
 
     Raises:

@@ -36,7 +36,9 @@ def paths(kubelet_dir: Path, driver: str, instance: str) -> Sockets:
     """
     registry, data = kubelet_dir / "plugins_registry", kubelet_dir / "plugins" / driver
     if instance:
-        found = Sockets(registration=registry / f"{driver}-{instance}-reg.sock", service=data / f"dra-{instance}.sock")
+        found = Sockets(
+            registration=registry / f"{driver}-{instance}-reg.sock", service=data / f"dra-{instance}.sock"
+        )
     else:
         found = Sockets(registration=registry / f"{driver}-reg.sock", service=data / "dra.sock")
     for path in (found.registration, found.service):

@@ -1,0 +1,78 @@
+"""Events: what a user sees with `kubectl describe`.
+
+They are a courtesy: recording never waits and never fails a caller. The queue is bounded; when it is full the newest
+event is dropped and counted, since the API server is then slow or gone, and the conditions tell the same story.
+
+Source: `events.k8s.io/v1`.
+"""
+
+import asyncio
+import datetime
+import logging
+import uuid
+from typing import Any
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.kube import client, errors, kinds
+
+log = logging.getLogger(__name__)
+
+QUEUE_LIMIT = 1000
+NOTE_LIMIT_CHARS = 1024
+
+
+class Recorder:
+    """Queues events for claims; `run` sends them."""
+
+    def __init__(self, api: client.Client, *, controller: str, instance: str) -> None:
+        self._api = api
+        self._controller = controller
+        self._instance = instance
+        self._queue: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(QUEUE_LIMIT)
+        self.dropped = 0
+
+    def normal(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
+        """Something went as it should."""
+        self._record(claim, "Normal", reason, message)
+
+    def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
+        """Something needs attention."""
+        self._record(claim, "Warning", reason, message)
+
+    async def run(self) -> None:
+        """Sends what is queued until cancelled."""
+        while True:
+            namespace, event = await self._queue.get()
+            try:
+                await self._api.create(kinds.EVENT, event, into=dict[str, Any], namespace=namespace)
+            except errors.KubeError as error:
+                log.info("event was not recorded: %s", error, extra={"reason": event["reason"]})
+
+    def _record(self, claim: attachments.ClaimReference | None, kind: str, reason: str, message: str) -> None:
+        if claim is None:
+            return
+        now = datetime.datetime.now(datetime.UTC)
+        event = {
+            "apiVersion": kinds.EVENT.api_version,
+            "kind": kinds.EVENT.kind,
+            "metadata": {"name": f"{claim.name[:200]}.{uuid.uuid4().hex[:16]}", "namespace": claim.namespace},
+            "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "action": reason,
+            "reason": reason,
+            "type": kind,
+            "note": message[:NOTE_LIMIT_CHARS],
+            "regarding": {
+                "apiVersion": kinds.CLAIM.api_version,
+                "kind": kinds.CLAIM.kind,
+                "namespace": claim.namespace,
+                "name": claim.name,
+                "uid": claim.uid,
+            },
+        }
+        try:
+            self._queue.put_nowait((claim.namespace, event))
+        except asyncio.QueueFull:
+            self.dropped += 1
+            log.warning("event queue is full", extra={"dropped": self.dropped, "at": meta.timestamp(now)})
