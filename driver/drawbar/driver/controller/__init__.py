@@ -1,0 +1,1 @@
+"""The control plane: pools of fabric devices, and their attachments to nodes."""

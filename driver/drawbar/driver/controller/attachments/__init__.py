@@ -1,0 +1,1 @@
+"""From an allocated claim to an attached device, and back."""
