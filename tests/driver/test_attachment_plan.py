@@ -10,7 +10,7 @@ NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
 def wish(**changes):
     claim = attachments.ClaimReference(namespace="ns", name="c", uid="u")
-    known = {"host_id": "h1", "attached_said": False, "failed_said": False} | changes
+    known = {"host_id": "h1", "pool": "f/e", "attached_said": False, "failed_said": False} | changes
     return plan.Wish(claim=claim, node="n1", allocation_timestamp="t", allocated_at=NOW, **known)
 
 

@@ -16,7 +16,11 @@ from drawbar.driver import errors
 from drawbar.driver.cli import command
 
 GROUP = "drawbar.commands"
-VERBS = {"discover": "drawbar.driver.cli.discover", "node": "drawbar.driver.cli.node"}
+VERBS = {
+    "controller": "drawbar.driver.cli.controller",
+    "discover": "drawbar.driver.cli.discover",
+    "node": "drawbar.driver.cli.node",
+}
 INTERRUPTED = 130
 
 

@@ -19,6 +19,16 @@ VISIBLE = "Visible"
 RELEASED = "Released"
 
 
+def name(fabric: str, device: str) -> str:
+    """The one name an attachment of this device can have.
+
+    Args:
+        fabric: name of the Fabric object, at most 63 characters (its CRD sees to it).
+        device: the device's DRA name, a DNS label.
+    """
+    return f"{fabric}.{device}"
+
+
 class ClaimReference(meta.Struct, frozen=True):
     """The claim that a device is attached for."""
 

@@ -11,6 +11,7 @@ KIND = "Fabric"
 # Condition types of the status.
 CONNECTED = "Connected"
 FEATURES_DROPPED = "FeaturesDropped"
+HOSTS_MAPPED = "HostsMapped"
 
 
 class HostMapping(meta.Struct, frozen=True):

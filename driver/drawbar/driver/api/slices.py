@@ -4,6 +4,8 @@ Source: `resource.k8s.io/v1` ResourceSlice. Here every field that is written is 
 are compared and replaced whole.
 """
 
+from typing import Any
+
 import msgspec
 
 from drawbar.driver.api import claims, meta
@@ -73,3 +75,10 @@ class ResourceSlice(meta.Struct, frozen=True):
 
     metadata: meta.ObjectMeta
     spec: SliceSpec
+
+
+def document(published: ResourceSlice) -> dict[str, Any]:
+    """The whole object for a create or a replace."""
+    content = msgspec.to_builtins(published)
+    assert isinstance(content, dict)
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"} | content

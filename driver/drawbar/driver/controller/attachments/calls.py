@@ -1,0 +1,121 @@
+"""What is known of the calls to the fabrics, per attachment.
+
+A cache, not a record: what it forgets is asked of the fabric again, by request id. An id is `<uid>-a<attempt>` or
+`<uid>-d<attempt>`, so it is the same whoever asks; after a restart the attempts are walked through from the first,
+which the fabric answers for each that it was ever asked.
+"""
+
+from dataclasses import dataclass, replace
+
+from drawbar.driver.api import attachments
+from drawbar.driver.controller.attachments import plan
+from drawbar.fabric import contract, errors
+
+# An operation whose end no watch tells is asked for this often.
+ASK_AGAIN_SECONDS = 5.0
+PAUSE_FIRST_SECONDS = 0.5
+PAUSE_MAX_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    state: str = "unasked"
+    attempt: int = 1
+    failure: attachments.Failure | None = None
+    # On the caller's monotonic clock, in seconds.
+    due: float = 0.0
+
+
+class Calls:
+    """The calls of all attachments; `forget` bounds it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, plan.Side], _Known] = {}
+
+    def view(self, uid: str, side: plan.Side, now: float) -> plan.Call:
+        """The call as the plan sees it.
+
+        Args:
+            uid: the attachment's.
+            side: attach or detach.
+            now: monotonic clock, in seconds.
+        """
+        known = self._known.get((uid, side), _Known())
+        state = known.state
+        if state == "running" and now >= known.due:
+            state = "unasked"
+        return plan.Call(
+            state=state,
+            retry_after_seconds=max(0.05, known.due - now) if known.due else 1.0,
+            failure=known.failure,
+            due=now >= known.due,
+        )
+
+    def request_id(self, uid: str, side: plan.Side) -> str:
+        """The id of the current attempt."""
+        return f"{uid}-{side.value}{self._known.get((uid, side), _Known()).attempt}"
+
+    def side(self, uid: str, request_id: str) -> plan.Side | None:
+        """Which current call has this id, if any of the two."""
+        return next((side for side in plan.Side if self.request_id(uid, side) == request_id), None)
+
+    def never_asked(self, uid: str, side: plan.Side) -> None:
+        """The fabric cannot know this call: nobody ever made it, or it said so."""
+        self._put(uid, side, state="unknown", failure=None, due=0.0)
+
+    def settle(self, uid: str, side: plan.Side, operation: contract.Operation, now: float) -> None:
+        """Takes over what the fabric says of the call."""
+        error = operation.failure()
+        if error is not None:
+            self.failed(uid, side, error, now)
+        elif operation.done:
+            self._put(uid, side, state="succeeded", failure=None, due=0.0)
+        else:
+            pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
+            self._put(uid, side, state="running", failure=None, due=now + pause)
+
+    def failed(self, uid: str, side: plan.Side, error: errors.FabricError, now: float) -> None:
+        """The fabric refused, or the operation failed."""
+        attempt = self._known.get((uid, side), _Known()).attempt
+        pause = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2 ** min(attempt - 1, 10))
+        self._put(uid, side, state="failed", failure=failure(error), due=now + pause)
+
+    def next_attempt(self, uid: str, side: plan.Side) -> None:
+        """The same again under a new id: a failed id stays failed for ever."""
+        attempt = self._known.get((uid, side), _Known()).attempt
+        self._known[uid, side] = _Known(attempt=attempt + 1)
+
+    def ask_again(self, uid: str, side: plan.Side) -> None:
+        """Nobody knows whether the last call arrived."""
+        self._put(uid, side, state="unasked", failure=None, due=0.0)
+
+    def forget(self, uid: str) -> None:
+        """The attachment is gone."""
+        for side in plan.Side:
+            self._known.pop((uid, side), None)
+
+    def _put(
+        self, uid: str, side: plan.Side, *, state: str, failure: attachments.Failure | None, due: float
+    ) -> None:
+        known = self._known.get((uid, side), _Known())
+        self._known[uid, side] = replace(known, state=state, failure=failure, due=due)
+
+
+def failure(error: errors.FabricError) -> attachments.Failure:
+    """The fabric's words as the attachment's record and the claim's condition carry them."""
+    return attachments.Failure(
+        reason=_REASONS.get(error.reason, "FabricError"), message=error.message, retryable=error.retryable
+    )
+
+
+_REASONS = {
+    errors.Reason.IN_USE: plan.IN_USE,
+    errors.Reason.NO_FREE_PORT: plan.NO_FREE_PORT,
+    errors.Reason.PORT_IN_USE: plan.NO_FREE_PORT,
+    errors.Reason.INCOMPATIBLE: "DeviceIncompatible",
+    errors.Reason.NO_DEVICE: plan.GONE,
+    errors.Code.NOT_FOUND.value: plan.GONE,
+    errors.Code.UNAUTHENTICATED.value: "FabricCredentialsRefused",
+    errors.Code.PERMISSION_DENIED.value: "FabricCredentialsRefused",
+    errors.Code.DATA_LOSS.value: "DeviceLost",
+}

@@ -1,0 +1,329 @@
+"""Carries out what `attachments.plan` decided, one side effect per action.
+
+On any error it stops; the device comes back after a pause and everything is observed again.
+"""
+
+import datetime
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from drawbar.driver.api import attachments, claims, nodes
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import calls, plan, statements
+from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.pools import publisher
+from drawbar.driver.kube import client, events, kinds, reflector
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.fabric import contract
+from drawbar.fabric import errors as fabric_errors
+
+log = logging.getLogger(__name__)
+
+MANAGER = "drawbar-controller"
+
+
+class Fabrics(Protocol):
+    """The sessions, by the name of their Fabric."""
+
+    def get(self, name: str, /) -> session.Session | None:
+        """The session, if there is such a Fabric."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the executor works with."""
+
+    api: client.Client
+    driver: str
+    patience: datetime.timedelta
+    fabrics: Fabrics
+    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    claims: reflector.Reflector[claims.ResourceClaim]
+    nodes: reflector.Reflector[nodes.Node]
+    index: claim_index.Index
+    pools: publisher.Publisher
+    calls: calls.Calls
+    recorder: events.Recorder
+    clock: Callable[[], datetime.datetime]
+
+
+async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
+    """One round for one device; gives the seconds after which to look again, if time alone can change it.
+
+    A round that changed something is followed by another at once (0.0): what it did is observed, not assumed.
+
+    Raises:
+        kube.errors.KubeError, fabric.errors.FabricError: something failed; observe again and decide again.
+    """
+    now = context.clock()
+    work = _Round(context, key)
+    again: float | None = None
+    for action in plan.plan(work.observed, now):
+        if isinstance(action, plan.LookAgain):
+            again = action.seconds
+        else:
+            if isinstance(action, plan.Talk):
+                await work.talk(action)
+            else:
+                await work.write(action, now)
+            again = 0.0 if isinstance(action, _UNTOLD) else again
+    return again
+
+
+# What these learn is told by no watch.
+_UNTOLD = plan.Ask | plan.CallFabric | plan.Retry
+
+
+class _Round:
+    """One device as it is observed once, and what is done about it."""
+
+    def __init__(self, context: Context, key: names.DeviceKey) -> None:
+        self._context = context
+        self._key = key
+        self._session = context.fabrics.get(key.fabric)
+        self._attachment = context.attachments.get(key.attachment)
+        self._device = self._session.device(key.device) if self._session else None
+        self.observed = self._observe()
+
+    def _observe(self) -> plan.Observed:
+        context, attachment = self._context, self._attachment
+        listed = self._session is not None and self._session.listed
+        uid, moment = (attachment.metadata.uid if attachment else ""), time.monotonic()
+        patience = context.patience
+        if self._session is not None:
+            limit = datetime.timedelta(seconds=self._session.spec.policy.attach_timeout_seconds)
+            patience = min(patience, limit)
+        connection = self._device.connection if self._device else None
+        return plan.Observed(
+            attachment=attachment,
+            wish=self._wish(),
+            present=self._device is not None if listed else None,
+            host_id=connection.host_id if connection else None,
+            attach=context.calls.view(uid, plan.Side.ATTACH, moment),
+            detach=context.calls.view(uid, plan.Side.DETACH, moment),
+            tainted=(
+                attachment is not None
+                and plan.problem(attachment) is not None
+                and context.pools.is_tainted(self._key.fabric, self._key.device)
+            ),
+            node_gone=attachment is not None and context.nodes.get(attachment.spec.node_name) is None,
+            patience=patience,
+        )
+
+    def _wish(self) -> plan.Wish | None:
+        """The claim that the attachment is for, if it still wants the device, else the one that waits longest."""
+        found = self._context.index.of(self._key)
+        spec = self._attachment.spec if self._attachment else None
+        mine = [claim for claim in found if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
+        for claim in (*mine, *found):
+            node = claim_index.node_of(claim)
+            host_id = self._session.nodes.host_of.get(node) if self._session and node else None
+            wish = claim_index.wish(claim, self._context.driver, self._key, host_id)
+            if wish is not None:
+                return wish
+        return None
+
+    async def talk(self, action: plan.Talk) -> None:
+        """Says something to the fabric, or asks it."""
+        match action:
+            case plan.Ask(side=side):
+                await self._ask(side)
+            case plan.CallFabric(side=side):
+                await self._call(side)
+            case plan.Retry(side=side):
+                self._context.calls.next_attempt(self._known.metadata.uid, side)
+            case plan.ReadFabric():
+                await self._open.read()
+            case _:
+                assert_never(action)
+
+    async def write(self, action: plan.Write, now: datetime.datetime) -> None:
+        """Says something to the API server."""
+        match action:
+            case plan.Create(wish=wish):
+                await self._create(wish)
+            case plan.AddFinalizer():
+                await self._put_finalizers(present=True)
+            case plan.SayAttached(wish=wish):
+                await self._say_attached(wish, now)
+            case plan.RecordAttached():
+                request_id = self._request_id(plan.Side.ATTACH)
+                await self._record(statements.attached(self._known, request_id, self._where(), now))
+                log.info("device attached", extra=self._extras())
+            case plan.RecordFailure(failure=failure):
+                request_id = self._request_id(plan.Side.ATTACH)
+                await self._record(statements.failed(self._known, request_id, failure, now))
+            case plan.Taint():
+                # The pool's plan sees the recorded failure; this only waits for its write.
+                await self._context.pools.publish(self._key.fabric)
+            case plan.SayFailed(wish=wish, failure=failure):
+                await self._say_failed(wish, failure, now)
+            case plan.Delete():
+                metadata = self._known.metadata
+                await self._context.api.delete(kinds.ATTACHMENT, metadata.name, uid=metadata.uid)
+                log.info("release asked for", extra=self._extras())
+            case plan.RemoveFinalizer():
+                await self._put_finalizers(present=False)
+                self._context.calls.forget(self._known.metadata.uid)
+                log.info("device detached", extra=self._extras())
+            case _:
+                assert_never(action)
+
+    @property
+    def _known(self) -> attachments.DeviceAttachment:
+        assert self._attachment is not None
+        return self._attachment
+
+    @property
+    def _open(self) -> session.Session:
+        if self._session is None:
+            raise fabric_errors.Unavailable(f"there is no Fabric {self._key.fabric}")
+        return self._session
+
+    async def _create(self, wish: plan.Wish) -> None:
+        assert self._device is not None
+        body = statements.intent(self._context.driver, self._key, self._device, wish)
+        stored = await self._context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+        # Made just now, so nobody can have called the fabric for it.
+        for side in plan.Side:
+            self._context.calls.never_asked(stored.metadata.uid, side)
+        self._context.attachments.learn(stored)
+        extra = {"attachment": self._key.attachment, "node": wish.node, "claim": wish.claim.name}
+        log.info("attachment created", extra=extra)
+
+    async def _ask(self, side: plan.Side) -> None:
+        uid = self._known.metadata.uid
+        adapter = self._open.adapter()
+        try:
+            operation = await adapter.operation(request_id=self._request_id(side))
+        except fabric_errors.NotFound:
+            # Never asked, or done and forgotten: the device itself shows which.
+            await self._open.read()
+            self._context.calls.never_asked(uid, side)
+            return
+        self._settle(side, operation)
+
+    async def _call(self, side: plan.Side) -> None:
+        spec, adapter = self._known.spec, self._open.adapter()
+        request_id = self._request_id(side)
+        try:
+            if side is plan.Side.ATTACH:
+                operation = await adapter.attach(
+                    contract.AttachRequest(
+                        request_id=request_id, device_id=spec.device_id, host_id=spec.host_id
+                    )
+                )
+            else:
+                operation = await adapter.detach(
+                    contract.DetachRequest(
+                        request_id=request_id,
+                        device_id=spec.device_id,
+                        host_id=spec.host_id,
+                        host_prepared=True,
+                    )
+                )
+        except (fabric_errors.Refused, fabric_errors.Aborted) as error:
+            log.warning("the fabric refused: %s", error, extra=self._extras())
+            self._context.calls.failed(self._known.metadata.uid, side, error, time.monotonic())
+        except fabric_errors.FabricError:
+            self._context.calls.ask_again(self._known.metadata.uid, side)
+            raise
+        else:
+            self._settle(side, operation)
+
+    def _settle(self, side: plan.Side, operation: contract.Operation) -> None:
+        self._context.calls.settle(self._known.metadata.uid, side, operation, time.monotonic())
+        if operation.succeeded and operation.device is not None:
+            self._open.learn(operation.device)
+
+    async def _say_attached(self, wish: plan.Wish, now: datetime.datetime) -> None:
+        claim = self._claim(wish)
+        if claim is None:
+            return
+        body = statements.claim_attached(claim, self._context.driver, self._key, self._where(), now)
+        if body is not None:
+            await self._apply_to(claim, body)
+            self._context.recorder.normal(wish.claim, reason="DeviceAttached", message=self._where())
+
+    async def _say_failed(
+        self, wish: plan.Wish, failure: attachments.Failure, now: datetime.datetime
+    ) -> None:
+        """The wish's own claim comes last: its condition says that all the others are written."""
+        own = self._claim(wish)
+        if own is None:
+            return
+        for claim in self._context.index.of_pods(own):
+            body = statements.claim_failed(claim, self._context.driver, failure, now)
+            if body is not None:
+                await self._apply_to(claim, body)
+        log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
+        message = f"{self._key.device} of fabric {self._key.fabric}: {failure.message}"
+        self._context.recorder.warning(wish.claim, reason=failure.reason, message=message)
+
+    def _claim(self, wish: plan.Wish) -> claims.ResourceClaim | None:
+        claim = self._context.claims.get(wish.claim.name, wish.claim.namespace)
+        return claim if claim is not None and claim.metadata.uid == wish.claim.uid else None
+
+    async def _apply_to(self, claim: claims.ResourceClaim, body: object) -> None:
+        stored = await self._context.api.patch(
+            kinds.CLAIM,
+            claim.metadata.name,
+            body,
+            content=client.Patch.APPLY,
+            into=claims.ResourceClaim,
+            namespace=claim.metadata.namespace,
+            subresource="status",
+            manager=MANAGER,
+        )
+        self._context.claims.learn(stored)
+
+    async def _record(self, body: object) -> None:
+        stored = await self._context.api.patch(
+            kinds.ATTACHMENT,
+            self._known.metadata.name,
+            body,
+            content=client.Patch.APPLY,
+            into=attachments.DeviceAttachment,
+            subresource="status",
+            manager=MANAGER,
+        )
+        self._context.attachments.learn(stored)
+
+    async def _put_finalizers(self, *, present: bool) -> None:
+        metadata = self._known.metadata
+        others = [name for name in metadata.finalizers if name != attachments.FINALIZER]
+        body = {
+            "metadata": {
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+                "finalizers": [*others, attachments.FINALIZER] if present else others,
+            }
+        }
+        try:
+            await self._context.api.patch(
+                kinds.ATTACHMENT,
+                metadata.name,
+                body,
+                content=client.Patch.MERGE,
+                into=attachments.DeviceAttachment,
+                manager=MANAGER,
+            )
+        except kube_errors.NotFound:
+            return
+
+    def _request_id(self, side: plan.Side) -> str:
+        return self._context.calls.request_id(self._known.metadata.uid, side)
+
+    def _where(self) -> str:
+        connection = self._device.connection if self._device else None
+        port = f", port {connection.port_id}" if connection and connection.port_id else ""
+        return f"connected to host {self._known.spec.host_id} of fabric {self._key.fabric}{port}"
+
+    def _extras(self) -> dict[str, str]:
+        extras = {"attachment": self._key.attachment}
+        return extras | ({"node": self._attachment.spec.node_name} if self._attachment else {})

@@ -1,0 +1,163 @@
+"""What the controller writes on claims and attachments.
+
+Server-side apply takes back what its manager applied before and leaves out now, so every apply to an attachment's
+status carries all that the controller says of it.
+"""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import attachments, bindings, claims, meta
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import plan
+from drawbar.fabric import contract
+
+CLAIM_MESSAGE_CHARS = 1024
+
+
+def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: plan.Wish) -> dict[str, Any]:
+    """The attachment as it is created, before the fabric is called."""
+    assert wish.host_id is not None
+    spec = attachments.AttachmentSpec(
+        fabric=key.fabric,
+        device_id=device.id,
+        driver=driver,
+        pool=wish.pool,
+        device=key.device,
+        node_name=wish.node,
+        host_id=wish.host_id,
+        identity=attachments.Identity(device_class=device.device_class.value, serial=device.serial or ""),
+        claim=wish.claim,
+        allocation_timestamp=wish.allocation_timestamp,
+    )
+    metadata = meta.ObjectMeta(
+        name=key.attachment,
+        labels={attachments.NODE_LABEL: wish.node},
+        finalizers=(attachments.FINALIZER,),
+    )
+    return {
+        "apiVersion": attachments.API_VERSION,
+        "kind": attachments.KIND,
+        "metadata": msgspec.to_builtins(metadata),
+        "spec": msgspec.to_builtins(spec),
+    }
+
+
+def attached(
+    attachment: attachments.DeviceAttachment, request_id: str, message: str, now: datetime.datetime
+) -> dict[str, Any]:
+    """The attachment's status once the fabric has connected the device."""
+    phase = "Ready" if attachment.holds(attachments.VISIBLE) else "Attached"
+    condition = _condition(attachment, status=True, reason="Attached", message=message, now=now)
+    status = {"phase": phase, "conditions": [condition], "operation": {"requestID": request_id}}
+    # A stale view would turn the phase back that the node has moved on meanwhile.
+    return _status(attachment, status, resource_version=attachment.metadata.resource_version)
+
+
+def failed(
+    attachment: attachments.DeviceAttachment,
+    request_id: str,
+    failure: attachments.Failure,
+    now: datetime.datetime,
+) -> dict[str, Any]:
+    """The attachment's status when it will not come about."""
+    condition = _condition(attachment, status=False, reason=failure.reason, message=failure.message, now=now)
+    status = {
+        "phase": "Failed",
+        "conditions": [condition],
+        "operation": {"requestID": request_id},
+        "error": {
+            "reason": failure.reason,
+            "message": failure.message,
+            "retryable": failure.retryable,
+        },
+    }
+    return _status(attachment, status)
+
+
+def claim_attached(
+    claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, message: str, now: datetime.datetime
+) -> dict[str, Any] | None:
+    """The claim's status with the device attached; None if it says so already."""
+    return _claim(
+        claim,
+        driver,
+        {
+            key: bindings.Statement(
+                condition=bindings.ATTACHED, status=True, reason="Attached", message=message
+            )
+        },
+        now,
+    )
+
+
+def claim_failed(
+    claim: claims.ResourceClaim, driver: str, failure: attachments.Failure, now: datetime.datetime
+) -> dict[str, Any] | None:
+    """The claim's status with all our devices failed; None if it says so already.
+
+    The scheduler reads them in order and stops at the first that is not ready: a failure further on is not seen.
+    """
+    statement = bindings.Statement(
+        condition=bindings.ATTACH_FAILED,
+        status=True,
+        reason=failure.reason,
+        message=failure.message[:CLAIM_MESSAGE_CHARS],
+    )
+    return _claim(claim, driver, dict.fromkeys(claim_index.devices(claim, driver), statement), now)
+
+
+def _claim(
+    claim: claims.ResourceClaim,
+    driver: str,
+    said: Mapping[names.DeviceKey, bindings.Statement],
+    now: datetime.datetime,
+) -> dict[str, Any] | None:
+    pools = {key: result.pool for key, result in claim_index.devices(claim, driver).items()}
+    return bindings.applied(
+        claim,
+        driver,
+        own=bindings.CONTROLLER_CONDITIONS,
+        statements={
+            bindings.Key(pool=pools[key], device=key.device): statement
+            for key, statement in said.items()
+            if key in pools
+        },
+        now=meta.timestamp(now),
+    )
+
+
+def _condition(
+    attachment: attachments.DeviceAttachment,
+    *,
+    status: bool,
+    reason: str,
+    message: str,
+    now: datetime.datetime,
+) -> Any:
+    return msgspec.to_builtins(
+        meta.transition(
+            attachment.status.conditions,
+            attachments.ATTACHED,
+            status=status,
+            reason=reason,
+            message=message,
+            now=meta.timestamp(now),
+        )
+    )
+
+
+def _status(
+    attachment: attachments.DeviceAttachment, status: dict[str, Any], *, resource_version: str = ""
+) -> dict[str, Any]:
+    metadata = {"name": attachment.metadata.name, "uid": attachment.metadata.uid}
+    return {
+        "apiVersion": attachments.API_VERSION,
+        "kind": attachments.KIND,
+        "metadata": metadata | ({"resourceVersion": resource_version} if resource_version else {}),
+        "status": status,
+    }

@@ -1,0 +1,112 @@
+"""Which claims want which fabric device, kept current from the watch of all claims.
+
+Only results count that carry our binding condition: devices that node daemons publish from their own nodes are
+under the same driver and none of the controller's business. The API has no selector for claims, so all are watched
+and this index holds only ours.
+"""
+
+from collections.abc import Iterator
+
+from drawbar.driver.api import attachments, bindings, claims
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import plan
+
+ClaimKey = tuple[str, str]
+
+
+def devices(
+    claim: claims.ResourceClaim | None, driver: str
+) -> dict[names.DeviceKey, claims.AllocationResult]:
+    """The fabric devices that a claim has been given."""
+    if claim is None:
+        return {}
+    wanted = bindings.condition_type(driver, bindings.ATTACHED)
+    return {
+        names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device): result
+        for result in claim.results(driver)
+        if wanted in result.binding_conditions
+    }
+
+
+class Index:
+    """Claims by the device that they were given."""
+
+    def __init__(self, driver: str) -> None:
+        self._driver = driver
+        self._claims: dict[names.DeviceKey, dict[ClaimKey, claims.ResourceClaim]] = {}
+
+    def change(
+        self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None
+    ) -> set[names.DeviceKey]:
+        """Takes over a change and gives the devices that it may concern."""
+        before, after = devices(old, self._driver), devices(new, self._driver)
+        for key in before.keys() - after.keys():
+            assert old is not None
+            known = self._claims.get(key, {})
+            known.pop((old.metadata.namespace, old.metadata.name), None)
+            if not known:
+                self._claims.pop(key, None)
+        for key in after:
+            assert new is not None
+            self._claims.setdefault(key, {})[new.metadata.namespace, new.metadata.name] = new
+        return before.keys() | after.keys()
+
+    def keys(self) -> Iterator[names.DeviceKey]:
+        """All devices that some claim was given."""
+        return iter(tuple(self._claims))
+
+    def of(self, key: names.DeviceKey) -> tuple[claims.ResourceClaim, ...]:
+        """The claims that were given this device, the oldest allocation first."""
+        found = self._claims.get(key, {}).values()
+        return tuple(sorted(found, key=_age))
+
+    def of_pods(self, claim: claims.ResourceClaim) -> tuple[claims.ResourceClaim, ...]:
+        """The claims with fabric devices that some pod uses together with this one, this one last.
+
+        A failure must stand on all of them, since the scheduler stops at the first that is not ready.
+        """
+        pods = {consumer.uid for consumer in claim.status.reserved_for if consumer.resource == "pods"}
+        mine = (claim.metadata.namespace, claim.metadata.name)
+        others = {
+            name: other
+            for known in self._claims.values()
+            for name, other in known.items()
+            if name != mine and any(consumer.uid in pods for consumer in other.status.reserved_for)
+        }
+        return (*others.values(), claim)
+
+
+def wish(
+    claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, host_id: str | None
+) -> plan.Wish | None:
+    """What a claim asks for this device; None if its allocation names no single node."""
+    allocation = claim.status.allocation
+    result = devices(claim, driver).get(key)
+    if allocation is None or result is None or allocation.node is None:
+        return None
+    where = bindings.Key(pool=result.pool, device=result.device)
+    allocated_at = allocation.moment
+    if allocated_at is None:
+        return None
+    return plan.Wish(
+        claim=attachments.ClaimReference(
+            namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid
+        ),
+        node=allocation.node,
+        host_id=host_id,
+        pool=result.pool,
+        allocation_timestamp=allocation.allocation_timestamp,
+        allocated_at=allocated_at,
+        attached_said=bindings.said(claim, driver, where, bindings.ATTACHED),
+        failed_said=bindings.said(claim, driver, where, bindings.ATTACH_FAILED),
+    )
+
+
+def node_of(claim: claims.ResourceClaim) -> str | None:
+    """The node that the claim's devices are bound to."""
+    return claim.status.allocation.node if claim.status.allocation else None
+
+
+def _age(claim: claims.ResourceClaim) -> tuple[str, str]:
+    allocation = claim.status.allocation
+    return (allocation.allocation_timestamp or "" if allocation else "", claim.metadata.uid)

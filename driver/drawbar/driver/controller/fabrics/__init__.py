@@ -1,0 +1,1 @@
+"""The fabrics: connections to their managers and what they tell."""

@@ -1,0 +1,47 @@
+"""The sessions of all Fabrics: one task each, begun, replaced and ended as the objects come, change and go."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from drawbar.driver.api import fabrics
+from drawbar.driver.controller.fabrics import session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    session: session.Session
+    task: asyncio.Task[None]
+
+
+class Directory:
+    """The sessions by the name of their Fabric; their tasks run in the group they were begun in."""
+
+    def __init__(self, listener: session.Listener) -> None:
+        self._listener = listener
+        self._running: dict[str, _Running] = {}
+
+    def get(self, name: str) -> session.Session | None:
+        """The session of that Fabric, if there is one."""
+        found = self._running.get(name)
+        return found.session if found else None
+
+    def __iter__(self) -> Iterator[session.Session]:
+        return iter([running.session for running in self._running.values()])
+
+    def put(self, fabric: fabrics.Fabric, tasks: asyncio.TaskGroup) -> None:
+        """Begins a session, or a new one if the spec changed."""
+        name = fabric.metadata.name
+        known = self._running.get(name)
+        if known is not None and known.session.spec == fabric.spec:
+            return
+        self.drop(name)
+        opened = session.Session(fabric, self._listener)
+        task = tasks.create_task(opened.run(), name=f"fabric-{name}")
+        self._running[name] = _Running(session=opened, task=task)
+
+    def drop(self, name: str) -> None:
+        """Ends a session, if there is one."""
+        known = self._running.pop(name, None)
+        if known is not None:
+            known.task.cancel()

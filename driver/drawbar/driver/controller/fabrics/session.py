@@ -1,0 +1,218 @@
+"""One fabric manager: connected, listed and watched for as long as its Fabric object asks for it.
+
+The session holds the latest word of the fabric manager and tells a listener what changed. Whatever goes wrong with
+one manager, its adapter's own defects included, ends in `connection` and a new try after a pause that grows and is
+jittered; it never reaches another fabric.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import tenacity
+
+from drawbar.driver.api import fabrics
+from drawbar.driver.controller import hosts, names
+from drawbar.fabric import contract, errors, registry
+
+log = logging.getLogger(__name__)
+
+PAUSE_FIRST_SECONDS = 0.5
+PAUSE_MAX_SECONDS = 30.0
+# A connection that held this long was a good one: the next pause is the first again.
+GOOD_SECONDS = 60.0
+LIST_EVERY_SECONDS = 10.0
+OPERATIONS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Whether the fabric manager can be talked to, in the words of a condition."""
+
+    connected: bool
+    reason: str
+    message: str
+
+
+class Listener(Protocol):
+    """Who wants to know."""
+
+    def device_changed(self, fabric: str, old: contract.Device | None, new: contract.Device | None) -> None:
+        """A device is new, different or gone."""
+        ...
+
+    def hosts_changed(self, fabric: str) -> None:
+        """Hosts, or their ports, are different."""
+        ...
+
+    def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
+        """An operation began or finished."""
+        ...
+
+    def connection_changed(self, fabric: str) -> None:
+        """The manager can be reached, or can no longer be."""
+        ...
+
+
+class Session:
+    """Run `run()` as a task; read the properties at any time."""
+
+    def __init__(self, fabric: fabrics.Fabric, listener: Listener) -> None:
+        self.name = fabric.metadata.name
+        self.spec = fabric.spec
+        self.connection = Connection(connected=False, reason="Connecting", message="not connected yet")
+        self.listed = False
+        self.hosts: tuple[contract.Host, ...] = ()
+        self.nodes = hosts.NodeMap()
+        self._devices: dict[str, contract.Device] = {}
+        self._listener = listener
+        self._adapter: contract.FabricAdapter | None = None
+
+    @property
+    def devices(self) -> tuple[contract.Device, ...]:
+        """All devices, as last told."""
+        return tuple(self._devices.values())
+
+    def device(self, name: str) -> contract.Device | None:
+        """The device of that DRA name, as last told."""
+        return self._devices.get(name)
+
+    def adapter(self) -> contract.FabricAdapter:
+        """The way to the fabric manager.
+
+        Raises:
+            errors.Unavailable: there is none now.
+        """
+        if self._adapter is None:
+            raise errors.Unavailable(f"fabric {self.name} is not connected: {self.connection.message}")
+        return self._adapter
+
+    async def run(self) -> None:
+        """Connects, lists and watches until cancelled; ends by itself only if the configuration is wrong."""
+        config = contract.AdapterConfig(
+            name=self.name,
+            endpoint=self.spec.endpoint,
+            parameters=self.spec.parameters,
+            timeout_seconds=self.spec.timeout_seconds,
+        )
+        try:
+            adapter_class = registry.adapter_class(self.spec.adapter)
+            adapter_class.validate(config)
+        except errors.InvalidConfiguration as error:
+            # Only a change of the object can help, and that makes a new session.
+            self._say(connected=False, reason="InvalidConfiguration", message=error.message)
+            return
+        while True:
+            async for attempt in tenacity.AsyncRetrying(
+                retry=tenacity.retry_if_exception_type(errors.FabricError),
+                wait=tenacity.wait_exponential_jitter(
+                    multiplier=PAUSE_FIRST_SECONDS, max=PAUSE_MAX_SECONDS, jitter=PAUSE_FIRST_SECONDS
+                ),
+            ):
+                with attempt:
+                    await self._stay_connected(adapter_class, config)
+
+    async def read(self) -> None:
+        """Lists the fabric anew.
+
+        Raises:
+            errors.FabricError: it cannot be read.
+        """
+        await self._list(self.adapter())
+
+    def learn(self, device: contract.Device) -> None:
+        """Takes over a device as an operation's answer shows it."""
+        name = names.label(device.id)
+        old = self._devices.get(name)
+        if old != device:
+            self._devices[name] = device
+            self._listener.device_changed(self.name, old, device)
+
+    async def _stay_connected(
+        self, adapter_class: type[contract.FabricAdapter], config: contract.AdapterConfig
+    ) -> None:
+        """One connection from its beginning to its end.
+
+        Raises:
+            errors.FabricError: it ended, and it was no good one.
+        """
+        began = time.monotonic()
+        try:
+            async with await adapter_class.connect(config) as adapter:
+                self._adapter = adapter
+                await self._follow(adapter)
+        except errors.FabricError as error:
+            self._say(connected=False, reason=_reason(error), message=error.message)
+            if time.monotonic() - began < GOOD_SECONDS:
+                raise
+        except Exception as error:
+            # The supervisor of somebody else's code: a vendor adapter's defect must not end the other fabrics.
+            log.exception("the fabric adapter failed", extra={"fabric": self.name})
+            message = f"the adapter {self.spec.adapter} failed with {type(error).__name__}; tell its vendor"
+            self._say(connected=False, reason="AdapterDefect", message=message)
+            raise errors.Unavailable(message) from error
+        finally:
+            self._adapter = None
+
+    async def _follow(self, adapter: contract.FabricAdapter) -> None:
+        can = await adapter.capabilities()
+        while True:
+            version = await self._list(adapter)
+            self._say(connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}")
+            if not can.watch:
+                await asyncio.sleep(LIST_EVERY_SECONDS)
+                continue
+            async with adapter.watch(version) as events:
+                async for event in events:
+                    if isinstance(event, contract.Resync):
+                        break
+                    self._take(event)
+
+    async def _list(self, adapter: contract.FabricAdapter) -> str:
+        inventory = await adapter.devices()
+        told = await adapter.hosts()
+        fresh = {names.label(device.id): device for device in inventory.devices}
+        gone = [self._devices.pop(name) for name in self._devices.keys() - fresh.keys()]
+        changed_hosts = told != self.hosts
+        self.hosts = told
+        first, self.listed = not self.listed, True
+        if changed_hosts or first:
+            self._listener.hosts_changed(self.name)
+        for device in gone:
+            self._listener.device_changed(self.name, device, None)
+        for device in fresh.values():
+            self.learn(device)
+        return inventory.version
+
+    def _take(self, event: contract.WatchEvent) -> None:
+        match event:
+            case contract.DeviceChanged(device=device):
+                self.learn(device)
+            case contract.DeviceGone(device_id=device_id):
+                old = self._devices.pop(names.label(device_id), None)
+                if old is not None:
+                    self._listener.device_changed(self.name, old, None)
+            case contract.HostChanged(host=host):
+                others = tuple(known for known in self.hosts if known.id != host.id)
+                self.hosts = (*others, host)
+                self._listener.hosts_changed(self.name)
+            case contract.OperationChanged(operation=operation):
+                self._listener.operation_changed(self.name, operation)
+            case contract.Bookmark() | contract.Resync():
+                return
+
+    def _say(self, *, connected: bool, reason: str, message: str) -> None:
+        said = Connection(connected=connected, reason=reason, message=message)
+        if said == self.connection:
+            return
+        level = logging.INFO if connected else logging.WARNING
+        log.log(level, "fabric: %s", message, extra={"fabric": self.name, "reason": reason})
+        self.connection = said
+        self._listener.connection_changed(self.name)
+
+
+def _reason(error: errors.FabricError) -> str:
+    """The error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
+    return "".join(word.capitalize() for word in error.code.value.split("_"))

@@ -1,0 +1,69 @@
+"""Kubernetes names of what a fabric has: devices, pools, slices.
+
+A fabric's ids are free text; Kubernetes' names are not. An id that is a name already is taken as it is; any other is
+made readable and gets a hash of the whole id, so two ids never share a name and one id always has the same.
+
+Source: `resource.k8s.io/v1` Device.name (DNS label), ResourcePool.name (DNS subdomains joined by `/`).
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from drawbar.driver.api import attachments
+
+LABEL_CHARS = 63
+HASH_CHARS = 8
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+NODE_LABEL_PREFIX = "fabric.drawbar.dev/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceKey:
+    """One fabric device.
+
+    Attributes:
+        fabric: name of the Fabric object.
+        device: the device's DRA name.
+    """
+
+    fabric: str
+    device: str
+
+    @property
+    def attachment(self) -> str:
+        """The name of the one DeviceAttachment this device can have."""
+        return attachments.name(self.fabric, self.device)
+
+
+def label(text: str) -> str:
+    """A DNS label for any id; equal only for equal ids."""
+    if len(text) <= LABEL_CHARS and _LABEL.fullmatch(text):
+        return text
+    readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
+    return f"{readable}-{_hash(text)}" if readable else f"x-{_hash(text)}"
+
+
+def pool(fabric: str, enclosure: str, partition: int = 0) -> str:
+    """The pool of an enclosure, or the next ones of an enclosure with more devices than a slice holds."""
+    parts = [fabric, *([label(enclosure)] if enclosure else []), *([str(partition)] if partition else [])]
+    return "/".join(parts)
+
+
+def fabric_of(pool_name: str) -> str:
+    """The Fabric that a pool of ours belongs to."""
+    return pool_name.partition("/")[0]
+
+
+def resource_slice(driver: str, pool_name: str) -> str:
+    """The one name a pool's slice can have, so that no second one makes the pool invalid."""
+    return f"{label(fabric_of(pool_name))}-{_hash(f'{driver}/{pool_name}')}"
+
+
+def node_label(fabric: str) -> str:
+    """The label that nodes have which a fabric reaches."""
+    return f"{NODE_LABEL_PREFIX}{fabric}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_CHARS]

@@ -1,0 +1,1 @@
+"""The pools of fabric devices: what is published, and how."""

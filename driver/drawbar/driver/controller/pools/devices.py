@@ -1,0 +1,67 @@
+"""A fabric's device as it is published in a ResourceSlice.
+
+Source: `resource.k8s.io/v1` Device; limits from its validation (a string attribute has at most 64 characters).
+"""
+
+from drawbar.driver.api import bindings, slices
+from drawbar.driver.controller import names
+from drawbar.fabric import contract
+
+ATTRIBUTE_CHARS = 64
+_BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+
+
+def published(
+    driver: str, fabric: str, device: contract.Device, taints: tuple[slices.Taint, ...]
+) -> slices.Device:
+    """The device with everything a claim can select it by.
+
+    Args:
+        driver: the DRA driver's name.
+        fabric: name of the Fabric object.
+        device: as the fabric manager tells it.
+        taints: why it should not be given out now.
+    """
+    return slices.Device(
+        name=names.label(device.id),
+        attributes=_attributes(fabric, device),
+        capacity={"memory": slices.Capacity(value=quantity(device.memory_bytes))}
+        if device.memory_bytes
+        else {},
+        binds_to_node=True,
+        binding_conditions=bindings.binding_conditions(driver),
+        binding_failure_conditions=bindings.failure_conditions(driver),
+        taints=taints,
+    )
+
+
+def quantity(amount_bytes: int) -> str:
+    """A Kubernetes quantity in canonical form, as the API server gives it back."""
+    for power in range(len(_BINARY_SUFFIXES) - 1, -1, -1):
+        if amount_bytes % 1024**power == 0:
+            return f"{amount_bytes // 1024**power}{_BINARY_SUFFIXES[power]}"
+    return str(amount_bytes)
+
+
+def _attributes(fabric: str, device: contract.Device) -> dict[str, slices.Attribute]:
+    texts = {
+        "class": device.device_class.value,
+        "fabric": fabric,
+        "enclosure": device.enclosure,
+        "deviceID": device.id,
+        "model": device.model,
+        "vendor": device.vendor,
+        "serial": device.serial or "",
+        "pciVendorID": _hexadecimal(device.pci_vendor_id),
+        "pciDeviceID": _hexadecimal(device.pci_device_id),
+    }
+    # A cut value would select other devices than the whole one: what does not fit is left out.
+    return {
+        name: slices.Attribute(string=text)
+        for name, text in texts.items()
+        if 0 < len(text) <= ATTRIBUTE_CHARS
+    }
+
+
+def _hexadecimal(number: int | None) -> str:
+    return "" if number is None else f"0x{number:04x}"

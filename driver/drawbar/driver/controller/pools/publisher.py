@@ -1,0 +1,133 @@
+"""Publishes the pools of fabrics, one write per action of `pools.plan`.
+
+Everything is recomputed from what is published and what the fabric tells; nothing is remembered between rounds but
+whether the API server keeps the fields we need. A stale view ends the round; the next one sees more.
+"""
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable
+from typing import assert_never
+
+from drawbar.driver.api import slices
+from drawbar.driver.controller.pools import plan, probe
+from drawbar.driver.kube import client, kinds, reflector
+from drawbar.driver.kube import errors as kube_errors
+
+log = logging.getLogger(__name__)
+
+Observe = Callable[[str, tuple[slices.ResourceSlice, ...], bool], plan.Observed | None]
+REQUIRED = frozenset({"bindsToNode", "bindingConditions", "bindingFailureConditions"})
+
+
+class Publisher:
+    """The one writer of fabric pools."""
+
+    def __init__(
+        self,
+        api: client.Client,
+        *,
+        driver: str,
+        published: reflector.Reflector[slices.ResourceSlice],
+        observe: Observe,
+        clock: Callable[[], datetime.datetime],
+    ) -> None:
+        self._api = api
+        self._driver = driver
+        self._published = published
+        self._observe = observe
+        self._clock = clock
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._dropped: tuple[str, ...] | None = None
+
+    @property
+    def dropped_fields(self) -> tuple[str, ...]:
+        """What the API server does not keep, as far as it was tried."""
+        return self._dropped or ()
+
+    async def publish(self, fabric: str) -> float | None:
+        """One round; gives the seconds after which a taint may be lifted.
+
+        Raises:
+            kube_errors.KubeError: a write failed; try again after a pause.
+        """
+        # A taint and a new inventory may want the same slice at once: one round after the other.
+        async with self._locks.setdefault(fabric, asyncio.Lock()):
+            if self._dropped is None:
+                self._dropped = await probe.dropped_fields(self._api, self._driver)
+                if self._dropped:
+                    log.warning("the API server drops fields", extra={"fields": ",".join(self._dropped)})
+            observed = self._observe(fabric, self.of(fabric), not REQUIRED & set(self._dropped))
+            if observed is None:
+                return None
+            now = self._clock()
+            again = None
+            for action in plan.plan(observed, now):
+                if isinstance(action, plan.LookAgain):
+                    again = max(0.1, (action.at - now).total_seconds())
+                else:
+                    await self._write(action)
+            return again
+
+    def of(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
+        """The fabric's slices as they are published."""
+        return tuple(
+            found
+            for found in self._published
+            if found.metadata.labels.get(plan.FABRIC_LABEL) == fabric and found.spec.driver == self._driver
+        )
+
+    def is_tainted(self, fabric: str, device: str) -> bool:
+        """Whether the device is published with the taint of a failed attach."""
+        key = f"{self._driver}/{plan.ATTACH_FAILED}"
+        return any(
+            taint.key == key
+            for found in self.of(fabric)
+            for one in found.spec.devices
+            if one.name == device
+            for taint in one.taints
+        )
+
+    async def _write(self, action: plan.Create | plan.Replace | plan.Delete) -> None:
+        wanted = action.slice
+        match action:
+            case plan.Create():
+                stored = await self._api.create(
+                    kinds.SLICE, slices.document(wanted), into=slices.ResourceSlice
+                )
+            case plan.Replace():
+                stored = await self._api.replace(
+                    kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
+                )
+            case plan.Delete():
+                await self._api.delete(
+                    kinds.SLICE,
+                    wanted.metadata.name,
+                    uid=wanted.metadata.uid,
+                    resource_version=wanted.metadata.resource_version,
+                )
+                log.info("pool withdrawn", extra={"pool": wanted.spec.pool.name})
+                return
+            case _:
+                assert_never(action)
+        self._published.learn(stored)
+        self._compare(wanted, stored)
+        log.info(
+            "pool published",
+            extra={"pool": wanted.spec.pool.name, "devices": len(wanted.spec.devices)},
+        )
+
+    def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
+        """Probes again if something was lost after all: a gate was turned off under us."""
+        kept = {device.name: device for device in stored.spec.devices}
+        lost = {
+            field
+            for device in wanted.spec.devices
+            for field in (probe.missing(device, kept[device.name]) if device.name in kept else ("devices",))
+        }
+        if lost - set(self.dropped_fields):
+            self._dropped = None
+            raise kube_errors.Conflict(
+                f"ResourceSlice {stored.metadata.name}: the API server dropped {', '.join(sorted(lost))}"
+            )

@@ -1,0 +1,47 @@
+"""What the controller can be told, checked as a whole."""
+
+from dataclasses import dataclass
+
+from drawbar.driver import errors
+
+DRIVER = "drawbar.dev"
+BINDING_TIMEOUT_SECONDS = 600.0
+MARGIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The controller's configuration.
+
+    Attributes:
+        driver: the DRA driver's name.
+        kubeconfig: None: `$KUBECONFIG`, else the pod's service account.
+        binding_timeout_seconds: the scheduler's own (`DynamicResourcesArgs.bindingTimeout`); the controller gives
+            up `MARGIN_SECONDS` before it, at the latest.
+    """
+
+    driver: str = DRIVER
+    kubeconfig: str | None = None
+    binding_timeout_seconds: float = BINDING_TIMEOUT_SECONDS
+
+    @property
+    def patience_seconds(self) -> float:
+        """From an allocation to giving up: the margin leaves the scheduler time to read the failure."""
+        return self.binding_timeout_seconds - min(MARGIN_SECONDS, self.binding_timeout_seconds / 4)
+
+
+def validate(settings: Settings) -> None:
+    """Lists everything that is wrong at once.
+
+    Raises:
+        errors.UsageError: something is.
+    """
+    problems = []
+    if not settings.driver or len(settings.driver) > 63:
+        problems.append(f"--driver-name {settings.driver!r} must be a DNS name of at most 63 characters")
+    if settings.binding_timeout_seconds < 1:
+        problems.append(
+            f"--binding-timeout {settings.binding_timeout_seconds} is below the 1 s that the scheduler allows"
+        )
+    if problems:
+        raise errors.UsageError("; ".join(problems))
