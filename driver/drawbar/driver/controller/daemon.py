@@ -243,7 +243,7 @@ class _Controller:
             one.spec.fabric == name and one.holds(attachments.ATTACHED) for one in self._attachments
         )
         wanted = status.status(
-            fabric, view, dropped_fields=self._pools.dropped_fields, attached=attached, now=_now()
+            fabric, view.view, dropped_fields=self._pools.dropped_fields, attached=attached, now=_now()
         )
         if wanted == fabric.status:
             return

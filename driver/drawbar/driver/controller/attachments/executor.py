@@ -75,8 +75,8 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
     return again
 
 
-# What these learn is told by no watch.
-_UNTOLD = plan.Ask | plan.CallFabric | plan.Retry
+# What these change is told to this device by no watch.
+_UNTOLD = plan.Ask | plan.CallFabric | plan.Retry | plan.Taint
 
 
 class _Round:

@@ -8,13 +8,13 @@ jittered; it never reaches another fabric.
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
 from typing import Protocol
 
 import tenacity
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import hosts, names
+from drawbar.driver.controller.fabrics import status
 from drawbar.fabric import contract, errors, registry
 
 log = logging.getLogger(__name__)
@@ -25,15 +25,6 @@ PAUSE_MAX_SECONDS = 30.0
 GOOD_SECONDS = 60.0
 LIST_EVERY_SECONDS = 10.0
 OPERATIONS_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """Whether the fabric manager can be talked to, in the words of a condition."""
-
-    connected: bool
-    reason: str
-    message: str
 
 
 class Listener(Protocol):
@@ -62,7 +53,7 @@ class Session:
     def __init__(self, fabric: fabrics.Fabric, listener: Listener) -> None:
         self.name = fabric.metadata.name
         self.spec = fabric.spec
-        self.connection = Connection(connected=False, reason="Connecting", message="not connected yet")
+        self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
         self.listed = False
         self.hosts: tuple[contract.Host, ...] = ()
         self.nodes = hosts.NodeMap()
@@ -74,6 +65,16 @@ class Session:
     def devices(self) -> tuple[contract.Device, ...]:
         """All devices, as last told."""
         return tuple(self._devices.values())
+
+    @property
+    def view(self) -> status.View:
+        """What the Fabric's status tells of it."""
+        return status.View(
+            connection=self.connection,
+            nodes=self.nodes if self.listed else None,
+            devices=len(self._devices),
+            hosts=len(self.hosts),
+        )
 
     def device(self, name: str) -> contract.Device | None:
         """The device of that DRA name, as last told."""
@@ -204,7 +205,7 @@ class Session:
                 return
 
     def _say(self, *, connected: bool, reason: str, message: str) -> None:
-        said = Connection(connected=connected, reason=reason, message=message)
+        said = status.Connection(connected=connected, reason=reason, message=message)
         if said == self.connection:
             return
         level = logging.INFO if connected else logging.WARNING

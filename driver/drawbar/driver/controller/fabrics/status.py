@@ -2,19 +2,46 @@
 
 import datetime
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller import hosts
 
 NO_FIELDS_LOST = "the API server keeps every field of the published devices"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Whether the fabric manager can be talked to, in the words of a condition."""
+
+    connected: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What there is to tell of a fabric.
+
+    Attributes:
+        connection: to its manager.
+        nodes: which nodes its hosts are; None while it never told.
+        devices: how many it lists.
+        hosts: how many it reaches.
+    """
+
+    connection: Connection
+    nodes: hosts.NodeMap | None
+    devices: int
+    hosts: int
+
+
 def status(
     fabric: fabrics.Fabric,
-    view: session.Session,
+    view: View,
     *,
     dropped_fields: Collection[str],
     attached: int,
@@ -30,8 +57,8 @@ def status(
         ),
         _dropped(dropped_fields),
     ]
-    if view.listed:
-        statements.append(_mapped(view))
+    if view.nodes is not None:
+        statements.append(_mapped(view.nodes, view.hosts))
     return fabrics.FabricStatus(
         conditions=tuple(
             meta.transition(
@@ -44,9 +71,9 @@ def status(
             )
             for kind, holds, reason, message in statements
         ),
-        devices=len(view.devices),
+        devices=view.devices,
         attached=attached,
-        hosts=len(view.hosts),
+        hosts=view.hosts,
     )
 
 
@@ -76,8 +103,11 @@ def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:
     return fabrics.FEATURES_DROPPED, True, "FieldsDropped", message
 
 
-def _mapped(view: session.Session) -> tuple[str, bool, str, str]:
-    if view.nodes.problems:
-        return fabrics.HOSTS_MAPPED, False, "HostsNotMapped", "; ".join(view.nodes.problems)[:1024]
-    message = f"{len(view.nodes.host_of)} of {len(view.hosts)} hosts are nodes"
-    return fabrics.HOSTS_MAPPED, bool(view.nodes.host_of), "HostsMapped", message
+def _mapped(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:
+    if nodes.problems:
+        return fabrics.HOSTS_MAPPED, False, "HostsNotMapped", "; ".join(nodes.problems)[:1024]
+    if not nodes.host_of:
+        message = f"none of the {count} hosts is a node of this cluster; map them in spec.hosts"
+        return fabrics.HOSTS_MAPPED, False, "HostsNotMapped", message
+    message = f"{len(nodes.host_of)} of {count} hosts are nodes"
+    return fabrics.HOSTS_MAPPED, True, "HostsMapped", message

@@ -1,0 +1,253 @@
+"""The attachment plan against a fabric, an API server and a node that do whatever they may, in any order.
+
+A crash can come after every prefix of every plan, and forgets what the process knew of its calls.
+"""
+
+import dataclasses
+import datetime
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller.attachments import calls, plan
+from drawbar.fabric import contract, errors
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+HOSTS = ("h1", "h2")
+
+
+@dataclasses.dataclass
+class Fabric:
+    """What a fabric promises: idempotent by request id, one operation at a time, never on two hosts."""
+
+    host: str | None = None
+    operations: dict = dataclasses.field(default_factory=dict)
+    begun: list = dataclasses.field(default_factory=list)
+
+    def call(self, side, request_id, host):
+        known = self.operations.get(request_id)
+        if known is not None:
+            return self.view(request_id)
+        if any(state == "running" for _, _, state in self.operations.values()):
+            raise errors.Aborted("busy", reason=errors.Reason.OPERATION_PENDING)
+        if side is plan.Side.ATTACH and self.host not in (None, host):
+            raise errors.FailedPrecondition("taken", reason=errors.Reason.IN_USE, host_id=self.host)
+        self.begun.append((side, request_id))
+        done = self.host == host if side is plan.Side.ATTACH else self.host != host
+        self.operations[request_id] = (side, host, "done" if done else "running")
+        return self.view(request_id)
+
+    def view(self, request_id):
+        side, _, state = self.operations[request_id]
+        error = None
+        if state == "failed":
+            failure = errors.FailedPrecondition("the link did not come up", reason="LINK_DOWN")
+            error = contract.OperationError.of(failure)
+        return contract.Operation(
+            id=request_id,
+            request_id=request_id,
+            kind=contract.OperationKind.ATTACH if side is plan.Side.ATTACH else contract.OperationKind.DETACH,
+            done=state != "running",
+            error=error,
+        )
+
+    def finish(self, well):
+        for request_id, (side, host, state) in self.operations.items():
+            if state == "running":
+                self.operations[request_id] = (side, host, "done" if well else "failed")
+                if well:
+                    self.host = host if side is plan.Side.ATTACH else None
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.fabric = Fabric()
+        self.known = calls.Calls()
+        self.attachment = None
+        self.wish = None
+        self.tainted = False
+        self.serial = 0
+
+    @rule(node=st.sampled_from(HOSTS))
+    @precondition(lambda self: self.wish is None)
+    def allocate(self, node):
+        self.serial += 1
+        self.wish = plan.Wish(
+            claim=attachments.ClaimReference(namespace="ns", name="c", uid="c"),
+            node=node,
+            host_id=node,
+            pool="f/e",
+            allocation_timestamp=str(self.serial),
+            allocated_at=NOW,
+            attached_said=False,
+            failed_said=False,
+        )
+
+    @rule()
+    def deallocate(self):
+        self.wish = None
+
+    @rule(well=st.booleans())
+    def the_operation_ends(self, well):
+        self.fabric.finish(well)
+
+    @rule()
+    def the_fabric_forgets_what_is_over(self):
+        running = {key: value for key, value in self.fabric.operations.items() if value[2] == "running"}
+        self.fabric.operations = running
+
+    @rule()
+    @precondition(lambda self: self.attachment is not None and self.attachment.deleting)
+    def the_node_lets_go(self):
+        self._say(attachments.RELEASED)
+
+    @rule()
+    def the_controller_dies(self):
+        self.known = calls.Calls()
+
+    @rule(steps=st.integers(min_value=0, max_value=3), answered=st.booleans())
+    def a_round(self, steps, answered):
+        for action in plan.plan(self._observed(), NOW)[:steps]:
+            self._carry_out(action, answered)
+
+    @rule()
+    def rounds_without_trouble_come_to_rest(self):
+        self.fabric.finish(True)
+        for _ in range(40):
+            planned = plan.plan(self._observed(), NOW)
+            if not planned:
+                break
+            for action in planned:
+                self._carry_out(action, True)
+            self.fabric.finish(True)
+        else:
+            raise AssertionError(planned)
+        if self.attachment is not None and not self.attachment.deleting:
+            assert self.wish.failed_said or (
+                self.wish.attached_said and self.fabric.host == self.wish.host_id
+            )
+
+    @invariant()
+    def the_device_hangs_only_where_an_attachment_says(self):
+        if self.fabric.host is not None:
+            assert self.attachment is not None
+            assert self.attachment.spec.host_id == self.fabric.host
+
+    def _observed(self):
+        uid = self.attachment.metadata.uid if self.attachment else ""
+        # Far in the future on the monotonic clock: every pause is over.
+        return plan.Observed(
+            attachment=self.attachment,
+            wish=self.wish,
+            present=True,
+            host_id=self.fabric.host,
+            attach=self.known.view(uid, plan.Side.ATTACH, 1e9),
+            detach=self.known.view(uid, plan.Side.DETACH, 1e9),
+            tainted=self.tainted,
+            node_gone=False,
+            patience=datetime.timedelta(seconds=60),
+        )
+
+    def _carry_out(self, action, answered):
+        if isinstance(action, plan.Talk):
+            self._talk(action, answered)
+        elif not isinstance(action, plan.LookAgain):
+            self._write(action)
+
+    def _talk(self, action, answered):
+        uid = self.attachment.metadata.uid
+        match action:
+            case plan.Ask(side=side):
+                request_id = self.known.request_id(uid, side)
+                if request_id in self.fabric.operations:
+                    self.known.settle(uid, side, self.fabric.view(request_id), 0.0)
+                else:
+                    self.known.never_asked(uid, side)
+            case plan.CallFabric(side=side):
+                assert side is plan.Side.ATTACH or self.attachment.holds(attachments.RELEASED)
+                self._call(uid, side, answered)
+            case plan.Retry(side=side):
+                self.known.next_attempt(uid, side)
+
+    def _write(self, action):
+        match action:
+            case plan.Create(wish=wish):
+                self._create(wish)
+            case plan.SayAttached(wish=wish):
+                assert self.fabric.host == wish.host_id == self.attachment.spec.host_id
+                if self._is_current(wish):
+                    self.wish = dataclasses.replace(self.wish, attached_said=True)
+            case plan.RecordAttached():
+                self._say(attachments.ATTACHED)
+            case plan.RecordFailure(failure=failure):
+                self._put(status=changed(self.attachment.status, error=failure))
+            case plan.Taint():
+                self.tainted = True
+            case plan.SayFailed(wish=wish):
+                error = self.attachment.status.error if self.attachment else None
+                assert error is None or self.tainted or error.reason in plan.NOT_THE_DEVICE
+                if self._is_current(wish):
+                    self.wish = dataclasses.replace(self.wish, failed_said=True)
+            case plan.Delete():
+                self._put(metadata=changed(self.attachment.metadata, deletion_timestamp="now"))
+            case plan.RemoveFinalizer():
+                assert self.fabric.host != self.attachment.spec.host_id
+                assert not any(state == "running" for _, _, state in self.fabric.operations.values())
+                self.attachment = None
+
+    def _call(self, uid, side, answered):
+        request_id = self.known.request_id(uid, side)
+        try:
+            operation = self.fabric.call(side, request_id, self.attachment.spec.host_id)
+        except (errors.Refused, errors.Aborted) as error:
+            self.known.failed(uid, side, error, 0.0)
+            return
+        if answered:
+            self.known.settle(uid, side, operation, 0.0)
+        else:
+            self.known.ask_again(uid, side)
+
+    def _create(self, wish):
+        if self.attachment is not None or not self._is_current(wish):
+            return
+        self.serial += 1
+        self.attachment = attachments.DeviceAttachment(
+            metadata=meta.ObjectMeta(name="f.d", uid=f"a{self.serial}", finalizers=(attachments.FINALIZER,)),
+            spec=attachments.AttachmentSpec(
+                fabric="f",
+                device_id="d",
+                driver="drawbar.dev",
+                pool=wish.pool,
+                device="d",
+                node_name=wish.node,
+                host_id=wish.host_id,
+                identity=attachments.Identity(device_class="gpu"),
+                claim=wish.claim,
+                allocation_timestamp=wish.allocation_timestamp,
+            ),
+        )
+        for side in plan.Side:
+            self.known.never_asked(self.attachment.metadata.uid, side)
+
+    def _is_current(self, wish):
+        return self.wish is not None and self.wish.allocation_timestamp == wish.allocation_timestamp
+
+    def _say(self, kind):
+        said = meta.Condition(type=kind, status="True")
+        self._put(
+            status=changed(self.attachment.status, conditions=(*self.attachment.status.conditions, said))
+        )
+
+    def _put(self, **changes):
+        self.attachment = changed(self.attachment, **changes)
+
+
+def changed(struct, **changes):
+    return type(struct)(**({name: getattr(struct, name) for name in struct.__struct_fields__} | changes))
+
+
+TestAttachmentMachine = Machine.TestCase
+TestAttachmentMachine.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
