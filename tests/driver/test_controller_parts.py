@@ -1,0 +1,215 @@
+"""The controller's smaller decisions: hosts, labels, claims, calls, status."""
+
+import datetime
+
+import pytest
+
+from drawbar.driver import errors as driver_errors
+from drawbar.driver.api import claims, fabrics, meta, nodes
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import hosts, labels, names, settings
+from drawbar.driver.controller.attachments import calls, plan
+from drawbar.driver.controller.fabrics import status
+from drawbar.fabric import contract, errors
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+DRIVER = "drawbar.dev"
+FREE, USED = contract.PortState.FREE, contract.PortState.USED
+
+
+def host(host_id, name, *states):
+    ports = tuple(contract.Port(id=str(number), state=state) for number, state in enumerate(states))
+    return contract.Host(id=host_id, name=name, ports=ports)
+
+
+def spec(*mappings):
+    told = tuple(fabrics.HostMapping(host=one, node=node) for one, node in mappings)
+    return fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x", hosts=told)
+
+
+def test_a_host_is_the_node_that_the_fabric_object_says_else_the_node_of_its_name():
+    found = hosts.node_map(
+        spec(("h1", "n9")), [host("h1", "n1"), host("h2", "n2"), host("h3", "x")], {"n2", "n9"}
+    )
+    assert found.host_of == {"n9": "h1", "n2": "h2"}
+    assert found.problems == ()
+
+
+def test_two_hosts_that_would_be_one_node_are_both_refused():
+    found = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1"), host("h2", "n2")], {"n2"})
+    assert found.host_of == {}
+    assert "h1, h2 would all be node n2" in found.problems[0]
+
+
+def test_a_mapping_to_a_node_that_does_not_exist_is_told():
+    found = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1")], {"n1"})
+    assert "n2, which does not exist" in found.problems[0]
+
+
+def test_a_node_has_room_while_a_port_is_free_or_no_ports_are_told():
+    known = [host("h1", "n1", USED, FREE), host("h2", "n2", USED), host("h3", "n3")]
+    assert hosts.node_map(spec(), known, {"n1", "n2", "n3"}).with_room == {"n1", "n3"}
+
+
+def node(name, **known):
+    return nodes.Node(metadata=meta.ObjectMeta(name=name, labels=known.get("labels", {})))
+
+
+@pytest.mark.parametrize(
+    ("known", "reached", "changes"),
+    [
+        ({}, {"f": {"n"}}, {"fabric.drawbar.dev/f": "true"}),
+        ({"fabric.drawbar.dev/f": "true"}, {"f": {"n"}}, None),
+        ({"fabric.drawbar.dev/f": "true"}, {"f": set()}, {"fabric.drawbar.dev/f": None}),
+        ({"fabric.drawbar.dev/f": "true"}, {"f": None}, None),
+        ({"fabric.drawbar.dev/old": "true", "other": "x"}, {}, {"fabric.drawbar.dev/old": None}),
+        ({"fabric.drawbar.dev/f": "no"}, {"f": {"n"}}, {"fabric.drawbar.dev/f": "true"}),
+    ],
+    ids=["gains", "keeps", "loses", "the fabric never told", "left over", "wrong value"],
+)
+def test_node_labels(known, reached, changes):
+    planned = labels.plan([node("n", labels=known)], reached)
+    assert planned == (() if changes is None else (labels.Change(node="n", labels=changes),))
+
+
+def claim(*devices, name="c", pods=("p",), node_name="n", binding=True, admin=None):
+    results = tuple(
+        claims.AllocationResult(
+            request="r",
+            driver=DRIVER,
+            pool="f/e",
+            device=device,
+            admin_access=admin,
+            binding_conditions=(f"{DRIVER}/attached",) if binding else (),
+        )
+        for device in devices
+    )
+    requirement = claims.FieldRequirement(key="metadata.name", operator="In", values=(node_name,))
+    return claims.ResourceClaim(
+        metadata=meta.ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}"),
+        status=claims.ClaimStatus(
+            allocation=claims.Allocation(
+                devices=claims.DeviceAllocation(results=results),
+                node_selector=claims.NodeSelector(
+                    node_selector_terms=(claims.NodeSelectorTerm(match_fields=(requirement,)),)
+                ),
+                allocation_timestamp="2026-01-02T00:00:00Z",
+            ),
+            reserved_for=tuple(claims.Consumer(resource="pods", name=pod, uid=pod) for pod in pods),
+        ),
+    )
+
+
+def key(device):
+    return names.DeviceKey(fabric="f", device=device)
+
+
+def test_the_index_follows_claims_and_gives_the_devices_concerned():
+    index = claim_index.Index(DRIVER)
+    first, second = claim("a", "b"), claim("b", "c")
+    assert index.change(None, first) == {key("a"), key("b")}
+    assert index.change(first, second) == {key("a"), key("b"), key("c")}
+    assert index.of(key("a")) == ()
+    assert index.of(key("c")) == (second,)
+    assert index.change(second, None) == {key("b"), key("c")}
+    assert list(index.keys()) == []
+
+
+@pytest.mark.parametrize(
+    "changes", [{"binding": False}, {"admin": True}], ids=["a node's own", "admin access"]
+)
+def test_devices_that_need_no_attach_are_not_the_controllers(changes):
+    index = claim_index.Index(DRIVER)
+    assert index.change(None, claim("a", **changes)) == set()
+
+
+def test_a_failure_reaches_all_claims_of_the_pod_with_its_own_last():
+    index = claim_index.Index(DRIVER)
+    own, sibling, stranger = claim("a"), claim("b", name="s"), claim("c", name="x", pods=("q",))
+    for one in (own, sibling, stranger):
+        index.change(None, one)
+    assert index.of_pods(own) == (sibling, own)
+
+
+def test_a_wish_names_node_time_and_what_was_said():
+    wish = claim_index.wish(claim("a"), DRIVER, key("a"), "h1")
+    assert (wish.node, wish.host_id, wish.pool) == ("n", "h1", "f/e")
+    assert wish.allocated_at == NOW
+    assert not wish.attached_said
+    assert claim_index.wish(claim("a"), DRIVER, key("b"), "h1") is None
+
+
+ATTACH = plan.Side.ATTACH
+
+
+def operation(**changes):
+    known = {"id": "o", "request_id": "u-a1", "kind": contract.OperationKind.ATTACH, "done": False}
+    return contract.Operation(**(known | changes))
+
+
+def test_a_running_call_is_asked_again_after_its_pause():
+    known = calls.Calls()
+    known.settle("u", ATTACH, operation(retry_after_seconds=2.0), 10.0)
+    assert known.view("u", ATTACH, 11.0).state == "running"
+    assert known.view("u", ATTACH, 11.0).retry_after_seconds == 1.0
+    assert known.view("u", ATTACH, 12.0).state == "unasked"
+
+
+def test_a_new_attempt_has_a_new_id_and_a_longer_pause():
+    known = calls.Calls()
+    error = errors.Aborted("busy")
+    pauses = []
+    for _ in range(12):
+        known.failed("u", ATTACH, error, 0.0)
+        pauses.append(known.view("u", ATTACH, 0.0).retry_after_seconds)
+        known.next_attempt("u", ATTACH)
+    assert known.request_id("u", ATTACH) == "u-a13"
+    assert pauses[:3] == [0.5, 1.0, 2.0]
+    assert pauses[-1] == calls.PAUSE_MAX_SECONDS
+    known.forget("u")
+    assert known.request_id("u", ATTACH) == "u-a1"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (errors.FailedPrecondition("x", reason=errors.Reason.IN_USE), plan.IN_USE),
+        (errors.ResourceExhausted("x", reason=errors.Reason.NO_FREE_PORT), plan.NO_FREE_PORT),
+        (errors.NotFound("x"), plan.GONE),
+        (errors.FailedPrecondition("x", reason="LINK_DOWN"), "FabricError"),
+    ],
+)
+def test_reasons_are_a_closed_list_and_the_words_are_the_fabrics(error, reason):
+    failure = calls.failure(error)
+    assert (failure.reason, failure.message) == (reason, "x")
+
+
+def test_the_status_keeps_the_time_of_what_did_not_change():
+    fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="f"), spec=spec())
+    view = status.View(
+        connection=status.Connection(connected=True, reason="Connected", message="m"),
+        nodes=hosts.NodeMap(host_of={"n": "h"}),
+        devices=2,
+        hosts=1,
+    )
+    first = status.status(fabric, view, dropped_fields=(), attached=1, now=NOW)
+    assert [(one.type, one.status) for one in first.conditions] == [
+        ("Connected", "True"),
+        ("FeaturesDropped", "False"),
+        ("HostsMapped", "True"),
+    ]
+    known = fabrics.Fabric(metadata=fabric.metadata, spec=fabric.spec, status=first)
+    later = NOW + datetime.timedelta(hours=1)
+    assert status.status(known, view, dropped_fields=(), attached=1, now=later) == first
+
+
+def test_all_problems_of_the_settings_are_told_at_once():
+    with pytest.raises(driver_errors.UsageError) as raised:
+        settings.validate(settings.Settings(driver="", binding_timeout_seconds=0))
+    assert "--driver-name" in str(raised.value)
+    assert "--binding-timeout" in str(raised.value)
+
+
+@pytest.mark.parametrize(("timeout", "patience"), [(600.0, 570.0), (6.0, 4.5)])
+def test_the_controller_gives_up_before_the_scheduler(timeout, patience):
+    assert settings.Settings(binding_timeout_seconds=timeout).patience_seconds == patience
