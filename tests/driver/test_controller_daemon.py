@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from drawbar.driver.controller import daemon, settings
-from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.fabric import contract
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver
@@ -528,3 +528,43 @@ async def test_a_slice_that_somebody_deletes_comes_back_and_pools_go_with_their_
         assert again["spec"]["devices"] == found["spec"]["devices"]
         await cluster.api.delete(kinds.FABRIC, "fab")
         await until(cluster.slices, lambda value: not value)
+
+
+async def test_a_fabric_whose_name_is_too_long_for_a_label_is_refused_with_the_reason(tmp_path):
+    async with world(tmp_path) as cluster:
+        with pytest.raises(errors.Invalid, match="at most 63 characters"):
+            await cluster.make_fabric("f" * 64)
+        await cluster.make_fabric("f" * 63)
+
+
+async def test_a_missing_permission_is_told_on_the_fabric_and_mended_without_a_restart(tmp_path):
+    async with world(tmp_path) as cluster:
+        role = kinds.Kind(
+            group="rbac.authorization.k8s.io",
+            version="v1",
+            kind="ClusterRole",
+            plural="clusterroles",
+            namespaced=False,
+        )
+        whole = await cluster.api.read(role, "drawbar-controller", into=dict)
+        rules = [rule for rule in whole["rules"] if "resourceslices" not in rule["resources"]]
+        watching = {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceslices"],
+            "verbs": ["list", "watch"],
+        }
+        body = {"rules": [*rules, watching]}
+        await cluster.api.patch(role, "drawbar-controller", body, content=client.Patch.MERGE, into=dict)
+        cluster.start()
+        await cluster.make_fabric()
+        told = await until(
+            lambda: cluster.fabric_condition("Published"), lambda value: value.get("status") == "False"
+        )
+        assert "resourceslices" in told["message"]
+        assert "cannot create" in told["message"]
+        body = {"rules": whole["rules"]}
+        await cluster.api.patch(role, "drawbar-controller", body, content=client.Patch.MERGE, into=dict)
+        await until(
+            lambda: cluster.fabric_condition("Published"), lambda value: value.get("status") == "True"
+        )
+        assert await cluster.slices()

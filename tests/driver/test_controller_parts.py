@@ -191,12 +191,14 @@ def test_the_status_keeps_the_time_of_what_did_not_change():
         nodes=hosts.NodeMap(host_of={"n": "h"}),
         devices=2,
         hosts=1,
+        unpublished="",
     )
     first = status.status(fabric, view, dropped_fields=(), attached=1, now=NOW)
     assert [(one.type, one.status) for one in first.conditions] == [
         ("Connected", "True"),
         ("FeaturesDropped", "False"),
         ("HostsMapped", "True"),
+        ("Published", "True"),
     ]
     known = fabrics.Fabric(metadata=fabric.metadata, spec=fabric.spec, status=first)
     later = NOW + datetime.timedelta(hours=1)

@@ -1,7 +1,7 @@
 """Log lines for people and for programs.
 
-Messages are constant and values travel as extras; the text form appends them as key=value, the JSON form gives one
-object a line.
+Messages are constant and values travel as extras; the text form appends them as key=value (quoted where they hold
+spaces), the JSON form gives one object a line. Foreign text cannot begin a line of its own.
 """
 
 import datetime
@@ -27,21 +27,27 @@ def _moment(record: logging.LogRecord) -> str:
     return datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
 
 
+def _quoted(value: str) -> str:
+    plain = value.isprintable() and not set(value) & set(' "=')
+    return value if value and plain else json.dumps(value, ensure_ascii=False)
+
+
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        extras = "".join(f" {key}={value}" for key, value in _extras(record).items())
-        line = f"{_moment(record)} {record.levelname:<7} {record.name.rsplit('.', 1)[-1]}: {record.getMessage()}{extras}"
+        extras = "".join(f" {key}={_quoted(str(value))}" for key, value in _extras(record).items())
+        message = " ".join(record.getMessage().splitlines())
+        line = f"{_moment(record)} {record.levelname:<7} {record.name.rsplit('.', 1)[-1]}: {message}{extras}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = {
+        # Ours come last, so that no extra can pose as one of them.
+        fields = _extras(record) | {
             "time": _moment(record),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            **_extras(record),
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)

@@ -12,6 +12,7 @@ KIND = "Fabric"
 CONNECTED = "Connected"
 FEATURES_DROPPED = "FeaturesDropped"
 HOSTS_MAPPED = "HostsMapped"
+PUBLISHED = "Published"
 
 
 class HostMapping(meta.Struct, frozen=True):

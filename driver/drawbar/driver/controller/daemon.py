@@ -223,17 +223,32 @@ class _Controller:
     async def _do(self, chore: Chore) -> None:
         what, fabric = chore
         if what == PUBLISH:
-            dropped = self._pools.dropped_fields
-            again = await self._pools.publish(fabric)
-            if dropped != self._pools.dropped_fields:
-                for view in self._directory:
-                    self._chores.add((STATUS, view.name))
+            again = await self._publish(fabric)
             if self._fabrics.get(fabric) is not None:
                 self._chores.add_after(chore, RESYNC_SECONDS if again is None else min(again, RESYNC_SECONDS))
         elif what == STATUS:
             await self._write_status(fabric)
         else:
             await self._write_labels()
+
+    async def _publish(self, fabric: str) -> float | None:
+        dropped = self._pools.dropped_fields
+        try:
+            again = await self._pools.publish(fabric)
+        except (kube_errors.Denied, kube_errors.Invalid) as error:
+            self._say_published(fabric, str(error))
+            raise
+        self._say_published(fabric, "")
+        if dropped != self._pools.dropped_fields:
+            for one in self._directory:
+                self._chores.add((STATUS, one.name))
+        return again
+
+    def _say_published(self, fabric: str, refused: str) -> None:
+        view = self._directory.get(fabric)
+        if view is not None and view.unpublished != refused:
+            view.unpublished = refused
+            self._chores.add((STATUS, fabric))
 
     async def _write_status(self, name: str) -> None:
         fabric, view = self._fabrics.get(name), self._directory.get(name)

@@ -12,6 +12,7 @@ from drawbar.fabric import errors as fabric_errors
 log = logging.getLogger(__name__)
 
 WORKERS = 4
+_SOMEBODY_MUST_ACT = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured)
 Reconcile = Callable[[names.DeviceKey], Awaitable[float | None]]
 
 
@@ -49,7 +50,8 @@ class Lanes:
             except (kube_errors.KubeError, fabric_errors.FabricError) as error:
                 pause = lane.retry(key)
                 extra = {"attachment": key.attachment, "seconds": round(pause, 2)}
-                log.info("will try again: %s", error, extra=extra)
+                level = logging.WARNING if isinstance(error, _SOMEBODY_MUST_ACT) else logging.INFO
+                log.log(level, "will try again: %s", error, extra=extra)
             else:
                 lane.forget(key)
                 if again == 0.0:

@@ -13,7 +13,7 @@ import enum
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import aiohttp
 import msgspec
@@ -98,8 +98,8 @@ class Client:
         Raises:
             errors.NotFound: there is none of that name.
         """
-        body = await self.request("GET", kind.path(namespace=namespace, name=name))
-        return msgspec.json.decode(body, type=into)
+        path = kind.path(namespace=namespace, name=name)
+        return _understood(await self.request("GET", path), into, f"GET {path}")
 
     async def list_all(
         self,
@@ -117,11 +117,10 @@ class Client:
         """
         items: list[T] = []
         query = _selectors(labels, fields) | {"limit": str(PAGE_LIMIT)}
+        path = kind.path(namespace=namespace)
         while True:
-            page = msgspec.json.decode(
-                await self.request("GET", kind.path(namespace=namespace), query), type=_Page
-            )
-            items += [msgspec.json.decode(raw, type=into) for raw in page.items or ()]
+            page = _understood(await self.request("GET", path, query), _Page, f"GET {path}")
+            items += [_understood(raw, into, f"GET {path}") for raw in page.items or ()]
             if not page.metadata.continue_:
                 return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
             query["continue"] = page.metadata.continue_
@@ -181,8 +180,8 @@ class Client:
             errors.AlreadyExists: there is one of that name.
         """
         query = {"dryRun": "All"} if dry_run else {}
-        answer = await self.request("POST", kind.path(namespace=namespace), query, body=body)
-        return msgspec.json.decode(answer, type=into)
+        path = kind.path(namespace=namespace)
+        return _understood(await self.request("POST", path, query, body=body), into, f"POST {path}")
 
     async def replace(
         self,
@@ -196,7 +195,7 @@ class Client:
     ) -> T:
         """Replaces an object whole; a `metadata.resourceVersion` in it makes a stale view fail with Conflict."""
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
-        return msgspec.json.decode(await self.request("PUT", path, body=body), type=into)
+        return _understood(await self.request("PUT", path, body=body), into, f"PUT {path}")
 
     async def patch(
         self,
@@ -216,7 +215,7 @@ class Client:
             query["force"] = "true"
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
         answer = await self.request("PATCH", path, query, body=body, content=content)
-        return msgspec.json.decode(answer, type=into)
+        return _understood(answer, into, f"PATCH {path}")
 
     async def delete(
         self,
@@ -297,6 +296,15 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in query.items() if value}
 
 
+def _understood(body: bytes | msgspec.Raw, into: type[T], request: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=into)
+    except msgspec.MsgspecError as error:
+        raise errors.Unreachable(
+            f"{request} was answered with something else than asked for: {error}"
+        ) from error
+
+
 def _event(line: bytes, into: type[T], path: str) -> WatchEvent[T]:
     parsed = msgspec.json.decode(line, type=_Line)
     if parsed.type == "ERROR":
@@ -316,7 +324,7 @@ def _failure(method: str, path: str, response: aiohttp.ClientResponse, body: byt
     message = f"{method} {path}: {response.status} {_cut(status.message or response.reason or '')}"
     if response.status == 429:
         pause = response.headers.get("Retry-After", "")
-        return errors.Throttled(message, retry_after_seconds=float(pause) if pause.isdigit() else 1.0)
+        return errors.Throttled(message, retry_after_seconds=float(pause) if pause.isdecimal() else 1.0)
     if response.status == 409 and status.reason == "AlreadyExists":
         return errors.AlreadyExists(message)
     return _BY_STATUS.get(response.status, errors.Unreachable if response.status >= 500 else errors.Invalid)(
@@ -334,9 +342,6 @@ _BY_STATUS: dict[int, type[errors.KubeError]] = {
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MESSAGE_LIMIT_CHARS else text[:MESSAGE_LIMIT_CHARS] + "…"
-
-
-def decoded(body: bytes) -> Any:
-    """Any JSON answer as plain Python values, for callers that have no struct for it."""
-    return msgspec.json.decode(body)
+    """Foreign text as one line of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= MESSAGE_LIMIT_CHARS else line[:MESSAGE_LIMIT_CHARS] + "…"

@@ -3,6 +3,7 @@
 In a pod this is the mounted service account; elsewhere a kubeconfig. Credentials that stand in the kubeconfig
 (token, token file, client certificate) are read here, because importing the `kubernetes` package costs a daemon
 40 MB of memory; what needs a program or a protocol to log in (`exec`, `auth-provider`) is left to that package.
+What would silently be another connection than the one asked for (a proxy, another user) is refused.
 
 Source: "Organizing Cluster Access Using kubeconfig Files", "Accessing the Kubernetes API from a Pod".
 """
@@ -11,7 +12,10 @@ import base64
 import binascii
 import os
 import ssl
-from collections.abc import Callable, Mapping
+import tempfile
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ import yaml
 from drawbar.driver.kube import errors
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+UNSUPPORTED = {"cluster": ("proxy-url", "tls-server-name"), "user": ("as", "as-uid", "as-groups")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +59,27 @@ def load(
     """
     named = path or environ.get("KUBECONFIG")
     if named:
-        return from_kubeconfig(Path(named).expanduser())
+        if not path and os.pathsep in named:
+            raise errors.ConfigError(
+                f"KUBECONFIG names several files ({named}): name one with --kubeconfig FILE"
+            )
+        return from_kubeconfig(_expanded(named))
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return from_service_account(account, environ)
-    default = Path.home() / ".kube" / "config"
+    default = _expanded("~/.kube/config")
     if default.exists():
         return from_kubeconfig(default)
     raise errors.ConfigError(
         "no API server is configured: pass --kubeconfig FILE, set KUBECONFIG, or run in a pod with a service account"
     )
+
+
+def _expanded(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        # No home directory, as in a container without a passwd entry: the name is taken as it stands.
+        return Path(name)
 
 
 def from_service_account(account: Path, environ: Mapping[str, str]) -> Connection:
@@ -76,9 +93,13 @@ def from_service_account(account: Path, environ: Mapping[str, str]) -> Connectio
             raise errors.ConfigError(
                 f"cannot read {file}: mount the service account token (automountServiceAccountToken: true)"
             )
+    try:
+        tls = ssl.create_default_context(cafile=str(authority))
+    except OSError as error:
+        raise errors.ConfigError(f"{authority} holds no usable certificate: {error}") from error
     return Connection(
         server=f"https://{host}:{port}",
-        tls=ssl.create_default_context(cafile=str(authority)),
+        tls=tls,
         authorization=_bearer_file(token),
         origin=f"service account in {account}",
     )
@@ -87,16 +108,21 @@ def from_service_account(account: Path, environ: Mapping[str, str]) -> Connectio
 def from_kubeconfig(path: Path) -> Connection:
     """The connection of the current context of a kubeconfig file."""
     content = _parse(path)
-    context = _named(content, "contexts", "context", content.get("current-context"), path)
+    current = content.get("current-context")
+    if not current:
+        raise errors.ConfigError(f"kubeconfig {path} has no current-context: kubectl config use-context NAME")
+    context = _named(content, "contexts", "context", current, path)
     cluster = _named(content, "clusters", "cluster", context.get("cluster"), path)
     user = _named(content, "users", "user", context.get("user"), path) if context.get("user") else {}
+    for what, entry in (("cluster", cluster), ("user", user)):
+        for key in UNSUPPORTED[what]:
+            if entry.get(key):
+                raise errors.ConfigError(f"kubeconfig {path}: {key} of a {what} is not supported: remove it")
+    server = _server(cluster, path)
     if "exec" in user or "auth-provider" in user:
         return _through_library(path)
-    server = cluster.get("server")
-    if not isinstance(server, str) or not server.startswith(("http://", "https://")):
-        raise errors.ConfigError(f"{path}: the cluster has no server URL (http:// or https://)")
     return Connection(
-        server=server.rstrip("/"),
+        server=server,
         tls=_tls(cluster, user, path) if server.startswith("https://") else None,
         authorization=_authorization(user, path),
         origin=str(path),
@@ -108,7 +134,8 @@ def _parse(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise errors.ConfigError(f"cannot read kubeconfig {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
+        # The reason would quote the file, and with it a secret.
         raise errors.ConfigError(f"kubeconfig {path} is not YAML: mend or replace the file") from error
     if not isinstance(content, dict):
         raise errors.ConfigError(f"kubeconfig {path} is empty or not a mapping: mend or replace the file")
@@ -116,47 +143,109 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _named(content: dict[str, Any], listing: str, key: str, name: object, path: Path) -> dict[str, Any]:
-    for entry in content.get(listing) or ():
+    entries = content.get(listing)
+    for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(key), dict):
             found: dict[str, Any] = entry[key]
             return found
     raise errors.ConfigError(f"kubeconfig {path} has no {key} named {name!r} in {listing}")
 
 
-def _tls(cluster: dict[str, Any], user: dict[str, Any], path: Path) -> ssl.SSLContext:
+def _text(entry: dict[str, Any], key: str, path: Path) -> str:
+    """The value of that key, or an empty text.
+
+    Raises:
+        errors.ConfigError: it is something else than text.
+    """
+    value = entry.get(key)
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise errors.ConfigError(f"kubeconfig {path}: {key} is not text: put it in quotes")
+
+
+def _server(cluster: dict[str, Any], path: Path) -> str:
+    server = _text(cluster, "server", path).rstrip("/")
     try:
-        authority = _data(cluster, "certificate-authority-data")
-        file = cluster.get("certificate-authority")
-        context = ssl.create_default_context(
-            cafile=str(path.parent / file) if file and authority is None else None,
-            cadata=authority.decode() if authority is not None else None,
-        )
+        parts = urllib.parse.urlsplit(server)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise errors.ConfigError(f"kubeconfig {path}: the cluster has no server URL (http:// or https://)")
+    return server
+
+
+def _tls(cluster: dict[str, Any], user: dict[str, Any], path: Path) -> ssl.SSLContext:
+    with (
+        _file(cluster, "certificate-authority", path) as authority,
+        _file(user, "client-certificate", path) as certificate,
+        _file(user, "client-key", path) as key,
+    ):
+        try:
+            context = ssl.create_default_context(cafile=str(authority) if authority else None)
+        except OSError as error:
+            raise errors.ConfigError(f"kubeconfig {path}: certificate-authority is no certificate") from error
         if cluster.get("insecure-skip-tls-verify"):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        certificate, key = user.get("client-certificate"), user.get("client-key")
-        if "client-certificate-data" in user or "client-key-data" in user:
-            return _through_library(path).tls or context
+        if (certificate is None) != (key is None):
+            raise errors.ConfigError(f"kubeconfig {path}: client-certificate and client-key need each other")
         if certificate and key:
-            context.load_cert_chain(path.parent / certificate, path.parent / key)
-    except (OSError, ValueError, binascii.Error) as error:
-        raise errors.ConfigError(f"kubeconfig {path} has an unusable certificate or key: {error}") from error
+            _present(context, certificate, key, path)
     return context
 
 
-def _data(entry: dict[str, Any], key: str) -> bytes | None:
-    value = entry.get(key)
-    return base64.b64decode(value, validate=True) if value else None
+def _present(context: ssl.SSLContext, certificate: Path, key: Path, path: Path) -> None:
+    try:
+        # A password would be asked for on the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except OSError as error:
+        raise errors.ConfigError(
+            f"kubeconfig {path}: client-certificate and client-key are unusable, do not belong together, "
+            f"or the key has a password"
+        ) from error
+
+
+@contextmanager
+def _file(entry: dict[str, Any], key: str, path: Path) -> Iterator[Path | None]:
+    """The file of `key`, or a short-lived one with what stands in `key`-data, which comes first; None without both.
+
+    Python's ssl module reads keys from files only.
+    """
+    data, name = _text(entry, f"{key}-data", path), _text(entry, key, path)
+    if not data:
+        found = path.parent / name if name else None
+        if found is not None and not os.access(found, os.R_OK):
+            raise errors.ConfigError(f"kubeconfig {path}: cannot read {key} {found}")
+        yield found
+        return
+    try:
+        raw = base64.b64decode("".join(data.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise errors.ConfigError(f"kubeconfig {path}: {key}-data is not base64") from error
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.NamedTemporaryFile(prefix="drawbar-"))
+            file.write(raw)
+            file.flush()
+        except OSError as error:
+            raise errors.ConfigError(
+                f"kubeconfig {path}: cannot put {key}-data into a temporary file ({error.strerror}): set TMPDIR"
+            ) from error
+        yield Path(file.name)
 
 
 def _authorization(user: dict[str, Any], path: Path) -> Callable[[], str | None]:
-    if user.get("tokenFile"):
-        return _bearer_file(path.parent / user["tokenFile"])
-    if user.get("token"):
-        header = f"Bearer {user['token']}"
+    token_file, token = _text(user, "tokenFile", path), _text(user, "token", path).strip()
+    if token_file:
+        return _bearer_file(path.parent / token_file)
+    if token:
+        header = f"Bearer {_sendable(token, f'kubeconfig {path}: the token')}"
         return lambda: header
     if user.get("username") is not None:
-        pair = base64.b64encode(f"{user['username']}:{user.get('password', '')}".encode()).decode()
+        pair = base64.b64encode(
+            f"{_text(user, 'username', path)}:{_text(user, 'password', path)}".encode()
+        ).decode()
         return lambda: f"Basic {pair}"
     return lambda: None
 
@@ -164,11 +253,21 @@ def _authorization(user: dict[str, Any], path: Path) -> Callable[[], str | None]
 def _bearer_file(path: Path) -> Callable[[], str | None]:
     def read() -> str | None:
         try:
-            return f"Bearer {path.read_text(encoding='ascii').strip()}"
+            token = path.read_text(encoding="utf-8").strip()
         except OSError as error:
             raise errors.ConfigError(f"cannot read the token file {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise errors.ConfigError(f"the token file {path} is not text") from error
+        return f"Bearer {_sendable(token, f'the token in {path}')}"
 
     return read
+
+
+def _sendable(token: str, what: str) -> str:
+    """The token, if it can stand in a header; never quoted in the message."""
+    if token and token.isascii() and token.isprintable() and " " not in token:
+        return token
+    raise errors.ConfigError(f"{what} is empty, or holds spaces or characters that no token has")
 
 
 def _through_library(path: Path) -> Connection:
@@ -179,14 +278,22 @@ def _through_library(path: Path) -> Connection:
         config.load_kube_config(  # type: ignore[no-untyped-call] # the package is partly typed
             config_file=str(path), client_configuration=settings
         )
-    except (config.ConfigException, OSError) as error:
-        raise errors.ConfigError(f"kubeconfig {path} cannot be used: {error}") from error
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+        context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file, password="")
+    # The package lets the errors of its own reading through: a section of the wrong type, bad base64.
+    except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise errors.ConfigError(
+            f"kubeconfig {path} cannot be used ({type(error).__name__}): try it with kubectl"
+        ) from error
+    # It only logs that a program failed, and would go on without credentials.
+    if not settings.cert_file and not settings.api_key:
+        raise errors.ConfigError(
+            f"kubeconfig {path} cannot be used (the login gave no credentials): try it with kubectl"
+        )
     if not settings.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if settings.cert_file:
-        context.load_cert_chain(settings.cert_file, settings.key_file)
     return Connection(
         server=str(settings.host).rstrip("/"),
         tls=context,

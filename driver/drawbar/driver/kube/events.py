@@ -12,13 +12,15 @@ import logging
 import uuid
 from typing import Any
 
-from drawbar.driver.api import attachments, meta
+from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, errors, kinds
 
 log = logging.getLogger(__name__)
 
 QUEUE_LIMIT = 1000
-NOTE_LIMIT_CHARS = 1024
+# The API server's limits, in bytes; a longer field makes it refuse the event.
+NOTE_LIMIT_BYTES = 1024
+FIELD_LIMIT_BYTES = 128
 
 
 class Recorder:
@@ -29,6 +31,7 @@ class Recorder:
         self._controller = controller
         self._instance = instance
         self._queue: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(QUEUE_LIMIT)
+        self._full = False
         self.dropped = 0
 
     def normal(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
@@ -55,14 +58,17 @@ class Recorder:
         event = {
             "apiVersion": kinds.EVENT.api_version,
             "kind": kinds.EVENT.kind,
-            "metadata": {"name": f"{claim.name[:200]}.{uuid.uuid4().hex[:16]}", "namespace": claim.namespace},
+            "metadata": {
+                "name": f"{claim.name[:200].rstrip('-.')}.{uuid.uuid4().hex[:16]}",
+                "namespace": claim.namespace,
+            },
             "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": self._controller,
-            "reportingInstance": self._instance,
-            "action": reason,
-            "reason": reason,
+            "reportingController": _cut(self._controller, FIELD_LIMIT_BYTES),
+            "reportingInstance": _cut(self._instance, FIELD_LIMIT_BYTES),
+            "action": _cut(reason, FIELD_LIMIT_BYTES),
+            "reason": _cut(reason, FIELD_LIMIT_BYTES),
             "type": kind,
-            "note": message[:NOTE_LIMIT_CHARS],
+            "note": _cut(message, NOTE_LIMIT_BYTES),
             "regarding": {
                 "apiVersion": kinds.CLAIM.api_version,
                 "kind": kinds.CLAIM.kind,
@@ -75,4 +81,12 @@ class Recorder:
             self._queue.put_nowait((claim.namespace, event))
         except asyncio.QueueFull:
             self.dropped += 1
-            log.warning("event queue is full", extra={"dropped": self.dropped, "at": meta.timestamp(now)})
+            if not self._full:
+                log.warning("event queue is full, dropping events", extra={"dropped": self.dropped})
+            self._full = True
+        else:
+            self._full = False
+
+
+def _cut(text: str, limit_bytes: int) -> str:
+    return text.encode()[:limit_bytes].decode(errors="ignore")

@@ -3,7 +3,10 @@
 Source: Kubernetes API concepts, "Resource URIs".
 """
 
+import urllib.parse
 from dataclasses import dataclass
+
+from drawbar.driver.kube import errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +39,22 @@ class Kind:
 
         Raises:
             ValueError: an object of a namespaced type was named without its namespace, or the reverse.
+            errors.Invalid: no object can have that name.
         """
         if not self.namespaced and namespace:
             raise ValueError(f"{self.kind} is not namespaced, but namespace {namespace!r} was given")
         if self.namespaced and name and not namespace:
             raise ValueError(f"{self.kind} {name!r} needs a namespace")
+        for segment in (namespace, name):
+            # A name may come from an object that somebody else wrote; it must not lead to another path.
+            if segment in (".", ".."):
+                raise errors.Invalid(f"{segment!r} names no {self.kind}")
         parts = [f"/apis/{self.group}" if self.group else "/api", self.version]
         if namespace:
-            parts += ["namespaces", namespace]
+            parts += ["namespaces", urllib.parse.quote(namespace, safe="")]
         parts.append(self.plural)
         if name:
-            parts.append(name)
+            parts.append(urllib.parse.quote(name, safe=""))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)

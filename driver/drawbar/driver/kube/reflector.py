@@ -1,16 +1,20 @@
 """A local copy of a collection, kept current by list and watch.
 
 Guarantees: `synced` is set once the first list is in; `changed(old, new)` is called once for every difference, in the
-order the API server tells them, whether it came by watch or was found by a new list; nothing is polled. A denied or
-unreachable API server is tried again with growing, jittered pauses and said once per change of the reason.
+order the API server tells them, whether it came by watch or was found by a new list; nothing is polled. An API server
+that denies, does not answer, or ends its watches at once is asked again after growing, jittered pauses; the reason is
+said once per change of the reason.
+
+A write of ours may be taken over before the watch tells of it (`learn`). Whatever the order in which its answer, the
+watch and a list come in, the newest state stays, and an object that was deleted does not come back.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+import random
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Generic, Protocol, TypeVar
-
-import tenacity
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, errors, kinds
@@ -19,6 +23,12 @@ log = logging.getLogger(__name__)
 
 PAUSE_FIRST_SECONDS = 0.2
 PAUSE_MAX_SECONDS = 30.0
+# Beyond this many doublings the pause has long reached its maximum.
+DOUBLINGS_MAX = 16
+# A watch that lived this long did its work, however it ended.
+HEALTHY_SECONDS = 5.0
+# The answer of a write is late by seconds at most; so many objects do not go in that time.
+DELETED_LIMIT = 1000
 
 
 class Item(Protocol):
@@ -32,6 +42,24 @@ class Item(Protocol):
 
 T = TypeVar("T", bound=Item)
 Key = tuple[str, str]
+
+
+class Backoff:
+    """The pauses between rounds of list and watch."""
+
+    def __init__(self, jitter: random.Random | None = None) -> None:
+        # Jitter needs no secrecy.
+        self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._short_rounds = 0
+
+    def after(self, lived_seconds: float, asked_seconds: float = 0.0) -> float:
+        """The pause in seconds after a round whose watch lived that long; the server may have asked for a pause."""
+        if lived_seconds >= HEALTHY_SECONDS:
+            self._short_rounds = 0
+            return min(asked_seconds, PAUSE_MAX_SECONDS)
+        ceiling = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * float(2**self._short_rounds))
+        self._short_rounds = min(self._short_rounds + 1, DOUBLINGS_MAX)
+        return max(ceiling * self._jitter.uniform(0.5, 1.0), min(asked_seconds, PAUSE_MAX_SECONDS))
 
 
 class Reflector(Generic[T]):
@@ -56,6 +84,10 @@ class Reflector(Generic[T]):
         self._labels = labels
         self._fields = fields
         self._items: dict[Key, T] = {}
+        # What `learn` put there and neither watch nor list has confirmed yet.
+        self._ahead: set[Key] = set()
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._backoff = Backoff()
         self._said = ""
         self.synced = asyncio.Event()
 
@@ -71,90 +103,115 @@ class Reflector(Generic[T]):
 
     def learn(self, item: T) -> None:
         """Takes over what a write of ours returned, so that the next decision sees it before the watch tells."""
-        self._put(item)
+        if item.metadata.uid not in self._deleted and self._put(item):
+            self._ahead.add(_key(item))
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
+        loop = asyncio.get_running_loop()
+        version = ""
         while True:
-            async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception_type(errors.KubeError),
-                wait=tenacity.wait_exponential_jitter(multiplier=PAUSE_FIRST_SECONDS, max=PAUSE_MAX_SECONDS),
-                before_sleep=self._say,
-            ):
-                with attempt:
-                    version = await self._list()
-            self._said = ""
+            watching_since: float | None = None
+            asked = 0.0
             try:
-                await self._watch(version)
+                version = version or await self._list()
+                watching_since = loop.time()
+                async for seen in self._watch(version):
+                    version = seen
             except errors.KubeError as error:
-                log.info(
-                    "watch ended, listing again", extra={"kind": self._kind.plural, "reason": str(error)}
-                )
+                version = ""
+                asked = error.retry_after_seconds if isinstance(error, errors.Throttled) else 0.0
+                self._say(error)
+            lived = loop.time() - watching_since if watching_since is not None else 0.0
+            if lived >= HEALTHY_SECONDS:
+                self._said = ""
+            await asyncio.sleep(self._backoff.after(lived, asked))
 
     async def _list(self) -> str:
         listing = await self._api.list_all(
             self._kind, into=self._into, namespace=self._namespace, labels=self._labels, fields=self._fields
         )
         fresh = {_key(item): item for item in listing.items}
-        for key in self._items.keys() - fresh.keys():
-            self._drop(key)
-        for item in listing.items:
-            self._put(item)
+        for key, known in tuple(self._items.items()):
+            # The list may have been made before a write whose answer is known already.
+            if key in self._ahead and _later(known.metadata.resource_version, listing.resource_version):
+                fresh.pop(key, None)
+            elif key not in fresh:
+                self._drop(key, known.metadata.uid)
+        for item in fresh.values():
+            self._put(item, by_list=True)
+            self._confirm(item)
         self.synced.set()
         return listing.resource_version
 
-    async def _watch(self, version: str) -> None:
-        while True:
-            async for event in self._api.watch(
-                self._kind,
-                into=self._into,
-                resource_version=version,
-                namespace=self._namespace,
-                labels=self._labels,
-                fields=self._fields,
-            ):
-                version = event.resource_version or version
-                if event.item is None:
-                    continue
-                if event.type == "DELETED":
-                    self._drop(_key(event.item))
-                else:
-                    self._put(event.item)
+    async def _watch(self, version: str) -> AsyncIterator[str]:
+        """Applies one watch to its end; yields the version to go on from after each event."""
+        async for event in self._api.watch(
+            self._kind,
+            into=self._into,
+            resource_version=version,
+            namespace=self._namespace,
+            labels=self._labels,
+            fields=self._fields,
+        ):
+            if event.item is not None and event.type == "DELETED":
+                self._drop(_key(event.item), event.item.metadata.uid)
+            elif event.item is not None:
+                self._put(event.item)
+                self._confirm(event.item)
+            yield event.resource_version or version
 
-    def _put(self, item: T) -> None:
+    def _put(self, item: T, *, by_list: bool = False) -> bool:
+        """Keeps it if it replaces what is known; says whether it did.
+
+        A list is right even with an older version: the API server may have been restored from a backup.
+        """
         key = _key(item)
         old = self._items.get(key)
-        if old is not None and not _newer(item, old):
-            return
+        if old is not None:
+            fresh, known = item.metadata.resource_version, old.metadata.resource_version
+            if fresh == known or not (by_list or _later(fresh, known)):
+                return False
         self._items[key] = item
         self._changed(old, item)
+        return True
 
-    def _drop(self, key: Key) -> None:
-        old = self._items.pop(key, None)
-        if old is not None:
-            self._changed(old, None)
+    def _confirm(self, item: T) -> None:
+        """The API server itself told of that object: it is there, and our copy is not ahead unless it is newer."""
+        self._deleted.pop(item.metadata.uid, None)
+        known = self._items[_key(item)]
+        if not _later(known.metadata.resource_version, item.metadata.resource_version):
+            self._ahead.discard(_key(item))
 
-    def _say(self, state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        if str(error) != self._said:
+    def _drop(self, key: Key, uid: str) -> None:
+        """Forgets the object of that uid, and remembers that it is gone. Another one of its name stays."""
+        self._deleted[uid] = None
+        if len(self._deleted) > DELETED_LIMIT:
+            self._deleted.popitem(last=False)
+        old = self._items.get(key)
+        if old is None or old.metadata.uid != uid:
+            return
+        del self._items[key]
+        self._ahead.discard(key)
+        self._changed(old, None)
+
+    def _say(self, error: errors.KubeError) -> None:
+        if isinstance(error, errors.Expired):
+            log.info("watch is too old, listing again", extra={"kind": self._kind.plural})
+        elif str(error) != self._said:
             self._said = str(error)
-            log.warning(
-                "cannot read %s: %s", self._kind.plural, error, extra={"attempt": state.attempt_number}
-            )
+            log.warning("cannot follow %s, trying again: %s", self._kind.plural, error)
 
 
 def _key(item: Item) -> Key:
     return item.metadata.namespace, item.metadata.name
 
 
-def _newer(item: Item, known: Item) -> bool:
-    """Whether `item` replaces `known`. Versions are compared as numbers, as KEP-5504 allows since 1.35.
+def _later(version: str, than: str) -> bool:
+    """Whether the one resourceVersion comes after the other, of any two objects of one collection.
 
-    An object of another uid always does: it was deleted and made again.
+    They are compared as numbers, as KEP-5504 allows since 1.35; where they are none, the one that came last counts.
     """
-    if item.metadata.uid != known.metadata.uid:
-        return True
-    new, old = item.metadata.resource_version, known.metadata.resource_version
-    if new.isdigit() and old.isdigit():
-        return int(new) > int(old)
-    return new != old
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return version != than

@@ -74,7 +74,8 @@ def load(path: Path) -> Content | None:
     """What the file says; None when there is none yet, or when it was corrupt and has been moved aside.
 
     Raises:
-        errors.CheckpointError: it is of a newer, unknown version, or cannot be read for lack of permission.
+        errors.CheckpointError: it is of a newer, unknown version, cannot be read for lack of permission, or is
+            corrupt and cannot be moved aside.
     """
     try:
         raw = path.read_bytes()
@@ -87,13 +88,25 @@ def load(path: Path) -> Content | None:
     try:
         return _decode(raw, path)
     except (msgspec.MsgspecError, ValueError) as error:
-        aside = path.with_name(f"{path.name}.corrupt-{int(time.time())}")
-        path.rename(aside)
+        aside = _move_aside(path)
         log.error(  # noqa: TRY400 - the sentence explains it; a traceback would not
             "checkpoint is corrupt, moved aside and rebuilt from the CDI files",
             extra={"path": str(path), "aside": str(aside), "reason": str(error)},
         )
         return None
+
+
+def _move_aside(path: Path) -> Path:
+    # In nanoseconds: a second corrupt file must not replace the first.
+    aside = path.with_name(f"{path.name}.corrupt-{time.time_ns()}")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise errors.CheckpointError(
+            f"the checkpoint {path} is corrupt and cannot be moved aside: {error.strerror}; "
+            f"mount {path.parent} read-write, or move the file away"
+        ) from error
+    return aside
 
 
 def save(path: Path, content: Content) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, events, kinds, queue, reflector
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import devices, executor, preparation, settings, uevents
+from drawbar.driver.node import devices, errors, executor, preparation, settings, uevents
 from drawbar.driver.node.plugin import server, sockets
 
 log = logging.getLogger(__name__)
@@ -31,12 +31,21 @@ async def run(options: settings.Settings) -> None:
     settings.validate(options)
     where = sockets.paths(options.kubelet_dir, options.driver, options.instance)
     connection = config.load(options.kubeconfig)
+    # Before anything is read or written: another instance may live here, and the files are its own.
+    sockets.prepare(where)
     async with (
         client.connecting(connection) as api,
         uevents.listening(options.uevents) as source,
         asyncio.TaskGroup() as tasks,
     ):
         await _Node(options, api).serve(source, where, tasks)
+
+
+def _boot_id() -> str:
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise errors.NodeError(f"cannot read {BOOT_ID}: {error.strerror}; mount /proc") from error
 
 
 class _Node:
@@ -52,7 +61,7 @@ class _Node:
             changed=self._attachment_changed,
             labels=f"{attachments.NODE_LABEL}={options.node_name}",
         )
-        boot_id = BOOT_ID.read_text(encoding="ascii").strip()
+        boot_id = _boot_id()
         self._preparer = preparation.Preparer(
             driver=options.driver,
             api=api,
@@ -68,6 +77,7 @@ class _Node:
             arrivals=self._arrivals,
             recorder=self._recorder,
             boot_id=boot_id,
+            since=datetime.datetime.now(datetime.UTC),
             patience=datetime.timedelta(seconds=options.visible_timeout_seconds),
             clock=lambda: datetime.datetime.now(datetime.UTC),
             holder=self._preparer.holder,

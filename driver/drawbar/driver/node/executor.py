@@ -31,6 +31,7 @@ class Context:
     arrivals: devices.Devices
     recorder: events.Recorder
     boot_id: str
+    since: datetime.datetime
     patience: datetime.timedelta
     clock: Clock
     holder: Callable[[str, str], str | None]
@@ -84,6 +85,7 @@ def _observe(context: Context, attachment: attachments.DeviceAttachment) -> plan
         arrival=arrival,
         held_by=context.holder(attachment.spec.pool, attachment.spec.device),
         boot_id=context.boot_id,
+        since=context.since,
         patience=context.patience,
     )
 
@@ -117,7 +119,8 @@ async def _report_failed(
     statement = bindings.Statement(
         condition=bindings.NODE_FAILED, status=True, reason=reason, message=message
     )
-    # The record first: from it the controller taints the device before the scheduler can pick it again.
+    # The record first: from it the controller taints the device before the scheduler can pick it again. It also says
+    # so on the claim, hence a failure of our second write needs no repetition.
     await _say_on_attachment(
         context,
         attachment,

@@ -2,7 +2,8 @@
 
 Invariant: a device is in the checkpoint for at most one claim, and whatever is in the checkpoint has a CDI file.
 The CDI file is written first and the checkpoint last, so a crash in between leaves a file that the next start
-removes, never a record without its file. Prepare never attaches anything.
+removes, never a record without its file. Prepare never attaches anything. The kubelet gives up a call after 45 s:
+what is being written then is written to its end before another call for the same claim or the checkpoint begins.
 """
 
 import asyncio
@@ -10,10 +11,11 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files, spec
-from drawbar.driver.api import attachments, claims
+from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import checkpoint, devices, edits, errors
@@ -67,12 +69,13 @@ class Preparer:
             errors.NodeError: the checkpoint or the CDI directory cannot be used.
         """
         known = await asyncio.to_thread(checkpoint.load, self._checkpoint_path)
-        found = files.owners(self._cdi_dir, self._driver)
+        found = self._owners()
         held = known.claims if known is not None else self._rebuilt(found)
         self._content = checkpoint.Content(boot_id=self._content.boot_id, claims=held)
         for claim in held.values():
             self._write_again(claim)
         for uid in found - held.keys():
+            log.info("removing the CDI file of no claim", extra={"uid": uid})
             self._remove(uid)
         await asyncio.to_thread(checkpoint.save, self._checkpoint_path, self._content)
 
@@ -103,9 +106,7 @@ class Preparer:
             self._remove(claim.uid)
             if known is not None:
                 async with self._writing:
-                    content = self._content.without_claim(claim.uid)
-                    await asyncio.to_thread(checkpoint.save, self._checkpoint_path, content)
-                    self._content = content
+                    await self._save(self._content.without_claim(claim.uid))
                 log.info("claim unprepared", extra={"claim": known.name, "uid": claim.uid})
         for held in known.devices if known is not None else ():
             self._released(held.pool, held.device)
@@ -141,8 +142,10 @@ class Preparer:
         self._refuse_overlap(result.pool, result.device, uid)
         for attachment in self._attached():
             spec_ = attachment.spec
-            if (spec_.pool, spec_.device) != (result.pool, result.device) or attachment.deleting:
+            if (spec_.pool, spec_.device) != (result.pool, result.device):
                 continue
+            if attachment.deleting:
+                raise errors.PrepareError(f"{name} is being detached from this node; trying again")
             if spec_.claim is not None and spec_.claim.uid == uid:
                 return attachment
         raise errors.PrepareError(f"{name} is not attached to this node for this claim yet; trying again")
@@ -161,12 +164,15 @@ class Preparer:
 
     def _edits(self, attachment: attachments.DeviceAttachment, uid: str) -> spec.Device:
         function = self._arrivals.find(attachment.spec.identity)
-        if function is None:
-            raise errors.PrepareError(
-                f"device {attachment.spec.pool}/{attachment.spec.device} (serial {attachment.spec.identity.serial}) "
-                f"is not visible on this node yet; trying again"
-            )
-        return edits.device(attachment, function, uid)
+        if function is not None:
+            return edits.device(attachment, function, uid)
+        name = f"device {attachment.spec.pool}/{attachment.spec.device}"
+        visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
+        if visible is not None and not visible.is_true:
+            raise errors.PrepareError(f"{name} cannot be used on this node: {visible.message}")
+        raise errors.PrepareError(
+            f"{name} (serial {attachment.spec.identity.serial}) is not visible on this node yet; trying again"
+        )
 
     async def _store(
         self, claim: checkpoint.PreparedClaim, wanted: list[attachments.DeviceAttachment]
@@ -179,18 +185,30 @@ class Preparer:
             for held in claim.devices:
                 self._refuse_overlap(held.pool, held.device, claim.uid)
             try:
-                await asyncio.to_thread(files.write, self._file(claim.uid), content)
+                await _to_its_end(files.write, self._file(claim.uid), content)
             except cdi_errors.CdiError as error:
                 raise errors.PrepareError(str(error)) from error
-            if self._content.claims.get(claim.uid) == claim:
+            before = self._content.claims.get(claim.uid)
+            if before == claim:
                 return
-            fresh = self._content.with_claim(claim)
-            await asyncio.to_thread(checkpoint.save, self._checkpoint_path, fresh)
-            self._content = fresh
+            await self._save(self._content.with_claim(claim))
         log.info(
             "claim prepared",
             extra={"claim": claim.name, "uid": claim.uid, "devices": [held.cdi_id for held in claim.devices]},
         )
+        kept = {(held.pool, held.device) for held in claim.devices}
+        for held in before.devices if before is not None else ():
+            if (held.pool, held.device) not in kept:
+                self._released(held.pool, held.device)
+
+    async def _save(self, content: checkpoint.Content) -> None:
+        """Makes it the record, on disk and here. The caller holds `_writing`."""
+
+        def save() -> None:
+            checkpoint.save(self._checkpoint_path, content)
+            self._content = content
+
+        await _to_its_end(save)
 
     def _refuse_overlap(self, pool: str, device: str, uid: str) -> None:
         holder = self._content.holder(pool, device)
@@ -235,6 +253,14 @@ class Preparer:
             raise errors.PrepareError(str(error)) from error
         log.warning("a prepared device is no longer attached", extra={"claim": claim.name, "uid": claim.uid})
 
+    def _owners(self) -> frozenset[str]:
+        try:
+            return files.owners(self._cdi_dir, self._driver)
+        except OSError as error:
+            raise errors.PrepareError(
+                f"cannot list the CDI directory {self._cdi_dir}: {error.strerror}; mount it into the pod"
+            ) from error
+
     def _remove(self, uid: str) -> None:
         try:
             files.remove(self._file(uid))
@@ -246,3 +272,13 @@ class Preparer:
 
     def _lock(self, uid: str) -> asyncio.Lock:
         return self._claims.setdefault(uid, asyncio.Lock())
+
+
+async def _to_its_end(call: Callable[..., None], *args: Any) -> None:
+    """Runs a blocking write in a thread. A cancellation waits for its end, so locks are held as long as it lasts."""
+    running = asyncio.get_running_loop().run_in_executor(None, call, *args)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise

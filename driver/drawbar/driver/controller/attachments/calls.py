@@ -104,11 +104,12 @@ class Calls:
 def failure(error: errors.FabricError) -> attachments.Failure:
     """The fabric's words as the attachment's record and the claim's condition carry them."""
     return attachments.Failure(
-        reason=_REASONS.get(error.reason, "FabricError"), message=error.message, retryable=error.retryable
+        reason=REASONS.get(error.reason, "FabricError"), message=error.message, retryable=error.retryable
     )
 
 
-_REASONS = {
+# The fabric error's word and ours, of the closed list in docs/conditions.md.
+REASONS = {
     errors.Reason.IN_USE: plan.IN_USE,
     errors.Reason.NO_FREE_PORT: plan.NO_FREE_PORT,
     errors.Reason.PORT_IN_USE: plan.NO_FREE_PORT,

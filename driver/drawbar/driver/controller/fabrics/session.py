@@ -55,6 +55,7 @@ class Session:
         self.spec = fabric.spec
         self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
         self.listed = False
+        self.unpublished: str | None = None
         self.hosts: tuple[contract.Host, ...] = ()
         self.nodes = hosts.NodeMap()
         self._devices: dict[str, contract.Device] = {}
@@ -74,6 +75,7 @@ class Session:
             nodes=self.nodes if self.listed else None,
             devices=len(self._devices),
             hosts=len(self.hosts),
+            unpublished=self.unpublished,
         )
 
     def device(self, name: str) -> contract.Device | None:

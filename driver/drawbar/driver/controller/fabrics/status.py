@@ -31,12 +31,15 @@ class View:
         nodes: which nodes its hosts are; None while it never told.
         devices: how many it lists.
         hosts: how many it reaches.
+        unpublished: why the API server does not take its pools; empty when it does,
+            None while that was not tried.
     """
 
     connection: Connection
     nodes: hosts.NodeMap | None
     devices: int
     hosts: int
+    unpublished: str | None = None
 
 
 def status(
@@ -59,6 +62,8 @@ def status(
     ]
     if view.nodes is not None:
         statements.append(_mapped(view.nodes, view.hosts))
+    if view.nodes is not None and view.unpublished is not None:
+        statements.append(_published(view.unpublished, view.devices, dropped_fields))
     return fabrics.FabricStatus(
         conditions=tuple(
             meta.transition(
@@ -111,3 +116,11 @@ def _mapped(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:
         return fabrics.HOSTS_MAPPED, False, "HostsNotMapped", message
     message = f"{len(nodes.host_of)} of {count} hosts are nodes"
     return fabrics.HOSTS_MAPPED, True, "HostsMapped", message
+
+
+def _published(refused: str, devices: int, dropped_fields: Collection[str]) -> tuple[str, bool, str, str]:
+    if refused:
+        return fabrics.PUBLISHED, False, "Refused", refused
+    if dropped_fields:
+        return fabrics.PUBLISHED, False, "FieldsDropped", "see the condition FeaturesDropped"
+    return fabrics.PUBLISHED, True, "Published", f"{devices} devices are offered to the scheduler"

@@ -1,8 +1,11 @@
 """What the node owes one DeviceAttachment, decided purely.
 
-Invariant: `ReportVisible` is planned only while the kernel shows the device with the serial of the attachment, and
-`ReportReleased` only while no claim holds the device on this node. Whatever is observed, carrying out the plan and
-observing again ends in a plan without actions.
+Invariant: `ReportVisible` is planned only while the kernel shows the device with the serial of the attachment and it
+is initialised, `ReportFailed` only while it is not, and `ReportReleased` only while no claim holds the device on this
+node. Whatever is observed, once the plan is carried out there is nothing more to report until something changes.
+
+A failure is reported once: the record `Visible: False` is what the controller acts on, and only the device's arrival
+replaces it. After a reboot the devices come anew, so they have as long as after an attach.
 
 Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
@@ -14,6 +17,7 @@ from drawbar.driver.api import attachments, meta
 
 NOT_FOUND = "DeviceNotFound"
 NO_DRIVER = "DriverNotBound"
+NO_FILES = "NoDeviceFiles"
 LOST = "DeviceLost"
 
 
@@ -34,12 +38,22 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """Everything the decision rests on."""
+    """Everything the decision rests on.
+
+    Attributes:
+        attachment: as the API server has it.
+        arrival: the device, if the kernel shows one with its serial.
+        held_by: uid of the claim that was prepared with it on this node.
+        boot_id: of the running kernel.
+        since: when this daemon began to look.
+        patience: how long a device may take to become ready.
+    """
 
     attachment: attachments.DeviceAttachment
     arrival: Arrival | None
     held_by: str | None
     boot_id: str
+    since: datetime.datetime
     patience: datetime.timedelta
 
 
@@ -99,34 +113,42 @@ def _reported(observed: Observed) -> bool:
 def _wait(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     status = observed.attachment.status
     attached = meta.find(status.conditions, attachments.ATTACHED)
-    if (
-        attached is None
-        or not attached.is_true
-        or attached.last_transition_time is None
-        or status.error is not None
-    ):
+    visible = meta.find(status.conditions, attachments.VISIBLE)
+    if attached is None or not attached.is_true or attached.last_transition_time is None:
         return ()
-    identity = observed.attachment.spec.identity
-    if observed.arrival is None and observed.attachment.holds(attachments.VISIBLE):
+    if status.error is not None or (visible is not None and visible.status == "False"):
+        return ()
+    begun = meta.moment(attached.last_transition_time)
+    rebooted = status.node is not None and status.node.boot_id != observed.boot_id
+    vanished = visible is not None and observed.arrival is None
+    if rebooted:
+        begun = max(begun, observed.since)
+    elif vanished:
+        return (_lost(observed),)
+    if now < begun + observed.patience:
+        return (LookAgain(at=begun + observed.patience),)
+    return (_lost(observed) if vanished else _never_ready(observed),)
+
+
+def _lost(observed: Observed) -> ReportFailed:
+    serial = observed.attachment.spec.identity.serial
+    message = f"the device with serial {serial} disappeared from this node; look at its link and power"
+    return ReportFailed(reason=LOST, message=message)
+
+
+def _never_ready(observed: Observed) -> ReportFailed:
+    spec, seconds = observed.attachment.spec, observed.patience.total_seconds()
+    arrival = observed.arrival
+    if arrival is None:
         message = (
-            f"the device with serial {identity.serial} disappeared from this node; look at its link and power"
+            f"no device with serial {spec.identity.serial} appeared within {seconds:.0f} s of the attach; "
+            f"look at the link and the slot of host {spec.host_id}"
         )
-        return (ReportFailed(reason=LOST, message=message),)
-    deadline = meta.moment(attached.last_transition_time) + observed.patience
-    if now < deadline:
-        return (LookAgain(at=deadline),)
-    if observed.arrival is not None:
-        return (
-            ReportFailed(
-                reason=NO_DRIVER,
-                message=f"{observed.arrival.address} (serial {identity.serial}) was not initialised within "
-                f"{observed.patience.total_seconds():.0f} s: no kernel driver bound; load the driver on this node",
-            ),
-        )
-    return (
-        ReportFailed(
-            reason=NOT_FOUND,
-            message=f"no device with serial {identity.serial} appeared within {observed.patience.total_seconds():.0f} s"
-            f" of the attach; look at the link and the slot of host {observed.attachment.spec.host_id}",
-        ),
+        return ReportFailed(reason=NOT_FOUND, message=message)
+    lack = (
+        f"its driver {arrival.driver} offers no device file; look at the kernel's log"
+        if arrival.driver
+        else "no kernel driver is bound; load the driver on this node"
     )
+    message = f"{arrival.address} (serial {spec.identity.serial}) was not initialised within {seconds:.0f} s: {lack}"
+    return ReportFailed(reason=NO_FILES if arrival.driver else NO_DRIVER, message=message)

@@ -9,6 +9,8 @@ Source: kubelet plugin registration; unix(7).
 import errno
 import logging
 import socket
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,10 +54,10 @@ def paths(kubelet_dir: Path, driver: str, instance: str) -> Sockets:
 
 
 def prepare(sockets: Sockets) -> None:
-    """Makes the directories.
+    """Makes the directories, and sees to it that nobody else listens there.
 
     Raises:
-        errors.SocketError: a directory cannot be made or written.
+        errors.SocketError: a directory cannot be made, or another instance is alive.
     """
     for path in (sockets.registration, sockets.service):
         try:
@@ -64,21 +66,38 @@ def prepare(sockets: Sockets) -> None:
             raise errors.SocketError(
                 f"cannot make {path.parent}: {error.strerror}; mount the kubelet's directory into the pod at the same path"
             ) from error
+        if _connect(path) == 0:
+            raise errors.SocketError(
+                f"another instance serves {path}: stop it, or keep the two apart with --pod-uid (POD_UID)"
+            )
 
 
 def sweep(kubelet_dir: Path, driver: str) -> None:
-    """Removes registration sockets of dead instances; the kubelet would knock at them for ever."""
-    for path in (kubelet_dir / "plugins_registry").glob(f"{driver}-*reg.sock"):
-        if _is_dead(path):
-            path.unlink(missing_ok=True)
-            log.info("removed the socket of a dead instance", extra={"path": str(path)})
+    """Removes the sockets of dead instances; the kubelet would knock at them for ever. What lives stays."""
+    for path in _left(kubelet_dir, driver):
+        try:
+            # A plain file refuses connections as well.
+            if stat.S_ISSOCK(path.lstat().st_mode) and _connect(path) == errno.ECONNREFUSED:
+                path.unlink(missing_ok=True)
+                log.info("removed the socket of a dead instance", extra={"path": str(path)})
+        except OSError as error:
+            log.warning(
+                "cannot remove the socket of a dead instance: %s", error.strerror, extra={"path": str(path)}
+            )
 
 
-def _is_dead(path: Path) -> bool:
+def _left(kubelet_dir: Path, driver: str) -> Iterator[Path]:
+    registry, data = kubelet_dir / "plugins_registry", kubelet_dir / "plugins" / driver
+    for folder, pattern in ((registry, f"{driver}-*reg.sock"), (data, "dra*.sock")):
+        if folder.is_dir():
+            yield from sorted(folder.glob(pattern))
+
+
+def _connect(path: Path) -> int:
+    """Knocks at a socket; 0 if somebody answers, else the errno."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(CONNECT_TIMEOUT_SECONDS)
         try:
-            probe.connect(str(path))
-        except OSError as error:
-            return error.errno == errno.ECONNREFUSED
-    return False
+            return probe.connect_ex(str(path))
+        except TimeoutError:
+            return errno.ETIMEDOUT

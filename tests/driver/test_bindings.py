@@ -1,0 +1,197 @@
+"""What a writer applies to a claim's status."""
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import bindings, claims, meta
+
+DRIVER = "drawbar.dev"
+THEN, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+VISIBLE, NODE_FAILED = f"{DRIVER}/visible", f"{DRIVER}/node-failed"
+KEY = bindings.Key(pool="p", device="d1")
+OTHER = bindings.Key(pool="p", device="d2")
+
+
+def condition(kind, status="True", reason="Old", message="old", since=THEN):
+    return meta.Condition(
+        type=kind, status=status, reason=reason, message=message, last_transition_time=since
+    )
+
+
+def said(device, *conditions, driver=DRIVER):
+    return claims.AllocatedDevice(driver=driver, pool="p", device=device, conditions=conditions)
+
+
+def given(device, driver=DRIVER, **more):
+    return claims.AllocationResult(request="r", driver=driver, pool="p", device=device, **more)
+
+
+def claim(*results, devices=()):
+    return claims.ResourceClaim(
+        metadata=meta.ObjectMeta(name="c", namespace="ns", uid="u", resource_version="7"),
+        status=claims.ClaimStatus(
+            allocation=claims.Allocation(
+                devices=claims.DeviceAllocation(results=results or (given("d1"),)),
+                allocation_timestamp=THEN,
+            ),
+            devices=devices,
+        ),
+    )
+
+
+STATEMENT = bindings.Statement(condition=bindings.VISIBLE, status=True, reason="New", message="new")
+
+
+def applied(found, statements=None, own=bindings.NODE_CONDITIONS):
+    return bindings.applied(
+        found,
+        DRIVER,
+        own=own,
+        statements={KEY: STATEMENT} if statements is None else statements,
+        now=NOW,
+    )
+
+
+def told(body):
+    """The applied conditions by device, as (type, status, reason, since)."""
+    return {
+        entry["device"]: [
+            (one["type"], one["status"], one["reason"], one["lastTransitionTime"])
+            for one in entry["conditions"]
+        ]
+        for entry in body["status"]["devices"]
+    }
+
+
+FRESH = (VISIBLE, "True", "New", NOW)
+
+CASES = {
+    "the-first-word": (claim(), {"d1": [FRESH]}),
+    "the-same-status-keeps-its-time": (
+        claim(devices=(said("d1", condition(VISIBLE)),)),
+        {"d1": [(VISIBLE, "True", "New", THEN)]},
+    ),
+    "another-status-has-a-new-time": (
+        claim(devices=(said("d1", condition(VISIBLE, "False")),)),
+        {"d1": [FRESH]},
+    ),
+    "a-status-without-a-time-gets-one": (
+        claim(devices=(said("d1", condition(VISIBLE, since=None)),)),
+        {"d1": [FRESH]},
+    ),
+    "what-was-said-of-this-device-is-kept": (
+        claim(devices=(said("d1", condition(NODE_FAILED, "False")),)),
+        {"d1": [(NODE_FAILED, "False", "Old", THEN), FRESH]},
+    ),
+    "what-was-said-of-another-device-is-kept": (
+        claim(given("d1"), given("d2"), devices=(said("d2", condition(VISIBLE)),)),
+        {"d1": [FRESH], "d2": [(VISIBLE, "True", "Old", THEN)]},
+    ),
+    "a-device-of-which-nothing-is-said-is-left-out": (claim(given("d1"), given("d2")), {"d1": [FRESH]}),
+    "what-the-other-writer-said-is-left-to-it": (
+        claim(devices=(said("d1", condition(f"{DRIVER}/attached"), condition("Ready")),)),
+        {"d1": [FRESH]},
+    ),
+    "devices-of-other-drivers-are-left-to-them": (
+        claim(
+            given("d1"),
+            given("d1", driver="other.dev"),
+            devices=(said("d1", condition(VISIBLE, "False"), driver="other.dev"),),
+        ),
+        {"d1": [FRESH]},
+    ),
+    "admin-access-is-left-out": (
+        claim(
+            given("d1"), given("d2", admin_access=True), devices=(said("d2", condition(VISIBLE, "False")),)
+        ),
+        {"d1": [FRESH]},
+    ),
+    "a-device-that-is-no-longer-allocated-is-left-out": (
+        claim(devices=(said("d9", condition(VISIBLE)),)),
+        {"d1": [FRESH]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_apply_carries_all_that_its_writer_says_and_nothing_else(case):
+    found, expected = CASES[case]
+    assert told(applied(found)) == expected
+
+
+SAME = condition(VISIBLE, reason="New", message="new")
+SILENT = {
+    "said-already": (claim(devices=(said("d1", SAME),)), None),
+    "nothing-to-say": (claim(devices=(said("d1", condition(NODE_FAILED)),)), {}),
+    "about-a-device-that-is-not-allocated": (claim(given("d2")), None),
+    "about-another-driver's-device": (claim(given("d1", driver="other.dev")), None),
+    "about-admin-access": (claim(given("d1", admin_access=True)), None),
+    "not-allocated": (claims.ResourceClaim(metadata=meta.ObjectMeta(name="c")), None),
+}
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_what_would_change_nothing_is_not_written(case):
+    found, statements = SILENT[case]
+    assert applied(found, statements) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"status": False}, {"reason": "Other"}, {"message": "other"}, {"condition": bindings.NODE_FAILED}],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_difference_is_written(change):
+    statement = dataclasses.replace(STATEMENT, **change)
+    assert applied(claim(devices=(said("d1", SAME),)), {KEY: statement}) is not None
+
+
+def test_the_write_is_guarded_by_the_view_it_was_decided_on():
+    body = applied(claim())
+    assert body["metadata"] == {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "7"}
+    assert (body["apiVersion"], body["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
+
+
+def test_a_share_is_named_with_its_id_and_a_whole_device_without():
+    body = applied(claim(given("d1", share_id="s1"), given("d2")), {KEY: STATEMENT, OTHER: STATEMENT})
+    assert [entry.get("shareID") for entry in body["status"]["devices"]] == ["s1", None]
+    assert "shareID" not in body["status"]["devices"][1]
+
+
+def test_the_body_can_be_sent_as_it_is():
+    assert msgspec.json.decode(msgspec.json.encode(applied(claim()))) == applied(claim())
+
+
+@pytest.mark.parametrize(
+    ("uid", "since", "expected"),
+    [
+        pytest.param("u", THEN, True, id="the-same"),
+        pytest.param("x", THEN, False, id="another-claim-of-that-name"),
+        pytest.param("u", NOW, False, id="another-allocation"),
+        pytest.param("u", None, False, id="no-timestamp-known"),
+    ],
+)
+def test_a_claim_is_current_only_under_the_same_allocation(uid, since, expected):
+    assert bindings.is_current(claim(), uid=uid, allocation_timestamp=since) is expected
+
+
+def test_a_claim_without_an_allocation_is_not_current():
+    found = claims.ResourceClaim(metadata=meta.ObjectMeta(name="c", uid="u"))
+    assert not bindings.is_current(found, uid="u", allocation_timestamp=None)
+
+
+def test_a_statement_was_said_if_its_condition_is_true_for_this_very_device():
+    found = claim(devices=(said("d1", condition(VISIBLE)), said("d2", condition(VISIBLE, "False"))))
+    assert bindings.said(found, DRIVER, KEY, bindings.VISIBLE)
+    assert not bindings.said(found, DRIVER, OTHER, bindings.VISIBLE)
+    assert not bindings.said(found, DRIVER, KEY, bindings.ATTACHED)
+    assert not bindings.said(found, "other.dev", KEY, bindings.VISIBLE)
+
+
+def test_each_condition_has_one_writer_and_all_of_them_are_published():
+    own = (*bindings.CONTROLLER_CONDITIONS, *bindings.NODE_CONDITIONS)
+    published = (*bindings.binding_conditions(DRIVER), *bindings.failure_conditions(DRIVER))
+    assert sorted(bindings.condition_type(DRIVER, one) for one in own) == sorted(published)
+    assert len(set(published)) == 4

@@ -1,0 +1,174 @@
+"""The API server's client against servers that misbehave."""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+from aiohttp import web
+
+from drawbar.driver.api import meta
+from drawbar.driver.kube import client, config, errors, kinds
+
+
+class Thing(meta.Struct, frozen=True):
+    """Any object, by its metadata."""
+
+    metadata: meta.ObjectMeta
+
+
+@contextlib.asynccontextmanager
+async def raw_server(*chunks):
+    """A server that reads a request, sends these bytes, and hangs up."""
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        for chunk in chunks:
+            writer.write(chunk)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        connection = config.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
+        async with client.connecting(connection) as api:
+            yield api
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"one","resourceVersion":"7"}}}\n'
+
+
+def chunk(data):
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param([], id="hangs-up-at-once"),
+        pytest.param([b"HTTP/1.1 200"], id="in-the-head"),
+        pytest.param([OK, b'Content-Length: 500\r\n\r\n{"metadata"'], id="in-the-body"),
+        pytest.param([OK, b"Transfer-Encoding: chunked\r\n\r\n", chunk(b'{"meta')], id="between-chunks"),
+        pytest.param([OK, b'Connection: close\r\n\r\n{"metadata": {"na'], id="without-a-length"),
+        pytest.param([OK, b"Content-Length: 6\r\n\r\n<html>"], id="another-language"),
+        pytest.param([OK, b'Content-Length: 15\r\n\r\n{"metadata": 5}'], id="another-object"),
+        pytest.param([b"220 smtp ready\r\n"], id="another-protocol"),
+        pytest.param([b"HTTP/1.1 503 Gone\r\nContent-Length: 0\r\n\r\n"], id="5xx"),
+    ],
+)
+async def test_a_server_that_gives_no_usable_answer_is_unreachable(answer):
+    async with raw_server(*answer) as api:
+        with pytest.raises(errors.Unreachable, match="GET /api/v1/nodes/n") as refused:
+            await api.read(kinds.NODE, "n", into=Thing)
+    assert "\n" not in str(refused.value)
+
+
+async def collect(api, told):
+    async for event in api.watch(kinds.NODE, into=Thing, resource_version="1"):
+        told.append(event.item.metadata.name)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param([OK, b"Transfer-Encoding: chunked\r\n\r\n", chunk(EVENT)], id="between-events"),
+        pytest.param(
+            [OK, b"Transfer-Encoding: chunked\r\n\r\n", chunk(EVENT + EVENT[:20])], id="within-an-event"
+        ),
+        pytest.param([OK, b"Connection: close\r\n\r\n", EVENT + EVENT[:20]], id="without-a-length"),
+        pytest.param([OK, b"Connection: close\r\n\r\n", EVENT, b"<html>\n"], id="another-language"),
+        pytest.param([OK, b"Connection: close\r\n\r\n", EVENT, b'{"type":"ADDED"}\n'], id="another-object"),
+    ],
+)
+async def test_a_watch_that_breaks_tells_what_came_whole_and_then_fails(answer):
+    told = []
+    async with raw_server(*answer) as api:
+        with pytest.raises(errors.Unreachable):
+            await collect(api, told)
+    assert told == ["one"]
+
+
+async def test_a_watch_that_the_server_ends_just_ends():
+    async with raw_server(OK, b"Transfer-Encoding: chunked\r\n\r\n", chunk(EVENT), b"0\r\n\r\n") as api:
+        told = [event async for event in api.watch(kinds.NODE, into=Thing, resource_version="1")]
+    assert [event.resource_version for event in told] == ["7"]
+
+
+async def test_an_error_within_a_watch_is_told_by_its_code():
+    for code, expected in ((410, errors.Expired), (500, errors.Unreachable)):
+        line = json.dumps({"type": "ERROR", "object": {"code": code, "message": "too old"}}).encode() + b"\n"
+        async with raw_server(OK, b"Connection: close\r\n\r\n", line) as api:
+            with pytest.raises(expected, match="too old"):
+                async for _ in api.watch(kinds.NODE, into=Thing, resource_version="1"):
+                    pass
+
+
+async def test_nobody_listening_is_unreachable_and_names_the_server():
+    async with raw_server() as api:
+        url = api.server
+    connection = config.Connection(server=url, tls=None, authorization=lambda: "Bearer s3cr3t", origin="t")
+    async with client.connecting(connection) as api:
+        with pytest.raises(errors.Unreachable, match=url) as refused:
+            await api.read(kinds.NODE, "n", into=Thing)
+    assert "s3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        (400, "", errors.Invalid),
+        (401, "", errors.Denied),
+        (403, "", errors.Denied),
+        (404, "", errors.NotFound),
+        (409, "", errors.Conflict),
+        (409, "AlreadyExists", errors.AlreadyExists),
+        (410, "", errors.Expired),
+        (422, "", errors.Invalid),
+        (429, "", errors.Throttled),
+        (500, "", errors.Unreachable),
+        (504, "", errors.Unreachable),
+    ],
+)
+async def test_each_status_is_the_error_that_says_what_to_do(status, reason, expected):
+    content = json.dumps({"message": "words " * 500, "reason": reason, "code": status}).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(content)}\r\nRetry-After: 3\r\n\r\n".encode()
+    async with raw_server(head, content) as api:
+        with pytest.raises(errors.KubeError) as refused:
+            await api.read(kinds.NODE, "n", into=Thing)
+    assert type(refused.value) is expected
+    assert len(str(refused.value)) < client.MESSAGE_LIMIT_CHARS + 100
+    if isinstance(refused.value, errors.Throttled):
+        assert refused.value.retry_after_seconds == 3.0
+
+
+async def test_a_page_of_html_is_quoted_as_one_line():
+    page = b"<html>\n  <h1>Bad gateway</h1>\n</html>"
+    head = f"HTTP/1.1 502 X\r\nContent-Length: {len(page)}\r\n\r\n".encode()
+    async with raw_server(head, page) as api:
+        with pytest.raises(errors.Unreachable, match="Bad gateway") as refused:
+            await api.read(kinds.NODE, "n", into=Thing)
+    assert "\n" not in str(refused.value)
+
+
+async def test_an_answer_that_never_comes_ends_at_the_deadline(monkeypatch):
+    monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 0.05)
+
+    async def never(request):
+        await asyncio.Event().wait()
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", never)
+    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        connection = config.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
+        async with client.connecting(connection) as api:
+            with pytest.raises(errors.Unreachable, match="no answer"):
+                await api.read(kinds.NODE, "n", into=Thing)
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,365 @@
+"""The local copy of a collection, against the API server double and a server that plays a script."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+
+import pytest
+from aiohttp import web
+
+from drawbar.driver.api import meta
+from drawbar.driver.kube import client, config, kinds, reflector
+from drawbar.mocks import apiserver
+
+
+class Thing(meta.Struct, frozen=True):
+    """Any object, by its metadata."""
+
+    metadata: meta.ObjectMeta
+
+
+def pod_kind():
+    return kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
+
+
+KIND = pod_kind()
+
+
+def thing(name="one", uid="u1", version="5"):
+    return Thing(metadata=meta.ObjectMeta(name=name, namespace="default", uid=uid, resource_version=version))
+
+
+class Seen:
+    """What `changed` was told, as (old version, new version), and a way to wait for it."""
+
+    def __init__(self):
+        self.pairs = []
+        self._wake = asyncio.Event()
+
+    def __call__(self, old, new):
+        self.pairs.append((old, new))
+        self._wake.set()
+
+    @property
+    def told(self):
+        return [
+            ("deleted" if new is None else "added" if old is None else "changed", (new or old).metadata.name)
+            for old, new in self.pairs
+        ]
+
+    async def until(self, holds):
+        async with asyncio.timeout(20):
+            while not holds(self):
+                self._wake.clear()
+                await self._wake.wait()
+
+
+@contextlib.asynccontextmanager
+async def running(copy):
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(copy.run(), name="reflector")
+        async with asyncio.timeout(20):
+            await copy.synced.wait()
+        yield copy
+        task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def double(path):
+    async with apiserver.serving() as server:
+        connection = config.from_kubeconfig(server.kubeconfig(path / "admin"))
+        async with client.connecting(connection) as api:
+            yield server, api
+
+
+async def make(api, name="one", labels=None):
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": labels or {}},
+        "data": {},
+    }
+    return await api.create(KIND, body, into=Thing, namespace="default")
+
+
+async def touch(api, name="one", **metadata):
+    return await api.patch(
+        KIND,
+        name,
+        {"metadata": metadata},
+        content=client.Patch.MERGE,
+        into=Thing,
+        namespace="default",
+    )
+
+
+class Script:
+    """A server that lists and watches what it is told to, and remembers when it was asked."""
+
+    def __init__(self):
+        self.listing = {"metadata": {"resourceVersion": "10"}, "items": []}
+        self.list_status = 200
+        self.watch_status = 200
+        self.lines = []
+        self.stays_open = False
+        self.asked = []
+        self._wake = asyncio.Event()
+
+    async def handle(self, request):
+        verb = "watch" if "watch" in request.query else "list"
+        self.asked.append((verb, asyncio.get_running_loop().time(), dict(request.query)))
+        self._wake.set()
+        status = self.watch_status if verb == "watch" else self.list_status
+        if status != 200:
+            return web.json_response({"message": "no", "code": status}, status=status)
+        if verb == "list":
+            return web.json_response(self.listing)
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for line in self.lines:
+            await answer.write(json.dumps(line).encode() + b"\n")
+        if self.stays_open:
+            await asyncio.Event().wait()
+        return answer
+
+    def times(self, verb):
+        return [moment for kind, moment, _ in self.asked if kind == verb]
+
+    async def until_asked(self, verb, times):
+        async with asyncio.timeout(30):
+            while len(self.times(verb)) < times:
+                self._wake.clear()
+                await self._wake.wait()
+
+
+@contextlib.asynccontextmanager
+async def scripted(script):
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", script.handle)
+    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        connection = config.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
+        async with client.connecting(connection) as api:
+            yield api
+    finally:
+        await runner.cleanup()
+
+
+async def test_every_difference_is_told_once_in_order(tmp_path):
+    async with double(tmp_path) as (_, api):
+        await make(api, "before")
+        seen = Seen()
+        async with running(reflector.Reflector(api, KIND, into=Thing, changed=seen, namespace="default")):
+            made = await make(api)
+            await touch(api, labels={"a": "b"})
+            await api.delete(KIND, "one", namespace="default", uid=made.metadata.uid)
+            await make(api, "last")
+            await seen.until(lambda told: ("added", "last") in told.told)
+    assert seen.told == [
+        ("added", "before"),
+        ("added", "one"),
+        ("changed", "one"),
+        ("deleted", "one"),
+        ("added", "last"),
+    ]
+
+
+async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):
+    async with double(tmp_path) as (_, api):
+        seen = Seen()
+        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen, namespace="default")
+        async with running(copy):
+            copy.learn(await make(api))
+            assert copy.get("one", "default") is not None
+            await make(api, "last")
+            await seen.until(lambda told: ("added", "last") in told.told)
+    assert seen.told == [("added", "one"), ("added", "last")]
+
+
+async def test_a_late_answer_does_not_bring_back_what_was_deleted(tmp_path):
+    async with double(tmp_path) as (_, api):
+        seen = Seen()
+        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen, namespace="default")
+        async with running(copy):
+            await make(api)
+            answer = await touch(api, labels={"a": "b"})
+            await api.delete(KIND, "one", namespace="default")
+            await seen.until(lambda told: ("deleted", "one") in told.told)
+            copy.learn(answer)
+            assert copy.get("one", "default") is None
+            again = await make(api)
+            copy.learn(again)
+            assert copy.get("one", "default") == again
+
+
+async def test_a_late_deletion_does_not_take_the_next_object_of_that_name():
+    script = Script()
+    script.listing["items"] = [{"metadata": {"name": "one", "uid": "u1", "resourceVersion": "5"}}]
+    script.lines = [
+        {"type": "DELETED", "object": {"metadata": {"name": "one", "uid": "u1", "resourceVersion": "11"}}},
+        {"type": "MODIFIED", "object": {"metadata": {"name": "two", "uid": "u2", "resourceVersion": "12"}}},
+    ]
+    script.stays_open = True
+    seen = Seen()
+    fresh = Thing(metadata=meta.ObjectMeta(name="one", uid="u9", resource_version="13"))
+    async with scripted(script) as api:
+        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen)
+
+        def learn_when_first_seen(old, new):
+            if not seen.pairs:
+                seen(old, new)
+                copy.learn(fresh)
+            else:
+                seen(old, new)
+
+        copy._changed = learn_when_first_seen
+        async with running(copy):
+            await seen.until(lambda told: ("added", "two") in told.told)
+            assert copy.get("one") == fresh
+    assert ("deleted", "one") not in seen.told
+
+
+async def test_an_object_that_leaves_the_selection_and_returns_is_known_again(tmp_path):
+    async with double(tmp_path) as (_, api):
+        seen = Seen()
+        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen, labels="a=b")
+        async with running(copy):
+            await make(api, labels={"a": "b"})
+            await touch(api, labels={"a": "c"})
+            await touch(api, labels={"a": "b"})
+            await seen.until(lambda told: len(told.told) == 3)
+            assert copy.get("one", "default") is not None
+    assert seen.told == [("added", "one"), ("deleted", "one"), ("added", "one")]
+
+
+async def test_a_new_list_tells_what_was_deleted_and_changed_meanwhile(tmp_path):
+    """The watch ends, the history is forgotten, so the next watch is answered 410."""
+    async with double(tmp_path) as (server, api):
+        for name in ("goes", "stays", "changes"):
+            await make(api, name)
+        seen = Seen()
+        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen, namespace="default")
+        async with running(copy):
+            server.store.close()  # ends all watches, as an API server that restarts does
+            await api.delete(KIND, "goes", namespace="default")
+            await touch(api, "changes", labels={"a": "b"})
+            server.store.compact()
+            await seen.until(lambda told: len(told.told) >= 5)
+            assert {item.metadata.name for item in copy} >= {"stays", "changes"}
+            assert copy.get("goes", "default") is None
+    assert sorted(seen.told[:3]) == [("added", "changes"), ("added", "goes"), ("added", "stays")]
+    assert sorted(seen.told[3:]) == [("changed", "changes"), ("deleted", "goes")]
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param("4", id="restored-from-a-backup"),
+        pytest.param("6", id="went-on"),
+        pytest.param("opaque", id="not-a-number"),
+    ],
+)
+async def test_a_list_is_believed_whatever_version_it_gives(version):
+    script = Script()
+    script.listing["items"] = [{"metadata": {"name": "one", "uid": "u1", "resourceVersion": "5"}}]
+    script.watch_status = 410
+    seen = Seen()
+    async with scripted(script) as api:
+        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen)
+        async with running(copy):
+            script.listing["items"] = [{"metadata": {"name": "one", "uid": "u1", "resourceVersion": version}}]
+            await seen.until(lambda told: len(told.told) == 2)
+            assert copy.get("one").metadata.resource_version == version
+
+
+async def test_a_list_that_is_older_than_our_write_does_not_undo_it():
+    script = Script()
+    script.watch_status = 410
+    seen = Seen()
+    async with scripted(script) as api:
+        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen)
+        async with running(copy):
+            ours = thing(version="11")  # the list says that it is of version 10
+            copy.learn(ours)
+            await script.until_asked("list", 3)
+            assert copy.get("one", "default") == ours
+            script.listing["metadata"]["resourceVersion"] = "12"
+            await seen.until(lambda told: ("deleted", "one") in told.told)
+
+
+async def test_watches_that_end_at_once_are_asked_for_ever_more_seldom():
+    script = Script()
+    async with scripted(script) as api, running(reflector.Reflector(api, KIND, into=Thing, changed=Seen())):
+        await script.until_asked("watch", 4)
+    times = script.times("watch")
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)][:3]
+    shortest = [reflector.PAUSE_FIRST_SECONDS * factor / 2 for factor in (1, 2, 4)]
+    assert all(pause >= least for pause, least in zip(pauses, shortest, strict=True)), pauses
+    assert len(script.times("list")) == 1
+
+
+@pytest.mark.parametrize("status", [403, 410, 429, 500])
+async def test_watches_that_are_refused_do_not_make_it_list_without_pause(status):
+    script = Script()
+    script.watch_status = status
+    async with scripted(script) as api, running(reflector.Reflector(api, KIND, into=Thing, changed=Seen())):
+        await script.until_asked("list", 3)
+    times = script.times("list")
+    assert times[2] - times[0] >= reflector.PAUSE_FIRST_SECONDS * 1.5
+
+
+async def test_a_watch_goes_on_from_the_bookmark():
+    script = Script()
+    script.lines = [{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "77"}}}]
+    async with scripted(script) as api, running(reflector.Reflector(api, KIND, into=Thing, changed=Seen())):
+        await script.until_asked("watch", 2)
+    versions = [query["resourceVersion"] for verb, _, query in script.asked if verb == "watch"]
+    assert versions[:2] == ["10", "77"]
+
+
+async def test_a_denied_list_is_said_once_and_tried_again_until_it_is_allowed(caplog):
+    script = Script()
+    script.list_status = 403
+    async with scripted(script) as api:
+        copy = reflector.Reflector(api, KIND, into=Thing, changed=Seen())
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(copy.run(), name="reflector")
+            await script.until_asked("list", 3)
+            assert not copy.synced.is_set()
+            script.list_status, script.stays_open = 200, True
+            async with asyncio.timeout(20):
+                await copy.synced.wait()
+            task.cancel()
+    assert [record.levelname for record in caplog.records if record.name == reflector.__name__] == ["WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("lived", "asked_seconds", "least", "most"),
+    [
+        pytest.param([60.0], 0.0, 0.0, 0.0, id="a-watch-that-lived-is-renewed-at-once"),
+        pytest.param([0.0], 0.0, 0.1, 0.2, id="the-first-short-one-pauses"),
+        pytest.param([0.0] * 4, 0.0, 0.8, 1.6, id="the-pause-doubles"),
+        pytest.param([0.0] * 99, 0.0, 15.0, 30.0, id="the-pause-is-bounded"),
+        pytest.param([0.0] * 9 + [60.0, 0.0], 0.0, 0.1, 0.2, id="a-long-one-starts-anew"),
+        pytest.param([0.0], 7.0, 7.0, 7.0, id="the-server-names-the-pause"),
+        pytest.param([0.0], 1e9, 30.0, 30.0, id="the-server-names-an-absurd-pause"),
+    ],
+)
+def test_the_pause_after_rounds_that_lived_so_long(lived, asked_seconds, least, most):
+    backoff = reflector.Backoff(random.Random(1))
+    pauses = [backoff.after(seconds, asked_seconds) for seconds in lived]
+    assert least <= pauses[-1] <= most
+
+
+async def test_the_memory_of_the_deleted_is_bounded():
+    copy = reflector.Reflector(None, KIND, into=Thing, changed=Seen())
+    for number in range(reflector.DELETED_LIMIT + 10):
+        copy._put(thing(uid=f"u{number}", version=str(number)))
+        copy._drop(("default", "one"), f"u{number}")
+    assert len(copy._deleted) == reflector.DELETED_LIMIT
