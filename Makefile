@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv lint types test generate clean
+.PHONY: help venv demo lint types test generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e . || { echo "error: Drawbar itself could not be installed" >&2; exit 1; }
 	touch $@
 
+demo: venv ## pods get fabric devices, end to end; make demo ARGS="--pods 8 --json"
+	@exec $(BIN)/drawbar demo $(ARGS)
+
 lint: venv ## style and architecture
 	@echo "== ruff"; $(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,9 +36,8 @@ lint: venv ## style and architecture
 types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
 
-test: venv ## every check and every test
-	@$(MAKE) --no-print-directory lint types
-	echo "== pytest"; $(BIN)/pytest -q
+test: lint types ## every check and every test
+	@echo "== pytest"; $(BIN)/pytest -q
 
 generate: venv ## the code made from the .proto files
 	@PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate

@@ -1,0 +1,84 @@
+"""The documentation says what is true: commands run, links lead somewhere, reasons are all listed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drawbar.driver.controller.attachments import calls
+from drawbar.driver.controller.attachments import plan as controller_plan
+from drawbar.driver.node.attachments import plan as node_plan
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
+FENCE = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+def commands():
+    """Every command line of every page, once, without its comment."""
+    found = {}
+    for page in PAGES:
+        for block in FENCE.findall(page.read_text()):
+            for line in block.splitlines():
+                command = line.split("  #")[0].strip()
+                if command:
+                    found.setdefault(command, page.name)
+    return [pytest.param(command, id=f"{page}: {command}") for command, page in found.items()]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("command", commands())
+def test_a_command_in_the_documentation_runs(command):
+    if command.startswith("make "):
+        # make would run these very tests: what it would do is asked for, not done.
+        command = f"{command.replace('make ', 'make -n ', 1)} VENV={Path(sys.prefix)}"
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = command.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_reason_of_a_failure_is_documented():
+    reasons = {
+        value
+        for module in (controller_plan, node_plan)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, str)
+    } | set(calls.REASONS.values())
+    page = (ROOT / "docs" / "conditions.md").read_text()
+    rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert reasons <= rows
+    assert rows - reasons == {"FabricError"}
+
+
+def test_the_fabric_of_the_readme_has_only_fields_of_its_schema():
+    readme = (ROOT / "README.md").read_text()
+    example = yaml.safe_load(re.search(r"```yaml\n(.*?)```", readme, re.DOTALL).group(1))
+    crd = yaml.safe_load((ROOT / "deploy/crds/fabrics.yaml").read_text())
+    (version,) = crd["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert example["spec"].keys() <= schema["properties"].keys()
+    assert set(schema["required"]) <= example["spec"].keys()
