@@ -1,0 +1,304 @@
+"""A whole cluster on this machine: the doubles, the simulated fabric, the controller and the node daemons.
+
+    async with Cluster.running(Settings(...)) as cluster:
+        pods = await cluster.api.list_all(kinds.POD, into=...)
+
+Once entered, every process serves, and (with daemons) the controller sees the fabric and has published all its
+devices. On leaving, every process is gone and so are its files; after an error the logs stay, as the error says where
+they are.
+
+Order at the start: the API server before all that talk to it; the kubelet double before the node daemons, for it
+empties the CDI directory as a boot does; the Fabric object last but one, so that the controller has something to see.
+"""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from drawbar.driver import errors as driver_errors
+from drawbar.driver.api import attachments
+from drawbar.driver.kube import client, config, kinds
+from drawbar.fabric import contract, registry
+from drawbar.fabric import errors as fabric_errors
+from drawbar.mocks import sysfs
+from drawbar.mocks.cluster import children, deployment, errors, places, publication, settings
+from drawbar.mocks.fabric import configuration
+
+FABRIC = "rack-1"
+ADAPTER = "grpc"
+CONTROLLER_ACCOUNT = "drawbar:drawbar-controller"
+NODE_ACCOUNT = "drawbar:drawbar-node"
+SOCKET_LOOK_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What is being done now, as one line for people."""
+
+    what: str
+
+
+Happening = children.Started | Waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaks:
+    """What is left after everything was given back; all zero is as it must be.
+
+    Attributes:
+        fabric: devices that the fabric itself says are attached.
+        attachments: DeviceAttachments.
+        cdi: CDI files on the nodes.
+        sysfs: devices in the nodes' mocked trees.
+    """
+
+    fabric: int
+    attachments: int
+    cdi: int
+    sysfs: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.fabric + self.attachments + self.cdi + self.sysfs
+
+
+def _ignore(_: Happening) -> None:
+    """For callers who do not want to know."""
+
+
+class Cluster:
+    """A running cluster; make it with `running`.
+
+    Attributes:
+        api: a client with all rights.
+        places: where its files are.
+        keep_logs: leave the logs behind; set it when what happens in the block went wrong.
+    """
+
+    def __init__(
+        self, options: settings.Settings, where: places.Places, told: Callable[[Happening], None]
+    ) -> None:
+        self.api: client.Client
+        self.places = where
+        self.keep_logs = False
+        self._options = options
+        self._told = told
+        self._doing = ""
+        self._children = children.Children(where.logs, told)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(
+        cls, options: settings.Settings, told: Callable[[Happening], None] = _ignore
+    ) -> AsyncIterator[Self]:
+        """A cluster for as long as the block lasts; the block is cancelled when a double ends.
+
+        Raises:
+            errors.ClusterError: it does not start, or one of its processes ended.
+            driver_errors.UsageError: the settings make no sense.
+        """
+        settings.validate(options)
+        cluster = cls(options, places.create(options.nodes), told)
+        failure: Exception | None = None
+        try:
+            async with cluster._started():
+                try:
+                    yield cluster
+                except Exception as error:  # noqa: BLE001 - raised again below, outside the task group and its wrapping
+                    failure = error
+        except* driver_errors.DrawbarError as group:
+            cluster.keep_logs = True
+            raise _first(group) from None
+        finally:
+            await _undisturbed(cluster._clean_up(keep_logs=cluster.keep_logs or failure is not None))
+        if failure is not None:
+            raise failure
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that run now, by name; the node daemon of a node has its name."""
+        return self._children.pids
+
+    def log(self, name: str) -> Path:
+        """The log file of a process."""
+        return self._children.log(name)
+
+    async def leaks(self) -> Leaks:
+        """What is not as it was at the start. The fabric is asked itself, not our own objects."""
+        left = await self.api.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment)
+        nodes = [self.places.node(name) for name in self._options.nodes]
+        return Leaks(
+            fabric=await self._attached(),
+            attachments=len(left.items),
+            cdi=sum(len(list(node.cdi.glob("*.json"))) for node in nodes),
+            sysfs=sum(len(sysfs.SysfsTree.open(node.sysfs).attached()) for node in nodes),
+        )
+
+    async def _attached(self) -> int:
+        where = contract.AdapterConfig(name=FABRIC, endpoint=self.places.endpoint, timeout_seconds=10)
+        try:
+            async with await registry.adapter_class(ADAPTER).connect(where) as adapter:
+                held = await adapter.devices()
+        except fabric_errors.FabricError as error:
+            raise errors.ClusterError(f"the simulated fabric does not answer: {error}") from error
+        return sum(device.connection is not None for device in held.devices)
+
+    async def _clean_up(self, *, keep_logs: bool) -> None:
+        await self._children.stop()
+        await asyncio.to_thread(_remove, self.places, keep_logs)
+
+    @contextlib.asynccontextmanager
+    async def _started(self) -> AsyncIterator[None]:
+        """Everything up to the moment when devices can be claimed."""
+        async with asyncio.TaskGroup() as tasks, contextlib.AsyncExitStack() as stack:
+            lives: list[asyncio.Task[None]] = []
+
+            def start(name: str, *arguments: str, double: bool) -> None:
+                program = children.Program(name=name, arguments=arguments, double=double)
+                lives.append(tasks.create_task(self._children.run(program), name=name))
+
+            try:
+                async with asyncio.timeout(self._options.start_seconds):
+                    await self._start_doubles(start, stack)
+                    if self._options.daemons:
+                        await self._start_daemons(start)
+            except TimeoutError as error:
+                raise errors.ClusterError(
+                    f"the cluster did not start in {self._options.start_seconds:g} s, it was still {self._doing} "
+                    f"(logs: {self.places.logs})"
+                ) from error
+            yield
+            for life in lives:
+                life.cancel()
+
+    async def _start_doubles(self, start: Callable[..., None], stack: contextlib.AsyncExitStack) -> None:
+        where, options = self.places, self._options
+        self._do("starting the API server and the simulated fabric")
+        accounts = [CONTROLLER_ACCOUNT, *(f"{NODE_ACCOUNT}:{name}" for name in options.nodes)]
+        start(
+            "apiserver",
+            *("mock", "apiserver", "--profile", options.profile, "--kubeconfig-dir", str(where.kubeconfigs)),
+            *(word for account in accounts for word in ("--service-account", account)),
+            double=True,
+        )
+        await _undisturbed(
+            asyncio.to_thread(self._build)
+        )  # a thread left behind would write while we clean up
+        start(
+            "fabric",
+            *("mock", "fabric", "--config", str(where.fabric_configuration), "--listen", where.endpoint),
+            *("--journal", str(where.journal), "--state", str(where.fabric_state)),
+            double=True,
+        )
+        await self._children.ready("apiserver")
+        self.api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(where.admin)))
+        self._do("applying deploy/ and starting the scheduler and the kubelets")
+        await deployment.apply(self.api)
+        admin = ("--kubeconfig", str(where.admin))
+        start(
+            "scheduler", "mock", "scheduler", *admin, "--poll-seconds", str(options.poll_seconds), double=True
+        )
+        pairs = [f"{name}={where.node(name).kubelet}" for name in options.nodes]
+        start("kubelet", "mock", "kubelet", *admin, *(f"--node={pair}" for pair in pairs), double=True)
+        for name in ("fabric", "scheduler", "kubelet"):
+            await self._children.ready(name)
+
+    def _do(self, what: str) -> None:
+        self._doing = what
+        self._told(Waiting(what=what))
+
+    def _build(self) -> None:
+        """The mocked trees, and the file that tells the fabric of them. Blocking."""
+        hosts = []
+        for number, name in enumerate(self._options.nodes, 1):
+            node = self.places.node(name)
+            sysfs.SysfsTree.create(node.sysfs, slots=self._options.slots, uevent_socket=node.uevents)
+            hosts.append(
+                configuration.HostSpec(
+                    id=f"host-{number}", name=name, ports=self._options.slots, sysfs=str(node.sysfs)
+                )
+            )
+        described = configuration.Configuration(
+            hosts=tuple(hosts),
+            enclosures=self._options.enclosures,
+            attach_seconds=self._options.attach_seconds,
+            detach_seconds=self._options.detach_seconds,
+        )
+        self.places.fabric_configuration.write_bytes(msgspec.json.encode(described))
+
+    async def _start_daemons(self, start: Callable[..., None]) -> None:
+        self._do(f"starting the controller and {len(self._options.nodes)} node daemons")
+        start(
+            "controller",
+            *("controller", "--kubeconfig", str(self.places.account("drawbar-controller"))),
+            double=False,
+        )
+        for name in self._options.nodes:
+            node = self.places.node(name)
+            start(
+                name,
+                *("node", "--node-name", name),
+                *("--kubeconfig", str(self.places.account(f"drawbar-node-{name}"))),
+                *("--kubelet-dir", str(node.kubelet), "--cdi-dir", str(node.cdi)),
+                *("--sysfs", str(node.sysfs), "--uevents", f"unix:{node.uevents}"),
+                double=False,
+            )
+        await self._declare_fabric()
+        self._do("waiting for the controller to publish the pool")
+        await publication.complete(self.api, FABRIC, self._options.devices)
+        for name in self._options.nodes:
+            self._do(f"waiting for the daemon of {name} to serve its kubelet")
+            await _exists(self.places.node(name).registration)
+
+    async def _declare_fabric(self) -> None:
+        body = {
+            "apiVersion": kinds.FABRIC.api_version,
+            "kind": kinds.FABRIC.kind,
+            "metadata": {"name": FABRIC},
+            "spec": {"adapter": ADAPTER, "endpoint": self.places.endpoint},
+        }
+        await self.api.create(kinds.FABRIC, body, into=dict[str, Any])
+
+
+async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
+    """Does bounded work to its end, even if it is cancelled once meanwhile; the cancellation is passed on then."""
+    task = asyncio.Task(work, name="clean-up")
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
+async def _exists(path: Path) -> None:
+    """Returns when there is such a file; the standard library cannot watch for one."""
+    while not path.exists():  # noqa: ASYNC110, ASYNC240 - there is no event to wait for, and a stat does not block
+        await asyncio.sleep(SOCKET_LOOK_SECONDS)
+
+
+def _remove(where: places.Places, keep_logs: bool) -> None:
+    if not keep_logs:
+        shutil.rmtree(where.directory)
+        return
+    for path in where.directory.iterdir():
+        if path == where.logs:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _first(group: BaseExceptionGroup[driver_errors.DrawbarError]) -> driver_errors.DrawbarError:
+    inner: BaseException = group
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    assert isinstance(inner, driver_errors.DrawbarError)
+    return inner

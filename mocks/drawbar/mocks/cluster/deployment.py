@@ -1,0 +1,67 @@
+"""Applies the files that an administrator applies: namespace, CRDs, RBAC, DeviceClasses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from drawbar.driver.kube import client, kinds
+from drawbar.mocks.cluster import errors
+
+_MOCKS = Path(__file__).resolve().parents[1]
+PLACES = (_MOCKS / "deploy", _MOCKS.parents[2] / "deploy")
+"""In an installed wheel; in the repository."""
+ORDER = ("namespace.yaml", "crds", "rbac", "deviceclasses")
+"""What later files need comes first."""
+
+_RBAC = {"group": "rbac.authorization.k8s.io", "version": "v1"}
+KINDS = {
+    kind.kind: kind
+    for kind in (
+        kinds.NAMESPACE,
+        kinds.CUSTOM_RESOURCE,
+        kinds.DEVICE_CLASS,
+        kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts"),
+        kinds.Kind(**_RBAC, kind="ClusterRole", plural="clusterroles", namespaced=False),
+        kinds.Kind(**_RBAC, kind="ClusterRoleBinding", plural="clusterrolebindings", namespaced=False),
+    )
+}
+
+
+async def apply(api: client.Client) -> None:
+    """Creates everything in an empty API server.
+
+    Raises:
+        errors.ClusterError: the files are not there, or hold something that is not known here.
+        kube.errors.KubeError: the API server refuses one.
+    """
+    for document in documents(folder()):
+        kind = KINDS.get(document["kind"])
+        if kind is None:
+            raise errors.ClusterError(
+                f"deploy/ holds a {document['kind']}, which a cluster of doubles cannot apply"
+            )
+        await api.create(kind, document, namespace=document["metadata"].get("namespace"), into=dict[str, Any])
+
+
+def folder() -> Path:
+    """Where the files are.
+
+    Raises:
+        errors.ClusterError: nowhere.
+    """
+    found = next((place for place in PLACES if (place / ORDER[0]).is_file()), None)
+    if found is None:
+        raise errors.ClusterError(
+            f"the deployment files are neither in {PLACES[0]} nor in {PLACES[1]}: reinstall drawbar"
+        )
+    return found
+
+
+def documents(deploy: Path) -> Iterator[dict[str, Any]]:
+    """All objects of the files, in an order in which they can be created."""
+    for name in ORDER:
+        path = deploy / name
+        for file in [path] if path.is_file() else sorted(path.glob("*.yaml")):
+            yield from yaml.safe_load_all(file.read_text(encoding="utf-8"))

@@ -1,0 +1,33 @@
+"""What can go wrong with a cluster of doubles.
+
+    ClusterError            it cannot be started, or one of its processes ended
+    └── ChildEnded          a process ended that must not
+
+Messages name the process and its log.
+"""
+
+from pathlib import Path
+
+from drawbar.driver import errors
+
+
+class ClusterError(errors.DrawbarError):
+    """The cluster cannot start, or cannot go on."""
+
+
+class ChildEnded(ClusterError):
+    """A process ended by itself."""
+
+    def __init__(self, name: str, status: int, log: Path, *, when: str = "") -> None:
+        last = last_line(log)
+        said = f": {last}" if last else ""
+        super().__init__(f"{name} ended with status {status}{when}{said} (its log: {log})")
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something; empty without one. Long lines are cut."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,117 @@
+"""A mixed set of devices in two enclosures, as a rack of composable hardware holds them.
+
+The vendors, models and PCI ids are those of real cards (pci.ids); the serial numbers are made up in the form that
+each class has.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+from drawbar.fabric import contract
+from drawbar.mocks.fabric import configuration
+
+GIB = 1 << 30
+ENCLOSURES = ("chassis-1", "chassis-2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One model of card.
+
+    Attributes:
+        serial: a format of the card's number.
+    """
+
+    device_class: contract.DeviceClass
+    vendor: str
+    model: str
+    pci_vendor: int
+    pci_device: int
+    serial: str
+    memory_bytes: int = 0
+
+
+MODELS = (
+    Model(
+        device_class=contract.DeviceClass.GPU,
+        vendor="NVIDIA",
+        model="H100 PCIe 80GB",
+        pci_vendor=0x10DE,
+        pci_device=0x2331,
+        serial="48-b0-2d-00-00-00-00-{:02x}",
+        memory_bytes=80 * GIB,
+    ),
+    Model(
+        device_class=contract.DeviceClass.FPGA,
+        vendor="AMD",
+        model="Alveo U250",
+        pci_vendor=0x10EE,
+        pci_device=0x5004,
+        serial="00-0a-35-00-00-00-00-{:02x}",
+        memory_bytes=64 * GIB,
+    ),
+    Model(
+        device_class=contract.DeviceClass.NVME,
+        vendor="Samsung",
+        model="PM1733 3.84TB",
+        pci_vendor=0x144D,
+        pci_device=0xA824,
+        serial="S4YNNE0N80{:04d}",
+        memory_bytes=3_840_755_982_336,
+    ),
+    Model(
+        device_class=contract.DeviceClass.CXL_MEMORY,
+        vendor="Montage",
+        model="CXL Memory Expander M88MX5891",
+        pci_vendor=0x1B00,
+        pci_device=0xC001,
+        serial="35200{:04d}",
+        memory_bytes=128 * GIB,
+    ),
+    Model(
+        device_class=contract.DeviceClass.NIC,
+        vendor="NVIDIA",
+        model="ConnectX-7",
+        pci_vendor=0x15B3,
+        pci_device=0x1021,
+        serial="94-6d-ae-00-00-00-00-{:02x}",
+    ),
+    Model(
+        device_class=contract.DeviceClass.ACCELERATOR,
+        vendor="Intel",
+        model="Gaudi2",
+        pci_vendor=0x1DA3,
+        pci_device=0x1020,
+        serial="b0-fd-0b-00-00-00-00-{:02x}",
+        memory_bytes=96 * GIB,
+    ),
+)
+
+
+def mixed(amounts: dict[contract.DeviceClass, int]) -> tuple[configuration.EnclosureSpec, ...]:
+    """So many devices of each class, dealt out to the enclosures in turn."""
+    models = {model.device_class: model for model in MODELS}
+    devices = [
+        _device(models[device_class], number)
+        for device_class, amount in amounts.items()
+        for number in range(1, amount + 1)
+    ]
+    dealt: dict[str, list[configuration.DeviceSpec]] = {enclosure: [] for enclosure in ENCLOSURES}
+    for enclosure, device in zip(itertools.cycle(ENCLOSURES), devices, strict=False):
+        dealt[enclosure].append(device)
+    return tuple(
+        configuration.EnclosureSpec(id=enclosure, devices=tuple(held)) for enclosure, held in dealt.items()
+    )
+
+
+def _device(model: Model, number: int) -> configuration.DeviceSpec:
+    return configuration.DeviceSpec(
+        id=f"{model.device_class.value}-{number}",
+        device_class=model.device_class,
+        model=model.model,
+        vendor=model.vendor,
+        serial=model.serial.format(number),
+        memory_bytes=model.memory_bytes,
+        pci_vendor=model.pci_vendor,
+        pci_device=model.pci_device,
+    )

@@ -1,0 +1,68 @@
+"""What a cluster of doubles consists of."""
+
+from dataclasses import dataclass, field
+
+from drawbar.driver import errors
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.sysfs import hosts
+
+MOST_NODES = 16  # a node daemon takes 60 MB of memory and a second of processor time to start
+MOST_DEVICES_PER_ENCLOSURE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How big, how slow, and which release.
+
+    Attributes:
+        nodes: their names; each is a host of the fabric of the same name.
+        enclosures: what is in the pool.
+        slots: hot-plug slots, and ports of the fabric, per node.
+        attach_seconds: what the fabric takes to attach a device.
+        detach_seconds: to detach one.
+        profile: the Kubernetes release that the API server double imitates.
+        poll_seconds: the scheduler double's pause between two looks at binding conditions.
+        daemons: also start the controller and the node daemons; without them there are only the doubles, for a driver
+            that is run by other means.
+        start_seconds: the longest that starting may take.
+    """
+
+    nodes: tuple[str, ...] = ("node-1",)
+    enclosures: tuple[configuration.EnclosureSpec, ...] = field(default=())
+    slots: int = 4
+    attach_seconds: float = 0.0
+    detach_seconds: float = 0.0
+    profile: str = "1.36"
+    poll_seconds: float = 5.0
+    daemons: bool = True
+    start_seconds: float = 120.0
+
+    @property
+    def devices(self) -> int:
+        """How many devices the pool holds."""
+        return sum(len(enclosure.devices) for enclosure in self.enclosures)
+
+
+def validate(settings: Settings) -> None:
+    """Lists everything that is wrong at once.
+
+    Raises:
+        errors.UsageError: something is.
+    """
+    problems = []
+    if not 1 <= len(settings.nodes) <= MOST_NODES:
+        problems.append(f"a cluster of doubles has 1 to {MOST_NODES} nodes, not {len(settings.nodes)}")
+    if len(set(settings.nodes)) < len(settings.nodes):
+        problems.append("two nodes have the same name")
+    if not 1 <= settings.slots <= hosts.MOST_SLOTS:
+        problems.append(f"a node has 1 to {hosts.MOST_SLOTS} slots, not {settings.slots}")
+    problems += [
+        f"enclosure {enclosure.id} has {len(enclosure.devices)} devices, at most {MOST_DEVICES_PER_ENCLOSURE} fit"
+        for enclosure in settings.enclosures
+        if len(enclosure.devices) > MOST_DEVICES_PER_ENCLOSURE
+    ]
+    for name, seconds in (("attach", settings.attach_seconds), ("detach", settings.detach_seconds)):
+        if seconds < 0:
+            problems.append(f"the fabric cannot take {seconds} seconds to {name} a device")
+    if problems:
+        raise errors.UsageError("; ".join(problems))

@@ -1,0 +1,33 @@
+"""Runs one verb of `drawbar` in a process that the kernel ends when its parent dies.
+
+    python -P tethered.py PARENT_PID VERB [ARGUMENT...]
+
+Started as a file and not as a module, so that the package around it is not imported into every child. The request to
+the kernel is made here, after exec: between fork and exec Python code is not safe in a parent that has threads.
+
+Source: PR_SET_PDEATHSIG, prctl(2). The signal comes when the *thread* ends that started the child. Not on Linux:
+children of a killed parent live on.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def _tether(parent: int) -> bool:
+    """Whether the parent still lives; from here on its death is ours."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have died before the request was made.
+    return os.getppid() == parent
+
+
+if __name__ == "__main__":
+    if not _tether(int(sys.argv[1])):
+        sys.exit(1)
+    from drawbar.driver import main
+
+    sys.exit(main.main(sys.argv[2:]))

@@ -1,0 +1,302 @@
+"""What becomes of each pod, from what was seen: a pure fold of sightings, and a join of them per pod.
+
+Sightings of pods, claims, attachments and of the fabric's journal come in no particular order between each other, so
+`seen` only records them, each with its first time, and `views` joins what belongs to one pod. A step, once reached,
+keeps its time whatever is seen later, with two exceptions: a claim that is allocated another device begins anew, and
+an attachment that comes back takes `detached` back.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar, assert_never
+
+
+class Step(StrEnum):
+    """What can happen to a pod's device, in the order in which it does when all goes well."""
+
+    ALLOCATED = "allocated"
+    ATTACHING = "attaching"
+    ATTACHED = "attached"
+    VISIBLE = "visible"
+    BOUND = "bound"
+    PREPARED = "prepared"
+    RUNNING = "running"
+    DELETED = "deleted"
+    RELEASED = "released"
+    DETACHED = "detached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSeen:
+    """A pod as the API server has it; `cdi` are the CDI devices of its annotation, written just before it runs."""
+
+    pod: str
+    node: str = ""
+    cdi: tuple[str, ...] = ()
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDeleted:
+    """We asked for the pod's deletion."""
+
+    pod: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimSeen:
+    """An allocated claim of a pod, with the binding conditions that are True."""
+
+    uid: str
+    pod: str
+    pool: str
+    device: str
+    node: str
+    attached: bool = False
+    visible: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentSeen:
+    """A DeviceAttachment for a claim."""
+
+    claim_uid: str
+    device_id: str
+    serial: str = ""
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentGone:
+    """The DeviceAttachment for a claim is no longer there."""
+
+    claim_uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricSaid:
+    """An entry of the fabric's journal; `time` is the fabric's own clock, in seconds."""
+
+    device_id: str
+    operation: str
+    attach: bool
+    finished: bool
+    failed: bool
+    time: float
+
+
+Sighting = PodSeen | PodDeleted | ClaimSeen | AttachmentSeen | AttachmentGone | FabricSaid
+Times = Mapping[Step, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRecord:
+    """What is known of a pod itself."""
+
+    device_class: str
+    node: str = ""
+    cdi: tuple[str, ...] = ()
+    times: Times = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRecord:
+    """What is known of a claim."""
+
+    pod: str
+    pool: str
+    device: str
+    node: str
+    times: Times = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentRecord:
+    """What is known of the attachment for a claim; `gone` is when it was last seen to be away."""
+
+    device_id: str
+    serial: str
+    times: Times = field(default_factory=dict)
+    gone: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A journal entry, and when it was read."""
+
+    entry: FabricSaid
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Everything seen so far.
+
+    Attributes:
+        pods: by name; those that are to be shown, from the start.
+        claims: by uid.
+        attachments: by the uid of their claim.
+        fabric: the journal, by device id.
+    """
+
+    pods: Mapping[str, PodRecord]
+    claims: Mapping[str, ClaimRecord] = field(default_factory=dict)
+    attachments: Mapping[str, AttachmentRecord] = field(default_factory=dict)
+    fabric: Mapping[str, tuple[Said, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One pod and its device.
+
+    Attributes:
+        steps: the seconds at which each was reached.
+        attach_seconds: what the fabric itself took to attach; None while not finished.
+        detach_seconds: to detach.
+    """
+
+    pod: str
+    device_class: str
+    node: str = ""
+    pool: str = ""
+    device: str = ""
+    serial: str = ""
+    cdi: tuple[str, ...] = ()
+    steps: Times
+    attach_seconds: float | None = None
+    detach_seconds: float | None = None
+
+
+Record = TypeVar("Record", PodRecord, ClaimRecord, AttachmentRecord)
+
+
+def begin(pods: Mapping[str, str]) -> Progress:
+    """Nothing seen yet; `pods` gives the device class of each pod."""
+    return Progress(pods={pod: PodRecord(device_class=kind) for pod, kind in pods.items()})
+
+
+def seen(known: Progress, sighting: Sighting, at: float) -> Progress:
+    """What is known after a sighting at a time in seconds. Of pods that are not ours nothing is kept."""
+    match sighting:
+        case PodSeen() | PodDeleted():
+            return _pod_seen(known, sighting, at)
+        case ClaimSeen():
+            return _claim_seen(known, sighting, at)
+        case AttachmentSeen() | AttachmentGone():
+            return _attachment_seen(known, sighting, at)
+        case FabricSaid():
+            said = (*known.fabric.get(sighting.device_id, ()), Said(entry=sighting, at=at))
+            return dataclasses.replace(known, fabric={**known.fabric, sighting.device_id: said})
+    assert_never(sighting)
+
+
+def _pod_seen(known: Progress, sighting: PodSeen | PodDeleted, at: float) -> Progress:
+    record = known.pods.get(sighting.pod)
+    if record is None:
+        return known
+    if isinstance(sighting, PodDeleted):
+        record = _reached(record, at, {Step.DELETED: True})
+    else:
+        record = dataclasses.replace(
+            record, node=sighting.node or record.node, cdi=sighting.cdi or record.cdi
+        )
+        reached = {
+            Step.BOUND: bool(sighting.node),
+            Step.PREPARED: bool(sighting.cdi),
+            Step.RUNNING: sighting.running,
+        }
+        record = _reached(record, at, reached)
+    return dataclasses.replace(known, pods={**known.pods, sighting.pod: record})
+
+
+def _claim_seen(known: Progress, sighting: ClaimSeen, at: float) -> Progress:
+    fresh = ClaimRecord(pod=sighting.pod, pool=sighting.pool, device=sighting.device, node=sighting.node)
+    record = known.claims.get(sighting.uid, fresh)
+    if dataclasses.replace(record, times={}) != fresh:
+        record = fresh
+    reached = {Step.ALLOCATED: True, Step.ATTACHED: sighting.attached, Step.VISIBLE: sighting.visible}
+    return dataclasses.replace(known, claims={**known.claims, sighting.uid: _reached(record, at, reached)})
+
+
+def _attachment_seen(known: Progress, sighting: AttachmentSeen | AttachmentGone, at: float) -> Progress:
+    record = known.attachments.get(sighting.claim_uid)
+    if isinstance(sighting, AttachmentSeen):
+        if record is None or record.device_id != sighting.device_id:
+            record = AttachmentRecord(device_id=sighting.device_id, serial=sighting.serial)
+        record = dataclasses.replace(record, gone=None)
+        record = _reached(record, at, {Step.ATTACHING: True, Step.RELEASED: sighting.released})
+    elif record is None:
+        return known
+    else:
+        record = dataclasses.replace(record, gone=at)
+    return dataclasses.replace(known, attachments={**known.attachments, sighting.claim_uid: record})
+
+
+def _reached(record: Record, at: float, steps: Mapping[Step, bool]) -> Record:
+    fresh = {step: at for step, holds in steps.items() if holds and step not in record.times}
+    return dataclasses.replace(record, times={**record.times, **fresh}) if fresh else record
+
+
+def views(known: Progress) -> dict[str, View]:
+    """Every pod and what became of it, by name."""
+    claims = {claim.pod: uid for uid, claim in known.claims.items()}
+    return {pod: _view(known, pod, claims.get(pod)) for pod in known.pods}
+
+
+def _view(known: Progress, pod: str, claim_uid: str | None) -> View:
+    record = known.pods[pod]
+    claim = known.claims[claim_uid] if claim_uid is not None else None
+    if claim is None or claim_uid is None:
+        return View(
+            pod=pod,
+            device_class=record.device_class,
+            node=record.node,
+            cdi=record.cdi,
+            steps=_ordered(record.times),
+        )
+    attachment = known.attachments.get(claim_uid)
+    journal = known.fabric.get(attachment.device_id, ()) if attachment is not None else ()
+    times = {**record.times, **claim.times, **(attachment.times if attachment is not None else {})}
+    last = _finished(journal)
+    if attachment is not None and attachment.gone is not None and last is not None and not last.entry.attach:
+        times[Step.DETACHED] = max(attachment.gone, last.at)
+    return View(
+        pod=pod,
+        device_class=record.device_class,
+        node=record.node or claim.node,
+        pool=claim.pool,
+        device=claim.device,
+        serial=attachment.serial if attachment is not None else "",
+        cdi=record.cdi,
+        steps=_ordered(times),
+        attach_seconds=_duration(journal, attach=True),
+        detach_seconds=_duration(journal, attach=False),
+    )
+
+
+def _ordered(times: Times) -> Times:
+    return {step: times[step] for step in Step if step in times}
+
+
+def _finished(journal: tuple[Said, ...], *kinds: bool) -> Said | None:
+    """The last success: of attaches for True, of detaches for False, of either without."""
+    return next(
+        (
+            said
+            for said in reversed(journal)
+            if said.entry.finished and not said.entry.failed and (not kinds or said.entry.attach in kinds)
+        ),
+        None,
+    )
+
+
+def _duration(journal: tuple[Said, ...], *, attach: bool) -> float | None:
+    end = _finished(journal, attach)
+    if end is None:
+        return None
+    for said in journal:
+        if said.entry.operation == end.entry.operation and not said.entry.finished:
+            return end.entry.time - said.entry.time
+    return None

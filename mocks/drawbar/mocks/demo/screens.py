@@ -1,0 +1,208 @@
+"""What the demo says while it runs: JSON for programs, lines for files and pipes. `table` has the live form.
+
+Every form hears the same things; times are seconds since the demo began.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from drawbar.mocks import cluster
+from drawbar.mocks.cluster import places
+from drawbar.mocks.demo import progress, summary
+from drawbar.mocks.fabric import journal
+
+
+class Screen(Protocol):
+    """One form."""
+
+    def happening(self, what: cluster.Happening) -> None:
+        """A process was started, or something is waited for."""
+
+    def step(self, view: progress.View, step: progress.Step) -> None:
+        """A pod's device has reached a step."""
+
+    def fabric(self, entry: journal.Entry, at: float) -> None:
+        """The fabric started or finished an operation."""
+
+    def running(self, seconds: float) -> None:
+        """Set-up is over and the pods are created; it took so long."""
+
+    def stuck(self, sentences: Sequence[str]) -> None:
+        """The deadline passed."""
+
+    def kept(self, where: places.Places) -> None:
+        """Everything runs on until Ctrl-C."""
+
+    def summary(self, whole: summary.Summary) -> None:
+        """The end."""
+
+
+class JsonLines:
+    """One JSON object per event on stdout."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+
+    def happening(self, what: cluster.Happening) -> None:
+        """`started` and `restarted` with name and pid, or `waiting`."""
+        if isinstance(what, cluster.Started):
+            event = "restarted" if what.restarted else "started"
+            self._say(event, self._clock(), name=what.name, pid=what.pid)
+        else:
+            self._say("waiting", self._clock(), what=what.what)
+
+    def step(self, view: progress.View, step: progress.Step) -> None:
+        """The step is the event."""
+        details: dict[str, Any] = {
+            "pod": view.pod,
+            "deviceClass": view.device_class,
+            "node": view.node,
+            "pool": view.pool,
+            "device": view.device,
+            "serial": view.serial,
+            "cdi": list(view.cdi),
+        }
+        known = {key: value for key, value in details.items() if value}
+        self._say(step.value, view.steps[step], **known)
+
+    def fabric(self, entry: journal.Entry, at: float) -> None:
+        """The journal's entry; what it calls `event` is `state` here."""
+        said = msgspec.to_builtins(entry)
+        said["state"] = said.pop("event")
+        self._say("fabric", at, **said)
+
+    def running(self, seconds: float) -> None:
+        """`ready`."""
+        self._say("ready", self._clock(), setUpSeconds=round(seconds, 3))
+
+    def stuck(self, sentences: Sequence[str]) -> None:
+        """One event per pod."""
+        for sentence in sentences:
+            self._say("stuck", self._clock(), message=sentence)
+
+    def kept(self, where: places.Places) -> None:
+        """Where everything is."""
+        self._say("kept", self._clock(), kubeconfig=str(where.admin), directory=str(where.directory))
+
+    def summary(self, whole: summary.Summary) -> None:
+        """The last line."""
+        _write(json.dumps({"summary": document(whole)}))
+
+    def _say(self, event: str, at: float, **details: Any) -> None:
+        _write(json.dumps({"event": event, "at": round(at, 4), **details}))
+
+
+def document(whole: summary.Summary) -> dict[str, Any]:
+    """The summary as JSON."""
+    return {
+        "pods": whole.pods,
+        "running": whole.running,
+        "detached": whole.detached,
+        "leaked": whole.leaked,
+        "added_ms": _both(whole.added),
+        "steps_ms": {step.value: _both(times) for step, times in whole.steps.items()},
+        "seconds": round(whole.seconds, 3),
+    }
+
+
+def _both(times: summary.Percentiles | None) -> dict[str, float | None]:
+    if times is None:
+        return {"p50": None, "p99": None}
+    return {"p50": round(times.p50, 1), "p99": round(times.p99, 1)}
+
+
+class PlainLines:
+    """One line per event, for where nothing can be overwritten."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+
+    def happening(self, what: cluster.Happening) -> None:
+        """What is started."""
+        if isinstance(what, cluster.Started):
+            verb = "started again" if what.restarted else "started"
+            self._say(self._clock(), f"{what.name} {verb}, process {what.pid}")
+        else:
+            self._say(self._clock(), what.what)
+
+    def step(self, view: progress.View, step: progress.Step) -> None:
+        """The step, with what became known by it."""
+        self._say(view.steps[step], f"{view.pod:<9} {step.value:<10} {detail(view, step)}".rstrip())
+
+    def fabric(self, entry: journal.Entry, at: float) -> None:
+        """What the fabric does."""
+        failed = f", failed: {entry.error}" if entry.error else ""
+        self._say(at, f"fabric    {entry.kind.value} of {entry.device} on {entry.host} {entry.event}{failed}")
+
+    def running(self, seconds: float) -> None:
+        """How long set-up took."""
+        self._say(self._clock(), f"the cluster runs after {seconds:.1f} s; creating the pods")
+
+    def stuck(self, sentences: Sequence[str]) -> None:
+        """One line per pod."""
+        for sentence in sentences:
+            self._say(self._clock(), sentence)
+
+    def kept(self, where: places.Places) -> None:
+        """How to look at it."""
+        _write("\n".join(hints(where)))
+
+    def summary(self, whole: summary.Summary) -> None:
+        """A few lines."""
+        _write("\n".join(lines(whole)))
+
+    def _say(self, at: float, text: str) -> None:
+        _write(f"{at:7.2f} s  {text}")
+
+
+def detail(view: progress.View, step: progress.Step) -> str:
+    """What a person wants to know at a step."""
+    match step:
+        case progress.Step.ALLOCATED:
+            return f"{view.pool}/{view.device} for {view.node}"
+        case progress.Step.ATTACHING | progress.Step.VISIBLE:
+            return f"serial {view.serial}" if view.serial else ""
+        case progress.Step.BOUND:
+            return view.node
+        case progress.Step.PREPARED:
+            return ", ".join(view.cdi)
+        case _:
+            return ""
+
+
+def hints(where: places.Places) -> list[str]:
+    """How to look at what was kept."""
+    command = f"kubectl --kubeconfig {where.admin}"
+    return [
+        "Everything keeps running until Ctrl-C. Look at it with:",
+        f"  {command} get deviceattachments,resourceslices",
+        f"  {command} get pods,resourceclaims -o wide",
+        f"  {command} get fabrics",
+        f"Logs: {where.logs}/*.log",
+        f"CDI files: {where.directory}/node-*/cdi/*.json",
+    ]
+
+
+def lines(whole: summary.Summary) -> list[str]:
+    """The summary for people."""
+    counts = f"{whole.running} of {whole.pods} pods ran, {whole.detached} of {whole.pods} devices came back"
+    said = [f"{counts}, {whole.leaked} leaked, in {whole.seconds:.1f} s."]
+    if whole.added is not None:
+        said.append(
+            f"Time added by the software from allocation to ready, the fabric's own taken out: "
+            f"p50 {whole.added.p50:.0f} ms, p99 {whole.added.p99:.0f} ms."
+        )
+    said += [
+        f"  to {step.value:<10} p50 {times.p50:7.0f} ms   p99 {times.p99:7.0f} ms"
+        for step, times in whole.steps.items()
+    ]
+    return said
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,117 @@
+"""What the run amounts to: how many pods ran, what was left behind, and the time that the software added.
+
+The time added to a pod is from the moment when its allocation was seen to the moment when both binding conditions
+were seen, less what the fabric itself took for the attach. All times are as the demo saw them, so the API server's
+and the demo's own share is in them.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from drawbar.mocks.demo.progress import Step, View
+
+MILLISECONDS = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """Of a time in milliseconds."""
+
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The run in numbers.
+
+    Attributes:
+        pods: how many were asked for.
+        running: how many ran.
+        detached: how many devices came back.
+        leaked: how many things were left behind.
+        added: over all pods that were attached; None without one.
+        steps: the time from the step before to each step; the fabric's own time is taken out.
+        seconds: how long the run took after set-up.
+    """
+
+    pods: int
+    running: int
+    detached: int
+    leaked: int
+    added: Percentiles | None
+    steps: Mapping[Step, Percentiles]
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Every pod ran, every device came back, nothing was left."""
+        return self.running == self.detached == self.pods and self.leaked == 0
+
+
+def summarise(views: Iterable[View], *, leaked: int, seconds: float) -> Summary:
+    """The summary of what became of all pods."""
+    pods = list(views)
+    added = [time for view in pods if (time := added_milliseconds(view)) is not None]
+    steps = {
+        step: percentiles(times)
+        for step in Step
+        if (times := [time for view in pods if (time := step_milliseconds(view, step)) is not None])
+    }
+    return Summary(
+        pods=len(pods),
+        running=sum(Step.RUNNING in view.steps for view in pods),
+        detached=sum(Step.DETACHED in view.steps for view in pods),
+        leaked=leaked,
+        added=percentiles(added) if added else None,
+        steps=steps,
+        seconds=seconds,
+    )
+
+
+def added_milliseconds(view: View) -> float | None:
+    """What the software added between the allocation and both conditions; None while that is not known."""
+    steps = view.steps
+    if view.attach_seconds is None or not {Step.ALLOCATED, Step.ATTACHED, Step.VISIBLE} <= steps.keys():
+        return None
+    whole = max(steps[Step.ATTACHED], steps[Step.VISIBLE]) - steps[Step.ALLOCATED]
+    return max(0.0, whole - view.attach_seconds) * MILLISECONDS
+
+
+# The step that each one follows. The two that wait for the fabric have its time taken out.
+_BEFORE = {
+    Step.ATTACHING: Step.ALLOCATED,
+    Step.ATTACHED: Step.ATTACHING,
+    Step.VISIBLE: Step.ATTACHED,
+    Step.BOUND: Step.VISIBLE,
+    Step.PREPARED: Step.BOUND,
+    Step.RUNNING: Step.PREPARED,
+    Step.RELEASED: Step.DELETED,
+    Step.DETACHED: Step.RELEASED,
+}
+
+
+def step_milliseconds(view: View, step: Step) -> float | None:
+    """The time from the step before; never negative, for two steps may be seen in the other order."""
+    before = _BEFORE.get(step)
+    if before is None or step not in view.steps or before not in view.steps:
+        return None
+    fabric: float | None = 0.0
+    if step is Step.ATTACHED:
+        fabric = view.attach_seconds
+    elif step is Step.DETACHED:
+        fabric = view.detach_seconds
+    if fabric is None:
+        return None
+    return max(0.0, view.steps[step] - view.steps[before] - fabric) * MILLISECONDS
+
+
+def percentiles(times: Sequence[float]) -> Percentiles:
+    """By nearest rank, so both are times that occurred; of at least one time."""
+    ordered = sorted(times)
+
+    def rank(share: float) -> float:
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+    return Percentiles(p50=rank(0.50), p99=rank(0.99))

@@ -1,0 +1,134 @@
+"""The live form: one row per pod, rewritten in place, and a line that says what is being done.
+
+A terminal that has not room for a column per step shows the last step of each pod.
+"""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from rich import console, live, spinner, text
+
+from drawbar.mocks import cluster
+from drawbar.mocks.cluster import places
+from drawbar.mocks.demo import progress, screens, summary
+from drawbar.mocks.demo.progress import Step
+from drawbar.mocks.fabric import journal
+
+REFRESHES_PER_SECOND = 8
+_SHOWN = {step: step.value for step in Step if step is not Step.DELETED}
+_HEADER = f"{'POD':<8}{'CLASS':<12}{'NODE':<8}{'DEVICE':<16}"
+_WIDE_COLUMNS = len(_HEADER) + sum(len(name) + 1 for name in _SHOWN.values())
+
+
+class LiveTable:
+    """Shows it while entered."""
+
+    def __init__(self, pods: dict[str, str], clock: Callable[[], float]) -> None:
+        self._views = progress.views(progress.begin(pods))
+        self._clock = clock
+        self._origin = 0.0
+        self._doing = "starting"
+        self._out = console.Console(highlight=False)
+        self._spinner = spinner.Spinner("dots")
+        self._finished = False
+        self._live = live.Live(
+            console=self._out,
+            get_renderable=self._picture,
+            refresh_per_second=REFRESHES_PER_SECOND,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def happening(self, what: cluster.Happening) -> None:
+        """Goes into the line below the table."""
+        if isinstance(what, cluster.Waiting):
+            self._doing = what.what
+        elif what.restarted:
+            self._out.print(text.Text(f"{what.name} was started again, process {what.pid}", "yellow"))
+
+    def step(self, view: progress.View, step: Step) -> None:
+        """Fills a cell."""
+        self._views = {**self._views, view.pod: view}
+        self._doing = f"{view.pod} {step.value}"
+
+    def fabric(self, entry: journal.Entry, at: float) -> None:
+        """Failures only; the rest is in the table."""
+        if entry.error:
+            self._out.print(
+                text.Text(f"{at:.1f} s: {entry.kind.value} of {entry.device} failed: {entry.error}", "red")
+            )
+
+    def running(self, seconds: float) -> None:
+        """Times in the table count from here."""
+        self._origin = self._clock()
+        self._doing = f"the cluster runs after {seconds:.1f} s; creating the pods"
+
+    def stuck(self, sentences: Sequence[str]) -> None:
+        """In red, above the table."""
+        for sentence in sentences:
+            self._out.print(text.Text(sentence, "red"))
+
+    def kept(self, where: places.Places) -> None:
+        """Below the table."""
+        self._end()
+        self._out.print("\n".join(screens.hints(where)), soft_wrap=True)
+
+    def summary(self, whole: summary.Summary) -> None:
+        """Below the table."""
+        self._end()
+        first, *rest = screens.lines(whole)
+        self._out.print(text.Text(first, "green" if whole.good else "red"))
+        self._out.print("\n".join(rest), soft_wrap=True)
+
+    def _end(self) -> None:
+        self._finished = True
+        self._live.stop()
+
+    def _picture(self) -> console.RenderableType:
+        rows = self._rows() if any(view.steps for view in self._views.values()) else []
+        return console.Group(*rows) if self._finished else console.Group(*rows, self._status())
+
+    def _status(self) -> console.RenderableType:
+        self._spinner.update(text=text.Text(f"{self._clock():5.1f} s  {self._doing}"))
+        return self._spinner
+
+    def _rows(self) -> list[text.Text]:
+        wide = self._out.width >= _WIDE_COLUMNS
+        names = " ".join(_SHOWN.values()) if wide else "STEP"
+        rows = [text.Text(f"{_HEADER} {names}", "bold")]
+        for view in self._views.values():
+            row = text.Text(f"{view.pod:<8}{view.device_class:<12}{view.node:<8}{view.device:<16}")
+            row.append_text(self._all_steps(view) if wide else self._last_step(view))
+            rows.append(row)
+            if view.serial:
+                cdi = f"  CDI {view.cdi[0]}" if view.cdi else ""
+                rows.append(text.Text(f"        serial {view.serial}{cdi}", "dim"))
+        for row in rows:
+            row.no_wrap = True
+            row.overflow = "ellipsis"
+        return rows
+
+    def _all_steps(self, view: progress.View) -> text.Text:
+        cells = text.Text()
+        for step, name in _SHOWN.items():
+            reached = step in view.steps
+            cell = f"{view.steps[step] - self._origin:.2f}" if reached else "·"
+            cells.append(f" {cell:>{len(name)}}", "green" if reached else "dim")
+        return cells
+
+    def _last_step(self, view: progress.View) -> text.Text:
+        if not view.steps:
+            return text.Text(" ·", "dim")
+        last = max(view.steps, key=list(Step).index)
+        return text.Text(f" {last.value} {view.steps[last] - self._origin:.2f} s", "green")

@@ -1,0 +1,244 @@
+"""`drawbar demo` as a user runs it: a process of its own, with the real daemons and all doubles."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.kube import client, config, kinds
+
+pytestmark = pytest.mark.timeout(180)
+
+QUICK = ("--nodes", "2", "--attach-seconds", "0.3", "--detach-seconds", "0.2")
+
+
+@pytest.fixture
+def folder():
+    """Where the demo makes its directory; shorter than tmp_path, for the sockets in it."""
+    path = Path(tempfile.mkdtemp(prefix="d", dir="/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+class Demo:
+    """A running demo and what it has said so far."""
+
+    def __init__(self, process):
+        self.process = process
+        self.events = []
+
+    async def next(self):
+        line = await self.process.stdout.readline()
+        event = json.loads(line) if line else None
+        if event is not None:
+            self.events.append(event)
+        return event
+
+    async def until(self, name):
+        """The next event of that name."""
+        while (event := await self.next()) is not None:
+            if event.get("event") == name:
+                return event
+        raise AssertionError(f"no {name}: {(await self.process.stderr.read()).decode()}")
+
+    async def finish(self):
+        """Its exit status; everything it says is in `events`, what it complains about in `complaints`."""
+        while await self.next() is not None:
+            pass
+        self.complaints = (await self.process.stderr.read()).decode()
+        return await self.process.wait()
+
+    def named(self, name):
+        return [event for event in self.events if event.get("event") == name]
+
+    @property
+    def pids(self):
+        return [event["pid"] for event in self.named("started") + self.named("restarted")]
+
+
+@contextlib.asynccontextmanager
+async def demo(folder, *arguments):
+    """The demo as a process in JSON form; killed at the end if it still runs, and its children with it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "drawbar.driver.main", "demo", "--json", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    try:
+        yield Demo(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def alive(pids):
+    """Those that still run; a zombie does not."""
+    found = []
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            continue
+        if state != "Z":
+            found.append(pid)
+    return found
+
+
+async def ended(pids):
+    """Returns when none of them runs; they are not our children, so there is nothing to wait for but the change."""
+    while alive(pids):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+def attaches_begun(running):
+    """By device, how often the fabric began to attach it."""
+    counts = {}
+    for entry in running.named("fabric"):
+        if (entry["kind"], entry["state"]) == ("attach", "started"):
+            counts[entry["device"]] = counts.get(entry["device"], 0) + 1
+    return counts
+
+
+async def test_four_pods_get_their_devices_and_every_device_comes_back(folder):
+    async with demo(folder, "--pods", "4") as running:
+        assert await running.finish() == 0, running.complaints
+    summary = running.events[-1]["summary"]
+    counts = {key: summary[key] for key in ("pods", "running", "detached", "leaked")}
+    assert counts == {"pods": 4, "running": 4, "detached": 4, "leaked": 0}
+    assert 0 <= summary["added_ms"]["p50"] <= summary["added_ms"]["p99"]
+    prepared = running.named("prepared")
+    assert {event["deviceClass"] for event in prepared} == {"gpu", "fpga", "nvme", "cxl-memory"}
+    assert all(event["serial"] and event["cdi"] and event["node"] for event in prepared)
+    for name in ("allocated", "attaching", "attached", "visible", "bound", "running", "released", "detached"):
+        assert sorted(event["pod"] for event in running.named(name)) == [f"demo-{n}" for n in range(1, 5)]
+    assert sorted(attaches_begun(running).values()) == [1, 1, 1, 1]
+    names = [event["name"] for event in running.named("started")]
+    assert sorted(names) == sorted(
+        ["apiserver", "fabric", "scheduler", "kubelet", "controller", "node-1", "node-2", "node-3"]
+    )
+    assert not alive(running.pids)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", ["fabric", "released"])
+async def test_a_killed_controller_attaches_nothing_twice_and_leaks_nothing(folder, moment):
+    async with demo(folder, *QUICK, "--attach-seconds", "1") as running:
+        await running.until("ready")
+        await running.until(moment)
+        controller = next(event for event in running.named("started") if event["name"] == "controller")
+        os.kill(controller["pid"], signal.SIGKILL)
+        assert await running.finish() == 0, running.events[-5:]
+    assert [event["name"] for event in running.named("restarted")] == ["controller"]
+    assert sorted(attaches_begun(running).values()) == [1, 1, 1, 1]
+    summary = running.events[-1]["summary"]
+    assert (summary["running"], summary["detached"], summary["leaked"]) == (4, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [(signal.SIGINT, "started"), (signal.SIGINT, "attaching"), (signal.SIGTERM, "waiting")],
+)
+async def test_a_signal_stops_all_children_and_removes_their_files(folder, number, moment):
+    async with demo(folder, *QUICK, "--attach-seconds", "5") as running:
+        await running.until(moment)
+        running.process.send_signal(number)
+        assert await running.finish() == 130
+    assert running.complaints == ""
+    assert running.pids
+    assert not alive(running.pids)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
+async def test_children_do_not_outlive_a_killed_demo(folder):
+    async with demo(folder, *QUICK) as running:
+        await running.until("ready")
+        running.process.kill()
+        await running.finish()
+        async with asyncio.timeout(10):
+            await ended(running.pids)
+
+
+async def test_a_double_that_dies_ends_the_demo_with_its_name_and_its_log(folder):
+    async with demo(folder, *QUICK, "--attach-seconds", "5") as running:
+        await running.until("attaching")
+        fabric = next(event for event in running.named("started") if event["name"] == "fabric")
+        os.kill(fabric["pid"], signal.SIGKILL)
+        assert await running.finish() == 1
+    [line] = running.complaints.splitlines()
+    assert line.startswith("error: fabric ended with status -9")
+    log = line.rpartition("its log: ")[2].rstrip(")")
+    assert log in [str(path) for path in folder.glob("drawbar-*/*/*")]
+    assert {path.parent.name for path in folder.glob("drawbar-*/**/*.*")} == {"logs"}
+    assert not alive(running.pids)
+
+
+async def test_when_the_deadline_passes_it_says_which_pod_stopped_where(folder):
+    async with demo(folder, *QUICK, "--pods", "2", "--attach-seconds", "3", "--deadline", "3") as running:
+        assert await running.finish() == 1
+    sentences = [event["message"] for event in running.named("stuck")]
+    assert any("demo-1 (gpu, device rack-1/chassis-1/gpu-1" in sentence for sentence in sentences)
+    assert any("it was not running within 3 s" in sentence for sentence in sentences)
+    assert running.events[-1]["summary"]["running"] == 0
+    assert not alive(running.pids)
+
+
+async def kubectl(kubeconfig, *arguments):
+    """The lines that kubectl prints, as words."""
+    process = await asyncio.create_subprocess_exec(
+        "kubectl", "--kubeconfig", kubeconfig, *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return [line.split() for line in out.decode().splitlines() if line]
+
+
+async def test_a_kept_demo_can_be_looked_at_and_ends_on_ctrl_c(folder):
+    async with demo(folder, *QUICK, "--keep") as running:
+        kept = await running.until("kept")
+        assert kept["directory"].startswith(str(folder))
+        async with client.connecting(config.load(kept["kubeconfig"])) as api:
+            attached = await api.list_all(kinds.ATTACHMENT, into=dict)
+            assert [one["status"]["phase"] for one in attached.items] == ["Ready"] * 4
+        if shutil.which("kubectl"):
+            shown = await kubectl(kept["kubeconfig"], "get", "deviceattachments,resourceslices")
+            ready = [line for line in shown if line[0].startswith("deviceattachment.drawbar.dev/")]
+            assert [line[1] for line in ready] == ["Ready"] * 4
+            pools = {line[2] for line in shown if line[0].startswith("resourceslice.resource.k8s.io/")}
+            assert pools == {"rack-1/chassis-1", "rack-1/chassis-2"}
+            pods = await kubectl(kept["kubeconfig"], "get", "pods")
+            assert [line[2] for line in pods] == ["STATUS", *["Running"] * 4]
+        running.process.send_signal(signal.SIGINT)
+        assert await running.finish() == 0, running.complaints
+    assert not alive(running.pids)
+    assert list(folder.iterdir()) == []
+    if not shutil.which("kubectl"):
+        pytest.skip("KUBECTL IS NOT INSTALLED: all but its tables was checked")
+
+
+async def test_what_a_user_gets_wrong_is_one_sentence(folder):
+    async with demo(folder, "--pods", "0", "--nodes", "99") as running:
+        assert await running.finish() == 2
+    [line] = running.complaints.splitlines()
+    assert "--pods 0" in line
+    assert "--nodes 99" in line
+
+
+async def test_a_reader_that_goes_away_ends_the_demo_without_a_traceback(folder):
+    process = await asyncio.create_subprocess_shell(
+        f"{sys.executable} -m drawbar.driver.main demo --json --nodes 1 --pods 1 | head -n 1",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    _, complaints = await process.communicate()
+    assert complaints == b""

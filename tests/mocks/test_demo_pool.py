@@ -1,0 +1,58 @@
+"""The demo's pool: devices that can exist, enough for all pods."""
+
+import collections
+
+import pytest
+
+from drawbar.driver import errors
+from drawbar.mocks import cluster
+from drawbar.mocks.cluster import deployment, pool, settings
+from drawbar.mocks.demo import demonstration, pods
+from drawbar.mocks.fabric import configuration
+
+
+@pytest.mark.parametrize("amount", [1, 4, demonstration.MOST_PODS])
+def test_the_pool_is_one_that_the_fabric_accepts_and_holds_a_spare_of_each_class(amount):
+    enclosures = pool.mixed(pods.amounts(amount))
+    host = configuration.HostSpec(id="h", sysfs="/sys")
+    described = configuration.Configuration(hosts=(host,), enclosures=enclosures)
+    assert configuration.find_problems(described) == []
+    held = collections.Counter(device.device_class for _, device in described.devices())
+    asked = collections.Counter(pods.wanted(amount).values())
+    assert all(held[device_class] > asked[device_class] for device_class in pods.CLASSES)
+    serials = [device.serial for _, device in described.devices()]
+    assert len(set(serials)) == len(serials)
+    settings.validate(cluster.Settings(enclosures=enclosures, slots=amount))
+
+
+def test_four_pods_ask_for_four_different_classes():
+    assert len(set(pods.wanted(4).values())) == 4
+
+
+def test_every_class_of_the_demo_has_a_device_class_that_is_deployed():
+    names = {one["metadata"]["name"] for one in deployment.documents(deployment.folder())}
+    assert {f"{device_class.value}.drawbar.dev" for device_class in pods.CLASSES} <= names
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pods": 0}, "--pods 0"),
+        ({"pods": 1000}, "--pods 1000"),
+        ({"nodes": 0}, "--nodes 0"),
+        ({"nodes": 100}, "--nodes 100"),
+        ({"attach_seconds": -1.0}, "--attach-seconds -1"),
+        ({"detach_seconds": 1000.0}, "--detach-seconds 1000"),
+        ({"deadline_seconds": 0.0, "attach_seconds": 0.0, "detach_seconds": 0.0}, "--deadline 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_a_sentence(changes, words):
+    with pytest.raises(errors.UsageError, match=words):
+        demonstration.validate(demonstration.Options(**changes))
+
+
+def test_all_that_is_wrong_with_a_cluster_is_said_at_once():
+    wrong = cluster.Settings(nodes=("a", "a"), slots=0, attach_seconds=-1.0)
+    with pytest.raises(errors.UsageError) as caught:
+        settings.validate(wrong)
+    assert str(caught.value).count(";") == 2

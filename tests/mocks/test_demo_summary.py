@@ -1,0 +1,155 @@
+"""The demo's numbers, and how they are shown."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from drawbar.mocks.demo import progress, screens, summary
+from drawbar.mocks.demo.progress import Step
+
+WAY = {
+    Step.ALLOCATED: 1.0,
+    Step.ATTACHING: 1.1,
+    Step.ATTACHED: 3.25,
+    Step.VISIBLE: 3.5,
+    Step.BOUND: 6.0,
+    Step.PREPARED: 6.5,
+    Step.RUNNING: 7.0,
+    Step.DELETED: 8.0,
+    Step.RELEASED: 8.25,
+    Step.DETACHED: 10.0,
+}
+
+
+def view(name="p", *, steps=None, attach=2.0, detach=1.0, **changes):
+    return progress.View(
+        pod=name,
+        device_class="gpu",
+        steps=WAY if steps is None else steps,
+        attach_seconds=attach,
+        detach_seconds=detach,
+        **changes,
+    )
+
+
+def only(*steps):
+    return {step: WAY[step] for step in steps}
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        pytest.param(view(), 500.0, id="visible came last"),
+        pytest.param(view(steps={**WAY, Step.VISIBLE: 3.0}), 250.0, id="attached came last"),
+        pytest.param(view(attach=3.0), 0.0, id="never negative"),
+        pytest.param(view(attach=None), None, id="the fabric's own time is not known"),
+        pytest.param(view(steps=only(Step.ALLOCATED, Step.ATTACHED)), None, id="never visible"),
+        pytest.param(view(steps={}), None, id="nothing happened"),
+    ],
+)
+def test_added_time_is_from_allocation_to_both_conditions_without_the_fabrics(seen, expected):
+    assert summary.added_milliseconds(seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (Step.ALLOCATED, None),
+        (Step.ATTACHING, 100.0),
+        (Step.ATTACHED, 150.0),
+        (Step.VISIBLE, 250.0),
+        (Step.BOUND, 2500.0),
+        (Step.PREPARED, 500.0),
+        (Step.RUNNING, 500.0),
+        (Step.DELETED, None),
+        (Step.RELEASED, 250.0),
+        (Step.DETACHED, 750.0),
+    ],
+)
+def test_each_step_counts_from_the_one_before_without_the_fabrics_time(step, expected):
+    found = summary.step_milliseconds(view(), step)
+    assert found == pytest.approx(expected) if expected is not None else found is None
+
+
+def test_steps_seen_in_the_other_order_take_no_time():
+    assert summary.step_milliseconds(view(steps={**WAY, Step.VISIBLE: 2.0}), Step.VISIBLE) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("times", "p50", "p99"),
+    [([5.0], 5.0, 5.0), ([4.0, 1.0, 3.0, 2.0], 2.0, 4.0), ([float(n) for n in range(1, 201)], 100.0, 198.0)],
+)
+def test_percentiles_are_times_that_occurred(times, p50, p99):
+    assert summary.percentiles(times) == summary.Percentiles(p50=p50, p99=p99)
+
+
+@pytest.mark.parametrize(
+    ("views", "leaked", "good"),
+    [
+        pytest.param([view("a"), view("b")], 0, True, id="all well"),
+        pytest.param([view("a"), view("b")], 1, False, id="a leak"),
+        pytest.param([view("a"), view("b", steps=only(Step.ALLOCATED))], 0, False, id="one never ran"),
+        pytest.param([view("a", steps=only(Step.RUNNING))], 0, False, id="one never came back"),
+    ],
+)
+def test_a_run_is_good_only_if_all_ran_all_came_back_and_nothing_leaked(views, leaked, good):
+    whole = summary.summarise(views, leaked=leaked, seconds=1.0)
+    assert whole.good is good
+    assert whole.pods == len(views)
+
+
+def test_the_summary_in_json_has_the_promised_keys():
+    whole = summary.summarise([view("a"), view("b", attach=1.9)], leaked=3, seconds=12.3456)
+    found = screens.document(whole)
+    promised = {key: found[key] for key in ("pods", "running", "detached", "leaked", "added_ms")}
+    assert promised == {
+        "pods": 2,
+        "running": 2,
+        "detached": 2,
+        "leaked": 3,
+        "added_ms": {"p50": 500.0, "p99": 600.0},
+    }
+    assert found["steps_ms"]["visible"] == {"p50": 250.0, "p99": 250.0}
+    assert found["seconds"] == 12.346
+
+
+def test_nothing_measured_is_null_and_not_zero():
+    whole = summary.summarise([view(steps={})], leaked=0, seconds=1.0)
+    assert screens.document(whole)["added_ms"] == {"p50": None, "p99": None}
+    assert len(screens.lines(whole)) == 1
+
+
+def test_json_lines_are_one_object_per_event(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    screen = screens.JsonLines(lambda: 0.5)
+    screen.step(view(device="gpu-1", serial="s1", cdi=("x=y",)), Step.PREPARED)
+    screen.stuck(["p is stuck"])
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == [
+        {
+            "event": "prepared",
+            "at": 6.5,
+            "pod": "p",
+            "deviceClass": "gpu",
+            "device": "gpu-1",
+            "serial": "s1",
+            "cdi": ["x=y"],
+        },
+        {"event": "stuck", "at": 0.5, "message": "p is stuck"},
+    ]
+
+
+def test_plain_lines_name_the_device_its_serial_and_the_cdi_device(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    screen = screens.PlainLines(lambda: 0.5)
+    seen = view(node="n1", pool="rack/e", device="gpu-1", serial="s1", cdi=("x=y",))
+    for step in Step:
+        screen.step(seen, step)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == len(Step)
+    assert "rack/e/gpu-1 for n1" in lines[0]
+    assert "serial s1" in lines[1]
+    assert "x=y" in lines[5]
