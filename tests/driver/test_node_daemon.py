@@ -2,19 +2,17 @@
 
 import asyncio
 import contextlib
-from pathlib import Path
 
 import grpc
 import pytest
-import yaml
 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import daemon, settings
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
+from drawbar.mocks.cluster import deployment
 from drawbar.proto.kubelet.dra.v1 import api_pb2, api_pb2_grpc
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 NODE = "node-1"
 DRIVER = "drawbar.dev"
 DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
@@ -28,23 +26,6 @@ RESULT = {
 }
 
 
-async def apply_files(api, *folders):
-    for folder in folders:
-        for file in sorted((DEPLOY / folder).glob("*.yaml")):
-            for document in yaml.safe_load_all(file.read_text()):
-                group, _, version = document["apiVersion"].rpartition("/")
-                plural = document["kind"].lower() + "s"
-                namespace = document["metadata"].get("namespace")
-                kind = kinds.Kind(
-                    group=group,
-                    version=version,
-                    kind=document["kind"],
-                    plural=plural,
-                    namespaced=bool(namespace),
-                )
-                await api.create(kind, document, into=dict, namespace=namespace)
-
-
 @contextlib.asynccontextmanager
 async def world(tmp_path):
     """An API server with the deployed files, a node with an empty slot, and its running daemon."""
@@ -53,12 +34,7 @@ async def world(tmp_path):
         server.kubeconfig(tmp_path / "admin", "admin")
         server.kubeconfig(tmp_path / "node", "drawbar:drawbar-node", node=NODE)
         async with client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api:
-            await api.create(
-                kinds.NAMESPACE,
-                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "drawbar"}},
-                into=dict,
-            )
-            await apply_files(api, "crds", "rbac")
+            await deployment.apply(api)
             options = settings.Settings(
                 node_name=NODE,
                 kubeconfig=str(tmp_path / "node"),
@@ -124,16 +100,6 @@ async def attachment_for(api, claim):
     return await api.create(kinds.ATTACHMENT, body, into=dict)
 
 
-async def until(read, holds, seconds=20):
-    """Reads until the value holds; the API server is asked, never a private field."""
-    async with asyncio.timeout(seconds):
-        while True:
-            value = await read()
-            if holds(value):
-                return value
-            await asyncio.sleep(0.02)
-
-
 def conditions(thing):
     return {one["type"]: one["status"] for one in thing.get("status", {}).get("conditions", ())}
 
@@ -152,7 +118,7 @@ async def call(socket, method, claim):
 
 
 @pytest.mark.timeout(60)
-async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path):
+async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path, until):
     async with world(tmp_path) as (api, tree, socket):
         claim = await allocated_claim(api)
         await attachment_for(api, claim)

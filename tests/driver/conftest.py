@@ -1,0 +1,226 @@
+"""A controller, the API server double and the simulated fabric in one process, as fixtures."""
+
+import asyncio
+import contextlib
+import functools
+import json
+
+import pytest
+
+from drawbar.driver.controller import daemon, settings
+from drawbar.driver.kube import client, config, kinds
+from drawbar.fabric.grpc import server as fabric_server
+from drawbar.mocks import apiserver
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric.simulation import SimulatedFabric
+
+DRIVER = "drawbar.dev"
+NODES = ("node-1", "node-2")
+POOL = "fab/enc-1"
+FAILURES = [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"]
+
+
+def fabric_file(path, **changes):
+    described = {
+        "hosts": [{"id": f"host-{name}", "name": name, "ports": 2} for name in NODES],
+        "enclosures": [
+            {
+                "id": "enc-1",
+                "devices": [
+                    {"id": "disk-0", "class": "nvme", "model": "M1", "serial": "SN0", "memoryBytes": 0},
+                    {"id": "gpu-0", "class": "gpu", "serial": "48-b0-2d-00-00-00-00-01"},
+                    {"id": "GPU/1", "class": "gpu", "serial": "48-b0-2d-00-00-00-00-02"},
+                ],
+            }
+        ],
+        "attachSeconds": 0.0,
+        "detachSeconds": 0.0,
+    }
+    path.write_text(json.dumps(described | changes))
+    return configuration.load(path)
+
+
+async def until(read, holds, seconds=20):
+    """Reads until the value holds; gives the value."""
+    async with asyncio.timeout(seconds):
+        while True:
+            value = await read()
+            if holds(value):
+                return value
+            await asyncio.sleep(0.01)
+
+
+class World:
+    """The cluster as a test sees it: everything through the API server and the fabric."""
+
+    def __init__(self, server, api, path, fabric):
+        self.server, self.api, self.path, self.fabric = server, api, path, fabric
+        self.controller = None
+
+    @property
+    def journal(self):
+        lines = (self.path / "journal").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def calls(self, kind):
+        return [line["device"] for line in self.journal if (line["event"], line["kind"]) == ("started", kind)]
+
+    def start(self, **changes):
+        options = settings.Settings(kubeconfig=str(self.path / "controller"), **changes)
+        self.controller = asyncio.Task(daemon.run(options))
+
+    async def stop(self):
+        if self.controller is not None:
+            self.controller.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.controller
+
+    async def make_fabric(self, name="fab", **spec):
+        body = {
+            "apiVersion": "drawbar.dev/v1alpha1",
+            "kind": "Fabric",
+            "metadata": {"name": name},
+            "spec": {"adapter": "grpc", "endpoint": f"unix:{self.path / 'f.sock'}"} | spec,
+        }
+        await self.api.create(kinds.FABRIC, body, into=dict)
+
+    async def fabric_condition(self, kind, name="fab"):
+        found = await self.api.read(kinds.FABRIC, name, into=dict)
+        known = found.get("status", {}).get("conditions", ())
+        return next((one for one in known if one["type"] == kind), {})
+
+    async def slices(self):
+        return [one["spec"] for one in (await self.api.list_all(kinds.SLICE, into=dict)).items]
+
+    async def published(self):
+        return await until(self.slices, bool)
+
+    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", at=None):
+        claim = await self.api.create(
+            kinds.CLAIM,
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": name},
+                "spec": {
+                    "devices": {
+                        "requests": [
+                            {"name": f"r{number}", "exactly": {"deviceClassName": "any"}}
+                            for number in range(len(devices))
+                        ]
+                    }
+                },
+            },
+            namespace="default",
+            into=dict,
+        )
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        results = [
+            {
+                "request": f"r{number}",
+                "driver": DRIVER,
+                "pool": POOL,
+                "device": device,
+                "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
+                "bindingFailureConditions": FAILURES,
+            }
+            for number, device in enumerate(devices)
+        ]
+        now = daemon._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        claim["status"] = {
+            "allocation": {
+                "devices": {"results": results},
+                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+                "allocationTimestamp": at or now,
+            },
+            "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],
+        }
+        return await self.api.replace(
+            kinds.CLAIM, name, claim, namespace="default", subresource="status", into=dict
+        )
+
+    async def said(self, name="c1"):
+        """By device the conditions of the claim that are True, with their reasons."""
+        claim = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
+        return {
+            device["device"]: {
+                one["type"].removeprefix(f"{DRIVER}/"): one["reason"]
+                for one in device["conditions"]
+                if one["status"] == "True"
+            }
+            for device in claim["status"].get("devices", ())
+        }
+
+    async def attachments(self):
+        return {
+            one["metadata"]["name"]: one
+            for one in (await self.api.list_all(kinds.ATTACHMENT, into=dict)).items
+        }
+
+    async def node_says(self, name, condition, status="True", reason="Said"):
+        """What the node daemon would apply."""
+        body = {
+            "apiVersion": "drawbar.dev/v1alpha1",
+            "kind": "DeviceAttachment",
+            "metadata": {"name": name},
+            "status": {
+                "conditions": [
+                    {
+                        "type": condition,
+                        "status": status,
+                        "reason": reason,
+                        "message": "",
+                        "lastTransitionTime": "2026-01-02T03:04:05Z",
+                    }
+                ]
+            },
+        }
+        await self.api.patch(
+            kinds.ATTACHMENT,
+            name,
+            body,
+            content=client.Patch.APPLY,
+            into=dict,
+            subresource="status",
+            manager="drawbar-node",
+        )
+
+    async def deallocate(self, name="c1"):
+        claim = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
+        claim["status"] = {}
+        await self.api.replace(kinds.CLAIM, name, claim, namespace="default", subresource="status", into=dict)
+
+
+@contextlib.asynccontextmanager
+async def world(tmp_path, profile="1.36", **fabric_changes):
+    described = fabric_file(tmp_path / "fabric.json", **fabric_changes)
+    async with (
+        apiserver.serving(profile=profile) as server,
+        SimulatedFabric.running(described, journal=tmp_path / "journal") as fabric,
+        fabric_server.serving(fabric, f"unix:{tmp_path / 'f.sock'}", name="sim", version="1"),
+    ):
+        server.kubeconfig(tmp_path / "admin", "admin")
+        server.kubeconfig(tmp_path / "controller", "drawbar:drawbar-controller")
+        async with client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api:
+            await deployment.apply(api)
+            for name in NODES:
+                body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+                await api.create(kinds.NODE, body, into=dict)
+            found = World(server, api, tmp_path, fabric)
+            try:
+                yield found
+            finally:
+                await found.stop()
+
+
+@pytest.fixture(name="until")
+def _until():
+    """`await until(read, holds)`: waits for a condition that can only be read."""
+    return until
+
+
+@pytest.fixture
+def controller_world(tmp_path):
+    """`async with controller_world(**changes) as cluster`: see `World`."""
+    return functools.partial(world, tmp_path)

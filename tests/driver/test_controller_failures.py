@@ -1,0 +1,214 @@
+"""The controller against the API server double and the simulated fabric: what fails, and who is told."""
+
+import pytest
+
+from drawbar.driver.kube import client, errors, kinds
+from drawbar.fabric import contract
+
+DRIVER = "drawbar.dev"
+
+
+def taints(slices, device):
+    found = {one["name"]: one for spec in slices for one in spec["devices"]}
+    return [(taint["key"], taint.get("value", "")) for taint in found[device].get("taints", ())]
+
+
+async def test_a_failed_attach_taints_the_device_then_fails_every_claim_of_the_pod(controller_world, until):
+    fails = [{"device": "gpu-0", "message": "the link did not come up"}]
+    async with controller_world(attachFails=fails) as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        # The second claim's devices never fail by themselves; the pod's scheduler must see the failure all the same.
+        await cluster.allocate("disk-0", name="c2")
+        await cluster.allocate("gpu-0", name="c1")
+        said = await until(
+            lambda: cluster.said("c1"), lambda value: "attach-failed" in value.get("gpu-0", {})
+        )
+        assert said["gpu-0"]["attach-failed"] == "FabricError"
+        assert taints(await cluster.slices(), "gpu-0") == [(f"{DRIVER}/attach-failed", "FabricError")]
+        await until(lambda: cluster.said("c2"), lambda value: "attach-failed" in value.get("disk-0", {}))
+        failed = (await cluster.attachments())["fab.gpu-0"]["status"]
+        assert failed["phase"] == "Failed"
+        assert "the link did not come up" in failed["error"]["message"]
+
+        # The scheduler lets go; the attachment is rolled back, and the device stays marked on probation.
+        await cluster.deallocate("c1")
+        await cluster.node_says("fab.gpu-0", "Released")
+        await until(cluster.attachments, lambda value: "fab.gpu-0" not in value)
+        assert taints(await cluster.slices(), "gpu-0")
+
+
+async def test_a_failure_that_the_fabric_calls_passing_is_tried_again_under_a_new_id(controller_world, until):
+    fails = [{"device": "gpu-0", "code": "UNAVAILABLE", "times": 1}]
+    async with controller_world(attachFails=fails) as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate("gpu-0")
+        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        begun = [line for line in cluster.journal if line["event"] == "started"]
+        assert [line["requestID"][-3:] for line in begun] == ["-a1", "-a2"]
+
+
+async def test_a_taint_is_lifted_after_probation(controller_world, until):
+    fails = [{"device": "gpu-0"}]
+    async with controller_world(attachFails=fails) as cluster:
+        cluster.start()
+        await cluster.make_fabric(policy={"probationSeconds": 0})
+        await cluster.published()
+        await cluster.allocate("gpu-0")
+        await until(cluster.slices, lambda value: taints(value, "gpu-0"))
+        await cluster.deallocate()
+        await cluster.node_says("fab.gpu-0", "Released")
+        await until(cluster.attachments, lambda value: not value)
+        await until(cluster.slices, lambda value: not taints(value, "gpu-0"))
+
+
+async def test_a_device_that_the_node_could_not_initialise_is_tainted_and_its_claim_failed(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate("gpu-0")
+        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.node_says("fab.gpu-0", "Visible", status="False", reason="DriverNotBound")
+        said = await until(cluster.said, lambda value: "attach-failed" in value.get("gpu-0", {}))
+        assert said["gpu-0"]["attach-failed"] == "DriverNotBound"
+        assert taints(await cluster.slices(), "gpu-0") == [(f"{DRIVER}/attach-failed", "DriverNotBound")]
+
+
+async def test_a_claim_for_a_device_that_is_gone_fails_with_the_reason(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate("no-such-device")
+        said = await until(cluster.said, bool)
+        assert said["no-such-device"] == {"attach-failed": "DeviceGone"}
+        assert await cluster.attachments() == {}
+
+
+async def test_a_claim_on_a_node_that_the_fabric_does_not_reach_says_what_to_do(controller_world, until):
+    async with controller_world() as cluster:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"}}
+        await cluster.api.create(kinds.NODE, body, into=dict)
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate("gpu-0", node="elsewhere")
+        said = await until(cluster.said, bool)
+        assert said["gpu-0"] == {"attach-failed": "NodeNotOnFabric"}
+        assert not taints(await cluster.slices(), "gpu-0"), "the device is not to blame"
+
+
+async def test_a_device_that_somebody_else_attached_is_marked_and_never_touched(controller_world, until):
+    async with controller_world() as cluster:
+        await cluster.fabric.attach(
+            contract.AttachRequest(request_id="other", device_id="gpu-0", host_id="host-node-2")
+        )
+        cluster.start()
+        await cluster.make_fabric()
+        await until(cluster.slices, lambda value: value and taints(value, "gpu-0"))
+        assert taints(await cluster.slices(), "gpu-0") == [(f"{DRIVER}/in-use", "")]
+        await cluster.allocate("gpu-0")
+        said = await until(cluster.said, bool)
+        assert said["gpu-0"] == {"attach-failed": "DeviceInUse"}
+        assert cluster.calls("detach") == []
+        await cluster.fabric.detach(
+            contract.DetachRequest(
+                request_id="other-d", device_id="gpu-0", host_id="host-node-2", host_prepared=True
+            )
+        )
+        await until(cluster.slices, lambda value: not taints(value, "gpu-0"))
+
+
+async def test_a_deadline_that_passed_while_the_fabric_was_silent_fails_the_claim(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric(endpoint=f"unix:{cluster.path / 'nobody'}")
+        await until(
+            lambda: cluster.fabric_condition("Connected"), lambda value: value.get("status") == "False"
+        )
+        await cluster.allocate("gpu-0", at="2026-01-02T03:04:05Z")
+        said = await until(cluster.said, bool)
+        assert said["gpu-0"] == {"attach-failed": "AttachDeadlineExceeded"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "word"),
+    [
+        ({"adapter": "redfsh"}, "InvalidConfiguration", 'unknown fabric adapter "redfsh"'),
+        ({"endpoint": "http://x"}, "InvalidConfiguration", "unix:"),
+    ],
+    ids=["an unknown adapter", "an endpoint that is no socket"],
+)
+async def test_a_malformed_fabric_is_told_on_the_object_and_stops_no_other(
+    controller_world, until, spec, reason, word
+):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric("broken", **spec)
+        await cluster.make_fabric()
+        found = await until(lambda: cluster.fabric_condition("Connected", "broken"), bool)
+        assert (found["status"], found["reason"]) == ("False", reason)
+        assert word in found["message"]
+        assert await cluster.published()
+
+
+async def test_nothing_is_published_where_the_api_server_drops_binding_conditions(controller_world, until):
+    async with controller_world(profile="1.34") as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        found = await until(
+            lambda: cluster.fabric_condition("FeaturesDropped"), lambda value: value.get("status") == "True"
+        )
+        assert "bindingConditions" in found["message"]
+        assert "DRADeviceBindingConditions" in found["message"]
+        assert await cluster.slices() == []
+
+
+async def test_a_fabric_whose_name_is_too_long_for_a_label_is_refused_with_the_reason(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        with pytest.raises(errors.Invalid, match="at most 63 characters"):
+            await cluster.make_fabric("f" * 64)
+        await cluster.make_fabric("f" * 63)
+
+
+async def test_a_missing_permission_is_told_on_the_fabric_and_mended_without_a_restart(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        role = kinds.Kind(
+            group="rbac.authorization.k8s.io",
+            version="v1",
+            kind="ClusterRole",
+            plural="clusterroles",
+            namespaced=False,
+        )
+        whole = await cluster.api.read(role, "drawbar-controller", into=dict)
+        rules = [rule for rule in whole["rules"] if "resourceslices" not in rule["resources"]]
+        watching = {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceslices"],
+            "verbs": ["list", "watch"],
+        }
+        body = {"rules": [*rules, watching]}
+        await cluster.api.patch(role, "drawbar-controller", body, content=client.Patch.MERGE, into=dict)
+        cluster.start()
+        await cluster.make_fabric()
+        told = await until(
+            lambda: cluster.fabric_condition("Published"), lambda value: value.get("status") == "False"
+        )
+        assert "resourceslices" in told["message"]
+        assert "cannot create" in told["message"]
+        body = {"rules": whole["rules"]}
+        await cluster.api.patch(role, "drawbar-controller", body, content=client.Patch.MERGE, into=dict)
+        await until(
+            lambda: cluster.fabric_condition("Published"), lambda value: value.get("status") == "True"
+        )
+        assert await cluster.slices()
