@@ -148,6 +148,10 @@ FAILED = {
         [],
     ),
     "what the node could not initialise": ({"attachment": attachment(ATTACHED, INVISIBLE)}, [plan.Taint]),
+    "the node hears of the taint by the record": (
+        {"attachment": attachment(ATTACHED, INVISIBLE), "tainted": True},
+        [plan.RecordFailure, plan.SayFailed],
+    ),
     "a full host is not the device's fault": (
         {"attachment": attachment(error=attachments.Failure(reason=plan.NO_FREE_PORT, message=""))},
         [plan.SayFailed],

@@ -77,6 +77,9 @@ async def test_a_device_that_the_node_could_not_initialise_is_tainted_and_its_cl
         await cluster.node_says("fab.gpu-0", "Visible", status="False", reason="DriverNotBound")
         said = await until(cluster.said, lambda value: "attach-failed" in value.get("gpu-0", {}))
         assert said["gpu-0"]["attach-failed"] == "DriverNotBound"
+        status = (await cluster.attachments())["fab.gpu-0"]["status"]
+        assert status["error"]["reason"] == "DriverNotBound"
+        assert {one["type"]: one["status"] for one in status["conditions"]}["Attached"] == "True"
         assert taints(await cluster.slices(), "gpu-0") == [(f"{DRIVER}/attach-failed", "DriverNotBound")]
 
 

@@ -153,3 +153,53 @@ async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path,
             assert not (await call(socket, "NodeUnprepareResources", claim)).error
         await until(attachment, lambda value: conditions(value).get("Released") == "True")
         assert list((tmp_path / "cdi").glob("*.json")) == []
+
+
+async def controller_says(api, **status):
+    """What the controller would apply to the attachment's status."""
+    attached = {
+        "type": "Attached",
+        "status": "True",
+        "reason": "Attached",
+        "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
+    body = {
+        "apiVersion": "drawbar.dev/v1alpha1",
+        "kind": "DeviceAttachment",
+        "metadata": {"name": "fab.nvme-0"},
+        "status": {"conditions": [attached]} | status,
+    }
+    await api.patch(
+        kinds.ATTACHMENT,
+        "fab.nvme-0",
+        body,
+        content=client.Patch.APPLY,
+        into=dict,
+        subresource="status",
+        manager="drawbar-controller",
+    )
+
+
+@pytest.mark.timeout(60)
+async def test_a_device_that_never_comes_fails_the_claim_once_the_controller_has_tainted_it(tmp_path, until):
+    async with world(tmp_path) as (api, _tree, _socket):
+        claim = await allocated_claim(api)
+        await attachment_for(api, claim)
+        await controller_says(api)
+
+        async def attachment():
+            return await api.read(kinds.ATTACHMENT, "fab.nvme-0", into=dict)
+
+        async def said():
+            current = await api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
+            return current["status"].get("devices", [])
+
+        await until(attachment, lambda value: conditions(value).get("Visible") == "False")
+        assert await said() == [], "the device is not tainted yet"
+        await controller_says(api, error={"reason": "DeviceNotFound", "message": "tainted now"})
+        (device,) = await until(said, bool)
+        (condition,) = device["conditions"]
+        assert condition["type"] == f"{DRIVER}/node-failed"
+        assert condition["reason"] == "DeviceNotFound"
+        assert "SN0001" in condition["message"]

@@ -52,7 +52,13 @@ def attachment(*conditions, deleting=False, error=None, node=None):
 
 
 def observed(found, arrival=None, **changes):
-    known = {"held_by": None, "boot_id": "boot-1", "since": START, "patience": PATIENCE} | changes
+    known = {
+        "held_by": None,
+        "boot_id": "boot-1",
+        "since": START,
+        "patience": PATIENCE,
+        "told": False,
+    } | changes
     return plan.Observed(attachment=found, arrival=arrival, **known)
 
 
@@ -98,6 +104,16 @@ CASES = {
         [("ReportFailed", plan.NO_FILES)],
     ),
     "lost": (observed(attachment(ATTACHED, VISIBLE, node=HERE)), 1, [("ReportFailed", plan.LOST)]),
+    "the-claim-is-told-once-the-controller-has-tainted": (
+        observed(attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)),
+        999,
+        [("TellClaim", plan.LOST)],
+    ),
+    "the-claim-was-told": (
+        observed(attachment(ATTACHED, FAILED, node=HERE, error=BROKEN), told=True),
+        999,
+        [],
+    ),
     "failure-was-reported": (observed(attachment(ATTACHED, FAILED, node=HERE)), 999, []),
     "not-back-yet-after-a-reboot": (
         observed(attachment(ATTACHED, VISIBLE, node=HERE), boot_id="boot-2", since=at(500)),
@@ -151,6 +167,8 @@ def carried_out(seen, actions, now):
                 found = said(found, condition(attachments.VISIBLE, at=now), node=node)
             case plan.ReportFailed(reason=reason):
                 found = said(found, condition(attachments.VISIBLE, holds=False, reason=reason, at=now))
+            case plan.TellClaim():
+                seen = dataclasses.replace(seen, told=True)
             case plan.ReportReleased():
                 found = said(found, condition(attachments.RELEASED, at=now))
     return dataclasses.replace(seen, attachment=found)
@@ -195,6 +213,7 @@ def observations(draw):
         held_by=draw(st.sampled_from([None, "u"])),
         boot_id=draw(boots),
         since=draw(moments),
+        told=draw(st.booleans()),
     )
 
 
@@ -212,6 +231,9 @@ def test_whatever_is_observed_the_invariants_hold(seen, now):
                 assert not ready
                 assert seen.attachment.holds(attachments.ATTACHED)
                 assert not seen.attachment.deleting
+            case plan.TellClaim():
+                assert not ready
+                assert seen.attachment.status.error is not None
             case plan.ReportReleased():
                 assert seen.held_by is None
                 assert seen.attachment.deleting

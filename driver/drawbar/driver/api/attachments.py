@@ -4,6 +4,8 @@ The name is derived from the fabric and the device's stable id, so the API serve
 device. Source: `deploy/crds/deviceattachments.yaml`.
 """
 
+import hashlib
+
 import msgspec
 
 from drawbar.driver.api import meta
@@ -12,6 +14,7 @@ API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "DeviceAttachment"
 FINALIZER = "drawbar.dev/detach"
 NODE_LABEL = "drawbar.dev/node"
+LABEL_VALUE_CHARS = 63
 
 # Condition types of the status.
 ATTACHED = "Attached"
@@ -27,6 +30,13 @@ def name(fabric: str, device: str) -> str:
         device: the device's DRA name, a DNS label.
     """
     return f"{fabric}.{device}"
+
+
+def node_label(node_name: str) -> str:
+    """The value of `NODE_LABEL` for a node: its name, or for a name too long for a label (63) a hash of it."""
+    if len(node_name) <= LABEL_VALUE_CHARS:
+        return node_name
+    return f"sha256-{hashlib.sha256(node_name.encode()).hexdigest()[:32]}"
 
 
 class ClaimReference(meta.Struct, frozen=True):

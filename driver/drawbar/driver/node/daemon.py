@@ -59,7 +59,7 @@ class _Node:
             kinds.ATTACHMENT,
             into=attachments.DeviceAttachment,
             changed=self._attachment_changed,
-            labels=f"{attachments.NODE_LABEL}={options.node_name}",
+            labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
         )
         boot_id = _boot_id()
         self._preparer = preparation.Preparer(
@@ -111,6 +111,7 @@ class _Node:
         attachment = self._attachments.get(name)
         if attachment is None:
             self._queue.forget(name)
+            self._context.forget(name)
             return
         try:
             again = await executor.reconcile(self._context, attachment)

@@ -6,7 +6,7 @@ On any error it stops; the key comes back after a pause and everything is observ
 import datetime
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 import msgspec
@@ -25,7 +25,11 @@ Clock = Callable[[], datetime.datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the executor works with."""
+    """What the executor works with.
+
+    Attributes:
+        told: by name the uid of attachments whose failure the claim knows; `forget` bounds it.
+    """
 
     api: client.Client
     arrivals: devices.Devices
@@ -35,6 +39,11 @@ class Context:
     patience: datetime.timedelta
     clock: Clock
     holder: Callable[[str, str], str | None]
+    told: dict[str, str] = field(default_factory=dict)
+
+    def forget(self, name: str) -> None:
+        """The attachment is gone."""
+        self.told.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +70,8 @@ async def reconcile(context: Context, attachment: attachments.DeviceAttachment) 
                 await _report_visible(context, attachment, arrival, now)
             case plan.ReportFailed(reason=reason, message=message):
                 await _report_failed(context, attachment, reason, message, now)
+            case plan.TellClaim(reason=reason, message=message):
+                await _tell_claim(context, attachment, reason, message, now)
             case plan.ReportReleased():
                 await _report_released(context, attachment, now)
             case plan.LookAgain(at=moment):
@@ -87,6 +98,7 @@ def _observe(context: Context, attachment: attachments.DeviceAttachment) -> plan
         boot_id=context.boot_id,
         since=context.since,
         patience=context.patience,
+        told=context.told.get(attachment.metadata.name) == attachment.metadata.uid,
     )
 
 
@@ -116,11 +128,6 @@ async def _report_failed(
     message: str,
     now: datetime.datetime,
 ) -> None:
-    statement = bindings.Statement(
-        condition=bindings.NODE_FAILED, status=True, reason=reason, message=message
-    )
-    # The record first: from it the controller taints the device before the scheduler can pick it again. It also says
-    # so on the claim, hence a failure of our second write needs no repetition.
     await _say_on_attachment(
         context,
         attachment,
@@ -128,9 +135,22 @@ async def _report_failed(
         now,
         phase="Failed",
     )
-    await _say_on_claim(context, attachment, statement, now)
     log.warning(message, extra={"attachment": attachment.metadata.name, "reason": reason})
     context.recorder.warning(attachment.spec.claim, reason=reason, message=message)
+
+
+async def _tell_claim(
+    context: Context,
+    attachment: attachments.DeviceAttachment,
+    reason: str,
+    message: str,
+    now: datetime.datetime,
+) -> None:
+    statement = bindings.Statement(
+        condition=bindings.NODE_FAILED, status=True, reason=reason, message=message
+    )
+    await _say_on_claim(context, attachment, statement, now)
+    context.told[attachment.metadata.name] = attachment.metadata.uid
 
 
 async def _report_released(

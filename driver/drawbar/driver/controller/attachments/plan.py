@@ -274,7 +274,7 @@ def _bring_about(
     wish = observed.wish
     failure = problem(attachment)
     if failure is not None:
-        return _give_up(observed, wish, failure)
+        return _give_up(observed, attachment, failure)
     connected = observed.host_id == attachment.spec.host_id
     settled = observed.attach.state in ("succeeded", "unknown")
     if connected and (settled or attachment.holds(attachments.ATTACHED)):
@@ -320,15 +320,24 @@ def _attach(observed: Observed, wish: Wish | None, now: datetime.datetime) -> tu
             return (LookAgain(seconds=seconds),)
 
 
-def _give_up(observed: Observed, wish: Wish | None, failure: attachments.Failure) -> tuple[Action, ...]:
-    """Taint first and wait for it, else the scheduler picks the same device again."""
+def _give_up(
+    observed: Observed, attachment: attachments.DeviceAttachment, failure: attachments.Failure
+) -> tuple[Action, ...]:
+    """Taint first and wait for it, else the scheduler picks the same device again.
+
+    What the node reported is recorded after the taint: from the record the node knows that it may tell the claim.
+    """
+    wish = observed.wish
     if wish is None:
         return ()
     if observed.present and not observed.tainted and failure.reason not in NOT_THE_DEVICE:
         return (Taint(failure=failure),)
+    steps: list[Action] = []
+    if attachment.status.error is None:
+        steps.append(RecordFailure(failure=failure))
     if not wish.failed_said:
-        return (SayFailed(wish=wish, failure=failure),)
-    return ()
+        steps.append(SayFailed(wish=wish, failure=failure))
+    return tuple(steps)
 
 
 def _let_go(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[Action, ...]:

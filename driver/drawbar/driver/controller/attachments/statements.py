@@ -36,7 +36,7 @@ def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: pla
     )
     metadata = meta.ObjectMeta(
         name=key.attachment,
-        labels={attachments.NODE_LABEL: wish.node},
+        labels={attachments.NODE_LABEL: attachments.node_label(wish.node)},
         finalizers=(attachments.FINALIZER,),
     )
     return {
@@ -65,7 +65,14 @@ def failed(
     now: datetime.datetime,
 ) -> dict[str, Any]:
     """The attachment's status when it will not come about."""
-    condition = _condition(attachment, status=False, reason=failure.reason, message=failure.message, now=now)
+    known = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    if known is not None and known.is_true:
+        # It is attached; it is the node that cannot use it.
+        condition = msgspec.to_builtins(known)
+    else:
+        condition = _condition(
+            attachment, status=False, reason=failure.reason, message=failure.message, now=now
+        )
     status = {
         "phase": "Failed",
         "conditions": [condition],

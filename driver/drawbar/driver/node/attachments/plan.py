@@ -5,7 +5,8 @@ is initialised, `ReportFailed` only while it is not, and `ReportReleased` only w
 node. Whatever is observed, once the plan is carried out there is nothing more to report until something changes.
 
 A failure is reported once: the record `Visible: False` is what the controller acts on, and only the device's arrival
-replaces it. After a reboot the devices come anew, so they have as long as after an attach.
+replaces it. The claim is told after the controller has tainted the device, which it says by recording the error: else
+the scheduler could pick the device again before the taint. After a reboot the devices come anew, so they have as long as after an attach.
 
 Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
@@ -47,6 +48,7 @@ class Observed:
         boot_id: of the running kernel.
         since: when this daemon began to look.
         patience: how long a device may take to become ready.
+        told: the claim knows of the failure.
     """
 
     attachment: attachments.DeviceAttachment
@@ -55,6 +57,7 @@ class Observed:
     boot_id: str
     since: datetime.datetime
     patience: datetime.timedelta
+    told: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,15 @@ class ReportVisible:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFailed:
-    """Say on the claim and on the attachment that the device will not become ready."""
+    """Say on the attachment that the device will not become ready."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellClaim:
+    """Say on the claim that the device will not become ready."""
 
     reason: str
     message: str
@@ -84,7 +95,7 @@ class LookAgain:
     at: datetime.datetime
 
 
-Action = ReportVisible | ReportFailed | ReportReleased | LookAgain
+Action = ReportVisible | ReportFailed | TellClaim | ReportReleased | LookAgain
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
@@ -116,7 +127,11 @@ def _wait(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     visible = meta.find(status.conditions, attachments.VISIBLE)
     if attached is None or not attached.is_true or attached.last_transition_time is None:
         return ()
-    if status.error is not None or (visible is not None and visible.status == "False"):
+    if visible is not None and visible.status == "False":
+        if status.error is None or observed.told:
+            return ()
+        return (TellClaim(reason=visible.reason, message=visible.message),)
+    if status.error is not None:
         return ()
     begun = meta.moment(attached.last_transition_time)
     rebooted = status.node is not None and status.node.boot_id != observed.boot_id
