@@ -56,7 +56,7 @@ class World:
 
     def __init__(self, server, api, path, fabric):
         self.server, self.api, self.path, self.fabric = server, api, path, fabric
-        self.controller = None
+        self.controllers = []
 
     @property
     def journal(self):
@@ -68,13 +68,14 @@ class World:
 
     def start(self, **changes):
         options = settings.Settings(kubeconfig=str(self.path / "controller"), **changes)
-        self.controller = asyncio.Task(daemon.run(options))
+        self.controllers.append(asyncio.Task(daemon.run(options)))
 
     async def stop(self):
-        if self.controller is not None:
-            self.controller.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self.controller
+        """Ends the controller that was started first."""
+        one = self.controllers.pop(0)
+        one.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await one
 
     async def make_fabric(self, name="fab", **spec):
         body = {
@@ -211,7 +212,8 @@ async def world(tmp_path, profile="1.36", **fabric_changes):
             try:
                 yield found
             finally:
-                await found.stop()
+                while found.controllers:
+                    await found.stop()
 
 
 @pytest.fixture(name="until")

@@ -147,3 +147,27 @@ async def test_a_slice_that_somebody_deletes_comes_back_and_pools_go_with_their_
         assert again["spec"]["devices"] == found["spec"]["devices"]
         await cluster.api.delete(kinds.FABRIC, "fab")
         await until(cluster.slices, lambda value: not value)
+
+
+async def test_the_second_controller_waits_and_takes_over_in_mid_attach(controller_world, until):
+    async with controller_world(attachSeconds=0.3) as cluster:
+        cluster.start(identity="one")
+        await cluster.make_fabric()
+        await cluster.published()
+
+        async def leader():
+            lease = await cluster.api.read(kinds.LEASE, "drawbar-controller", namespace="drawbar", into=dict)
+            return lease["spec"]["holderIdentity"]
+
+        cluster.start(identity="two")
+        await cluster.allocate("gpu-0")
+
+        async def attach_calls():
+            return cluster.calls("attach")
+
+        await until(attach_calls, bool)
+        assert await leader() == "one"
+        await cluster.stop()
+        await until(leader, lambda value: value == "two")
+        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        assert cluster.calls("attach") == ["gpu-0"]

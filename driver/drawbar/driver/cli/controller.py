@@ -1,6 +1,7 @@
 """`drawbar controller`: publishes the fabrics' devices and attaches what claims were given."""
 
 import argparse
+import os
 
 from drawbar.driver import logs, supervision
 from drawbar.driver.cli import command
@@ -18,6 +19,23 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="the scheduler's bindingTimeout; the controller gives up before it (default: %(default)s)",
     )
+    add(
+        "--no-leader-election",
+        action="store_true",
+        help="do not wait for the lease; then only one controller may run",
+    )
+    add(
+        "--lease-namespace",
+        default=os.environ.get("POD_NAMESPACE", settings.NAMESPACE),
+        metavar="NAME",
+        help=f"where the lease {settings.LEASE} is (default: $POD_NAMESPACE, else {settings.NAMESPACE})",
+    )
+    add(
+        "--identity",
+        default=os.environ.get("POD_NAME"),
+        metavar="NAME",
+        help="who this is in the lease (default: $POD_NAME, else host name and process id)",
+    )
     add("--log-format", choices=logs.FORMATS, default="text")
 
 
@@ -32,6 +50,9 @@ def _run(args: argparse.Namespace) -> int:
                 driver=args.driver_name,
                 kubeconfig=args.kubeconfig,
                 binding_timeout_seconds=args.binding_timeout,
+                leader_election=not args.no_leader_election,
+                lease_namespace=args.lease_namespace,
+                identity=args.identity or settings.own_identity(),
             )
         )
     )

@@ -1,7 +1,8 @@
 """The controller: publishes what the fabrics have, and attaches what claims were given.
 
-Order at the start, each step with its reason: learn what the API server knows, all of it; only then connect to the
-fabrics and begin to decide, since half a view would take a claim for gone or a device for foreign.
+Order at the start, each step with its reason: learn what the API server knows, all of it; then wait to be the leader;
+only then connect to the fabrics and begin to decide, since half a view would take a claim for gone or a device for
+foreign. One that waits keeps its view current, so it begins at once.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from drawbar.driver.controller import hosts, labels, lanes, names, settings
 from drawbar.driver.controller.attachments import calls, executor
 from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.fabrics import directory, status
+from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import client, config, events, kinds, queue, reflector
@@ -48,17 +50,17 @@ async def run(options: settings.Settings) -> None:
     settings.validate(options)
     connection = config.load(options.kubeconfig)
     async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
-        await _Controller(options, api, tasks).serve()
+        await _Controller(options, api).serve(tasks)
 
 
 class _Controller:
     """Wires the watches to the queues; what is decided is decided in the plans."""
 
-    def __init__(self, options: settings.Settings, api: client.Client, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, options: settings.Settings, api: client.Client) -> None:
         self._options = options
         self._api = api
-        self._tasks = tasks
-        self._started = False
+        # Given while this one leads: only then are fabrics connected and anything is written.
+        self._tasks: asyncio.TaskGroup | None = None
         self._uids: dict[str, names.DeviceKey] = {}
         self._chores: queue.WorkQueue[Chore] = queue.WorkQueue()
         self._index = claim_index.Index(options.driver)
@@ -101,7 +103,7 @@ class _Controller:
         )
         self._lanes = lanes.Lanes(lambda key: executor.reconcile(self._context, key))
 
-    async def serve(self) -> None:
+    async def serve(self, tasks: asyncio.TaskGroup) -> None:
         watched: tuple[reflector.Reflector[Any], ...] = (
             self._fabrics,
             self._attachments,
@@ -110,23 +112,42 @@ class _Controller:
             self._slices,
         )
         for one in watched:
-            self._tasks.create_task(one.run(), name="reflector")
-        self._tasks.create_task(self._recorder.run(), name="events")
+            tasks.create_task(one.run(), name="reflector")
+        tasks.create_task(self._recorder.run(), name="events")
         for one in watched:
             await one.synced.wait()
-        self._started = True
-        for fabric in self._fabrics:
-            self._directory.put(fabric, self._tasks)
-        self._lanes.start(self._tasks)
-        for number in range(CHORE_WORKERS):
-            self._tasks.create_task(self._do_chores(), name=f"chores-{number}")
-        log.info("controller is ready", extra={"driver": self._options.driver, "server": self._api.server})
-        await asyncio.get_running_loop().create_future()
+        options = self._options
+        log.info("controller is ready", extra={"driver": options.driver, "server": self._api.server})
+        if not options.leader_election:
+            await self._lead()
+        candidate = elector.Elector(
+            self._api, namespace=options.lease_namespace, name=settings.LEASE, identity=options.identity
+        )
+        await candidate.run(self._lead)
+
+    async def _lead(self) -> None:
+        """Does the work until cancelled. What an earlier term knew of its calls is asked of the fabrics again."""
+        self._calls.clear()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                for fabric in self._fabrics:
+                    self._directory.put(fabric, tasks)
+                for key in {*self._uids.values(), *self._index.keys()}:
+                    self._lanes.add(key)
+                self._lanes.start(tasks)
+                for number in range(CHORE_WORKERS):
+                    tasks.create_task(self._do_chores(), name=f"chores-{number}")
+                await asyncio.get_running_loop().create_future()
+        finally:
+            self._tasks = None
+            self._lanes.stop()
+            self._directory.clear()
 
     # What the API server tells.
 
     def _fabric_changed(self, old: fabrics.Fabric | None, new: fabrics.Fabric | None) -> None:
-        if not self._started:
+        if self._tasks is None:
             return
         name = (new or old).metadata.name  # type: ignore[union-attr] # one of the two is always given
         if new is None:

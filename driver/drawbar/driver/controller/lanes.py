@@ -37,6 +37,10 @@ class Lanes:
         for fabric in self._queues:
             self._begin(fabric)
 
+    def stop(self) -> None:
+        """The workers have ended with their group; keys are kept for the next start."""
+        self._tasks = None
+
     def _begin(self, fabric: str) -> None:
         if self._tasks is not None:
             for number in range(WORKERS):

@@ -1,12 +1,21 @@
 """What the controller can be told, checked as a whole."""
 
-from dataclasses import dataclass
+import os
+import socket
+from dataclasses import dataclass, field
 
 from drawbar.driver import errors
 
 DRIVER = "drawbar.dev"
 BINDING_TIMEOUT_SECONDS = 600.0
 MARGIN_SECONDS = 30.0
+NAMESPACE = "drawbar"
+LEASE = "drawbar-controller"
+
+
+def own_identity() -> str:
+    """Two processes on one host are two candidates."""
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +27,17 @@ class Settings:
         kubeconfig: None: `$KUBECONFIG`, else the pod's service account.
         binding_timeout_seconds: the scheduler's own (`DynamicResourcesArgs.bindingTimeout`); the controller gives
             up `MARGIN_SECONDS` before it, at the latest.
+        leader_election: wait for the lease before doing anything; without it only one may run.
+        lease_namespace: where the lease is.
+        identity: who we are in the lease; the same after a restart of one pod, never the same for two pods.
     """
 
     driver: str = DRIVER
     kubeconfig: str | None = None
     binding_timeout_seconds: float = BINDING_TIMEOUT_SECONDS
+    leader_election: bool = True
+    lease_namespace: str = NAMESPACE
+    identity: str = field(default_factory=own_identity)
 
     @property
     def patience_seconds(self) -> float:
@@ -43,5 +58,7 @@ def validate(settings: Settings) -> None:
         problems.append(
             f"--binding-timeout {settings.binding_timeout_seconds} is below the 1 s that the scheduler allows"
         )
+    if settings.leader_election and not (settings.identity and settings.lease_namespace):
+        problems.append("leader election needs --identity and --lease-namespace, or --no-leader-election")
     if problems:
         raise errors.UsageError("; ".join(problems))

@@ -74,6 +74,7 @@ SLICE = Kind(
 DEVICE_CLASS = Kind(
     group="resource.k8s.io", version="v1", kind="DeviceClass", plural="deviceclasses", namespaced=False
 )
+LEASE = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 FABRIC = Kind(group="drawbar.dev", version="v1alpha1", kind="Fabric", plural="fabrics", namespaced=False)
 ATTACHMENT = Kind(
     group="drawbar.dev",

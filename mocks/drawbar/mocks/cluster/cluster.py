@@ -238,6 +238,8 @@ class Cluster:
         start(
             "controller",
             *("controller", "--kubeconfig", str(self.places.account("drawbar-controller"))),
+            # The same after a restart, as a pod's name is: then the lease need not run out.
+            *("--identity", "controller"),
             double=False,
         )
         for name in self._options.nodes:

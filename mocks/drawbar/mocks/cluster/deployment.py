@@ -23,6 +23,8 @@ KINDS = {
         kinds.CUSTOM_RESOURCE,
         kinds.DEVICE_CLASS,
         kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts"),
+        kinds.Kind(**_RBAC, kind="Role", plural="roles", namespaced=True),
+        kinds.Kind(**_RBAC, kind="RoleBinding", plural="rolebindings", namespaced=True),
         kinds.Kind(**_RBAC, kind="ClusterRole", plural="clusterroles", namespaced=False),
         kinds.Kind(**_RBAC, kind="ClusterRoleBinding", plural="clusterrolebindings", namespaced=False),
     )

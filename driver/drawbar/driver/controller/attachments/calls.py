@@ -94,6 +94,10 @@ class Calls:
         for side in plan.Side:
             self._known.pop((uid, side), None)
 
+    def clear(self) -> None:
+        """Everything may have changed meanwhile."""
+        self._known.clear()
+
     def _put(
         self, uid: str, side: plan.Side, *, state: str, failure: attachments.Failure | None, due: float
     ) -> None:

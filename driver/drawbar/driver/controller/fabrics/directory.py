@@ -45,3 +45,8 @@ class Directory:
         known = self._running.pop(name, None)
         if known is not None:
             known.task.cancel()
+
+    def clear(self) -> None:
+        """Ends all sessions."""
+        for name in tuple(self._running):
+            self.drop(name)

@@ -1,0 +1,1 @@
+"""One controller at a time: the lease, and what is decided about it."""

@@ -1,0 +1,214 @@
+"""Leads when it may, and stops in time.
+
+Guarantees: `lead` runs only while the lease is ours; it has ended, all of it, before the lease can be another's: the
+renewal gives up `DURATION - RENEW_WITHIN` seconds before the lease runs out, counted from before the last renewal
+was sent. A cancelled elector ends `lead` first and then gives the lease back, so that the next one begins at once.
+"""
+
+import asyncio
+import datetime
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import leases, meta
+from drawbar.driver.controller.leadership import plan
+from drawbar.driver.kube import client, errors, kinds
+
+log = logging.getLogger(__name__)
+
+RELEASE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How long and how often; the values of Kubernetes' own controllers.
+
+    Attributes:
+        duration_seconds: others wait so long after the last renewal that they saw.
+        renew_within_seconds: who cannot renew for so long stops; shorter than the duration.
+        retry_seconds: between two renewals, and between two looks at another's lease.
+    """
+
+    duration_seconds: int = 15
+    renew_within_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+
+class _Lost(Exception):
+    """The lease is, or may soon be, another's."""
+
+
+class Elector:
+    """One candidate."""
+
+    def __init__(
+        self, api: client.Client, *, namespace: str, name: str, identity: str, terms: Terms | None = None
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._terms = terms or Terms()
+        self._seen: tuple[leases.LeaseSpec | None, float] = (None, 0.0)
+        # Spreads candidates; needs no secrecy.
+        self._jitter = random.Random()  # noqa: S311 - guards nothing
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Waits for the lease and leads, again and again, until cancelled or until `lead` fails."""
+        while True:
+            held, since = await self._acquire()
+            log.info("leading", extra={"lease": self._name, "identity": self._identity})
+            holding = _Holding(lease=held, renewed_at=since)
+            lost = False
+            try:
+                lost = await self._lead_once(lead, holding)
+            finally:
+                if not lost:
+                    await self._release(holding.lease)
+
+    async def _lead_once(self, lead: Callable[[], Awaitable[None]], holding: "_Holding") -> bool:
+        """Leads until `lead` ends, or until the lease is lost: then True, and `lead` has been cancelled."""
+        lost = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                renewal = tasks.create_task(self._keep(holding), name="renewal")
+                await tasks.create_task(_whole(lead), name="leading")
+                renewal.cancel()
+        except* _Lost as group:
+            log.warning("no longer leading: %s", group.exceptions[0], extra={"lease": self._name})
+            lost = True
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # Python 3.11's TaskGroup drops a cancellation that comes while it raises its own error.
+            raise asyncio.CancelledError
+        return lost
+
+    async def _acquire(self) -> tuple[leases.Lease, float]:
+        said = ""
+        while True:
+            try:
+                held = await self._try()
+            except errors.KubeError as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("cannot get the lease: %s", error, extra={"lease": self._name})
+                held = self._terms.retry_seconds
+            if not isinstance(held, float):
+                return held
+            await asyncio.sleep(held * self._jitter.uniform(1.0, 1.2))
+
+    async def _try(self) -> tuple[leases.Lease, float] | float:
+        """The lease and when it was asked for, or how long to wait."""
+        known = await self._read()
+        began = time.monotonic()
+        spec = known.spec if known is not None else None
+        if spec != self._seen[0]:
+            self._seen = (spec, began)
+        observed = plan.Observed(
+            lease=known,
+            identity=self._identity,
+            seen_at=self._seen[1],
+            duration_seconds=self._terms.duration_seconds,
+        )
+        action = plan.plan(observed, began)
+        if isinstance(action, plan.Wait):
+            return min(action.seconds, self._terms.retry_seconds)
+        return await self._write(known), began
+
+    async def _keep(self, holding: "_Holding") -> None:
+        """Renews until cancelled.
+
+        Raises:
+            _Lost: it did not succeed in time, or another has the lease.
+        """
+        while True:
+            ends = holding.renewed_at + self._terms.renew_within_seconds
+            await asyncio.sleep(min(self._terms.retry_seconds, max(0.0, ends - time.monotonic())))
+            began = time.monotonic()
+            left = holding.renewed_at + self._terms.renew_within_seconds - began
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    holding.lease = await self._write(holding.lease)
+            except errors.Conflict:
+                await self._look_who(holding, left)
+            except (errors.KubeError, TimeoutError) as error:
+                log.info("cannot renew the lease: %s", error, extra={"lease": self._name})
+                if time.monotonic() >= holding.renewed_at + self._terms.renew_within_seconds:
+                    raise _Lost(
+                        f"the lease was not renewed for {self._terms.renew_within_seconds:g} s"
+                    ) from error
+            else:
+                holding.renewed_at = began
+
+    async def _look_who(self, holding: "_Holding", left: float) -> None:
+        """Somebody wrote the lease: an administrator's label does no harm, another holder ends it."""
+        try:
+            async with asyncio.timeout(max(0.0, left)):
+                known = await self._read()
+        except (errors.KubeError, TimeoutError):
+            return
+        if known is None or known.spec.holder_identity != self._identity:
+            raise _Lost(f"{known.spec.holder_identity if known else 'nobody'} has the lease now")
+        holding.lease = known
+
+    async def _read(self) -> leases.Lease | None:
+        try:
+            return await self._api.read(kinds.LEASE, self._name, namespace=self._namespace, into=leases.Lease)
+        except errors.NotFound:
+            return None
+
+    async def _write(self, known: leases.Lease | None) -> leases.Lease:
+        metadata = known.metadata if known is not None else meta.ObjectMeta(name=self._name)
+        wanted = plan.taken(
+            known,
+            metadata,
+            identity=self._identity,
+            duration_seconds=self._terms.duration_seconds,
+            stamp=_stamp(),
+        )
+        if known is None:
+            return await self._api.create(
+                kinds.LEASE, _document(wanted), namespace=self._namespace, into=leases.Lease
+            )
+        return await self._replace(wanted)
+
+    async def _replace(self, wanted: leases.Lease) -> leases.Lease:
+        return await self._api.replace(
+            kinds.LEASE, self._name, _document(wanted), namespace=self._namespace, into=leases.Lease
+        )
+
+    async def _release(self, held: leases.Lease) -> None:
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._replace(plan.released(held, _stamp()))
+        except (errors.KubeError, TimeoutError) as error:
+            log.info("the lease was not given back, it runs out: %s", error, extra={"lease": self._name})
+
+
+@dataclass(slots=True, kw_only=True)
+class _Holding:
+    """The lease as last written, and when that write was begun (monotonic clock)."""
+
+    lease: leases.Lease
+    renewed_at: float
+
+
+async def _whole(lead: Callable[[], Awaitable[None]]) -> None:
+    await lead()
+
+
+def _document(lease: leases.Lease) -> dict[str, Any]:
+    content = msgspec.to_builtins(lease)
+    assert isinstance(content, dict)
+    return {"apiVersion": kinds.LEASE.api_version, "kind": kinds.LEASE.kind} | content
+
+
+def _stamp() -> str:
+    """A `metav1.MicroTime`."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
