@@ -10,7 +10,7 @@ import datetime
 import logging
 import socket
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
@@ -172,7 +172,9 @@ class _Controller:
             self._uids[new.metadata.uid] = key
         self._lanes.add(key)
         self._chores.add_after((STATUS, key.fabric), COUNTS_SECONDS)
-        if old is None or new is None or _verdict(old) != _verdict(new):
+        before, after = _verdict(old), _verdict(new)
+        # Whose a device is shows in its pool only while it is connected.
+        if before.failing != after.failing or (before.ours != after.ours and self._is_connected(key)):
             self._chores.add_after((PUBLISH, key.fabric), GATHER_SECONDS)
 
     def _claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
@@ -201,12 +203,13 @@ class _Controller:
         assert found is not None
         key = names.DeviceKey(fabric=fabric, device=names.label(found.id))
         self._lanes.add(key)
+        shown = old is None or new is None or _shape(old) != _shape(new) or _is_free(old) != _is_free(new)
         # An attach of ours changes nothing of what is published.
-        if old is None or new is None or _shape(old) != _shape(new) or self._attachment(key) is None:
+        ours = old is not None and new is not None and _shape(old) == _shape(new) and self._is_ours(key)
+        if shown and not ours:
             self._chores.add_after((PUBLISH, fabric), GATHER_SECONDS)
 
     def hosts_changed(self, fabric: str) -> None:
-        self._chores.add((LABELS, ""))
         self._map(fabric)
 
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
@@ -222,6 +225,7 @@ class _Controller:
 
     def connection_changed(self, fabric: str) -> None:
         self._chores.add((STATUS, fabric))
+        self._chores.add((LABELS, ""))
         for key in {*self._uids.values(), *self._index.keys()}:
             if key.fabric == fabric:
                 self._lanes.add(key)
@@ -317,6 +321,7 @@ class _Controller:
         if mapped != view.nodes:
             view.nodes = mapped
             self._chores.add_after((STATUS, fabric), GATHER_SECONDS)
+            self._chores.add_after((LABELS, ""), GATHER_SECONDS)
 
     def _observe_pools(
         self, fabric: str, published: tuple[slices.ResourceSlice, ...], keeps_conditions: bool
@@ -328,7 +333,7 @@ class _Controller:
             found: tuple[contract.Device, ...] | None = None if ours else ()
         else:
             found = view.devices if view is not None and view.listed else None
-        failing = {one.spec.device: _verdict(one)[1] for one in ours}
+        failing = {one.spec.device: _verdict(one).failing for one in ours}
         probation = known.spec.policy.probation_seconds if known else 0
         return pool_plan.Observed(
             driver=self._options.driver,
@@ -341,15 +346,39 @@ class _Controller:
             probation=datetime.timedelta(seconds=probation),
         )
 
-    def _attachment(self, key: names.DeviceKey) -> attachments.DeviceAttachment | None:
-        return self._attachments.get(key.attachment)
+    def _is_ours(self, key: names.DeviceKey) -> bool:
+        return self._attachments.get(key.attachment) is not None
+
+    def _is_connected(self, key: names.DeviceKey) -> bool:
+        view = self._directory.get(key.fabric)
+        device = view.device(key.device) if view is not None else None
+        return device is not None and not _is_free(device)
 
 
-def _verdict(attachment: attachments.DeviceAttachment) -> tuple[bool, str]:
-    """What of an attachment shows in its pool: whether a claim has it, and the reason it fails for."""
-    failure = attachment_plan.problem(attachment)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    """What of an attachment shows in its pool.
+
+    Attributes:
+        ours: a claim of this cluster has the device.
+        failing: the reason that the device is to blame for, or empty.
+    """
+
+    ours: bool
+    failing: str
+
+
+def _verdict(attachment: attachments.DeviceAttachment | None) -> _Verdict:
+    failure = attachment_plan.problem(attachment) if attachment is not None else None
     blamed = failure is not None and failure.reason not in attachment_plan.NOT_THE_DEVICE
-    return attachment.spec.claim is not None, failure.reason if failure is not None and blamed else ""
+    return _Verdict(
+        ours=attachment is not None and attachment.spec.claim is not None,
+        failing=failure.reason if failure is not None and blamed else "",
+    )
+
+
+def _is_free(device: contract.Device) -> bool:
+    return device.connection is None
 
 
 def _shape(device: contract.Device) -> contract.Device:

@@ -49,6 +49,11 @@ def node_map(spec: fabrics.FabricSpec, hosts: Iterable[contract.Host], nodes: Co
     )
 
 
+def differ(old: contract.Host, new: contract.Host) -> bool:
+    """Whether the change of one host can change the map: most only fill or free one port of several."""
+    return (old.name, old.identifiers, _has_room(old)) != (new.name, new.identifiers, _has_room(new))
+
+
 def _has_room(host: contract.Host) -> bool:
     """A fabric that tells no ports has no limit that we know of."""
     return not host.ports or any(port.state is contract.PortState.FREE for port in host.ports)

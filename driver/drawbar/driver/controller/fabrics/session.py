@@ -56,11 +56,16 @@ class Session:
         self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
         self.listed = False
         self.unpublished: str | None = None
-        self.hosts: tuple[contract.Host, ...] = ()
         self.nodes = hosts.NodeMap()
+        self._hosts: dict[str, contract.Host] = {}
         self._devices: dict[str, contract.Device] = {}
         self._listener = listener
         self._adapter: contract.FabricAdapter | None = None
+
+    @property
+    def hosts(self) -> tuple[contract.Host, ...]:
+        """All hosts, as last told."""
+        return tuple(self._hosts.values())
 
     @property
     def devices(self) -> tuple[contract.Device, ...]:
@@ -74,7 +79,7 @@ class Session:
             connection=self.connection,
             nodes=self.nodes if self.listed else None,
             devices=len(self._devices),
-            hosts=len(self.hosts),
+            hosts=len(self._hosts),
             unpublished=self.unpublished,
         )
 
@@ -175,11 +180,11 @@ class Session:
 
     async def _list(self, adapter: contract.FabricAdapter) -> str:
         inventory = await adapter.devices()
-        told = await adapter.hosts()
+        told = {host.id: host for host in await adapter.hosts()}
         fresh = {names.label(device.id): device for device in inventory.devices}
         gone = [self._devices.pop(name) for name in self._devices.keys() - fresh.keys()]
-        changed_hosts = told != self.hosts
-        self.hosts = told
+        changed_hosts = told != self._hosts
+        self._hosts = told
         first, self.listed = not self.listed, True
         if changed_hosts or first:
             self._listener.hosts_changed(self.name)
@@ -198,9 +203,10 @@ class Session:
                 if old is not None:
                     self._listener.device_changed(self.name, old, None)
             case contract.HostChanged(host=host):
-                others = tuple(known for known in self.hosts if known.id != host.id)
-                self.hosts = (*others, host)
-                self._listener.hosts_changed(self.name)
+                known = self._hosts.get(host.id)
+                self._hosts[host.id] = host
+                if known is None or hosts.differ(known, host):
+                    self._listener.hosts_changed(self.name)
             case contract.OperationChanged(operation=operation):
                 self._listener.operation_changed(self.name, operation)
             case contract.Bookmark() | contract.Resync():
