@@ -74,6 +74,10 @@ class _Versioned(msgspec.Struct):
     metadata: _Meta
 
 
+class _Kinded(msgspec.Struct):
+    kind: str = ""
+
+
 class _Status(msgspec.Struct):
     message: str = ""
     reason: str = ""
@@ -231,6 +235,27 @@ class Client:
         Raises:
             errors.Conflict: another object has the name now, or it changed.
         """
+        await self._delete(kind, name, namespace=namespace, uid=uid, resource_version=resource_version)
+
+    async def begin_delete(
+        self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None, uid: str = ""
+    ) -> T | None:
+        """As `delete`; gives the object as it is now if finalizers still hold it, and None if it is gone."""
+        answer = await self._delete(kind, name, namespace=namespace, uid=uid)
+        request = f"DELETE {kind.path(namespace=namespace, name=name)}"
+        if answer is None or _understood(answer, _Kinded, request).kind == "Status":
+            return None
+        return _understood(answer, into, request)
+
+    async def _delete(
+        self,
+        kind: kinds.Kind,
+        name: str,
+        *,
+        namespace: str | None,
+        uid: str,
+        resource_version: str = "",
+    ) -> bytes | None:
         conditions = {"uid": uid, "resourceVersion": resource_version}
         body = {
             "apiVersion": "v1",
@@ -238,9 +263,9 @@ class Client:
             "preconditions": {key: value for key, value in conditions.items() if value},
         }
         try:
-            await self.request("DELETE", kind.path(namespace=namespace, name=name), body=body)
+            return await self.request("DELETE", kind.path(namespace=namespace, name=name), body=body)
         except errors.NotFound:
-            return
+            return None
 
     async def request(
         self,

@@ -106,6 +106,10 @@ class Reflector(Generic[T]):
         if item.metadata.uid not in self._deleted and self._put(item):
             self._ahead.add(_key(item))
 
+    def unlearn(self, item: T) -> None:
+        """Forgets an object that a write of ours has ended, before the watch tells."""
+        self._drop(_key(item), item.metadata.uid)
+
     async def run(self) -> None:
         """Lists and watches until cancelled."""
         loop = asyncio.get_running_loop()

@@ -164,8 +164,7 @@ class _Round:
             case plan.SayFailed(wish=wish, failure=failure):
                 await self._say_failed(wish, failure, now)
             case plan.Delete():
-                metadata = self._known.metadata
-                await self._context.api.delete(kinds.ATTACHMENT, metadata.name, uid=metadata.uid)
+                await self._delete()
                 log.info("release asked for", extra=self._extras())
             case plan.RemoveFinalizer():
                 await self._put_finalizers(present=False)
@@ -294,6 +293,16 @@ class _Round:
         )
         self._context.attachments.learn(stored)
 
+    async def _delete(self) -> None:
+        metadata = self._known.metadata
+        left = await self._context.api.begin_delete(
+            kinds.ATTACHMENT, metadata.name, uid=metadata.uid, into=attachments.DeviceAttachment
+        )
+        if left is not None:
+            self._context.attachments.learn(left)
+        else:
+            self._context.attachments.unlearn(self._known)
+
     async def _put_finalizers(self, *, present: bool) -> None:
         metadata = self._known.metadata
         others = [name for name in metadata.finalizers if name != attachments.FINALIZER]
@@ -305,7 +314,7 @@ class _Round:
             }
         }
         try:
-            await self._context.api.patch(
+            stored = await self._context.api.patch(
                 kinds.ATTACHMENT,
                 metadata.name,
                 body,
@@ -314,7 +323,12 @@ class _Round:
                 manager=MANAGER,
             )
         except kube_errors.NotFound:
+            self._context.attachments.unlearn(self._known)
             return
+        if stored.deleting and not stored.metadata.finalizers:
+            self._context.attachments.unlearn(stored)
+        else:
+            self._context.attachments.learn(stored)
 
     def _request_id(self, side: plan.Side) -> str:
         return self._context.calls.request_id(self._known.metadata.uid, side)
