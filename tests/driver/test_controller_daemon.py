@@ -171,3 +171,31 @@ async def test_the_second_controller_waits_and_takes_over_in_mid_attach(controll
         await until(leader, lambda value: value == "two")
         await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
         assert cluster.calls("attach") == ["gpu-0"]
+
+
+async def test_a_deleted_fabric_offers_nothing_and_stays_until_its_last_device_is_back(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate("gpu-0")
+        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.api.delete(kinds.FABRIC, "fab")
+        await until(cluster.slices, lambda value: not value)
+        told = await until(
+            lambda: cluster.fabric_condition("Published"), lambda value: value.get("reason") == "Deleting"
+        )
+        assert told["status"] == "False"
+        assert cluster.calls("detach") == []
+        await cluster.deallocate()
+        await until(cluster.attachments, lambda value: "deletionTimestamp" in value["fab.gpu-0"]["metadata"])
+        await cluster.node_says("fab.gpu-0", "Released")
+
+        async def fabrics():
+            return (await cluster.api.list_all(kinds.FABRIC, into=dict)).items
+
+        await until(fabrics, lambda value: not value)
+        assert cluster.calls("detach") == ["gpu-0"]
+        assert await cluster.attachments() == {}

@@ -8,6 +8,9 @@ from drawbar.driver.api import meta
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "Fabric"
 
+# A Fabric stays until its last device is back: without it nobody could detach them.
+FINALIZER = "drawbar.dev/attachments"
+
 # Condition types of the status.
 CONNECTED = "Connected"
 FEATURES_DROPPED = "FeaturesDropped"
@@ -58,3 +61,8 @@ class Fabric(meta.Struct, frozen=True):
     metadata: meta.ObjectMeta
     spec: FabricSpec
     status: FabricStatus = FabricStatus()
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it goes once nothing is attached through it."""
+        return self.metadata.deletion_timestamp is not None

@@ -10,31 +10,23 @@ import datetime
 import logging
 import socket
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
+from drawbar.driver.controller import chores, lanes, names, settings
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import hosts, labels, lanes, names, settings
 from drawbar.driver.controller.attachments import calls, executor
-from drawbar.driver.controller.attachments import plan as attachment_plan
-from drawbar.driver.controller.fabrics import directory, status
+from drawbar.driver.controller.fabrics import directory
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.controller.pools import publisher
-from drawbar.driver.kube import client, config, events, kinds, queue, reflector
-from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import client, config, events, kinds, reflector
 from drawbar.fabric import contract
 
 log = logging.getLogger(__name__)
 
 CHORE_WORKERS = 2
-# Changes that come together become one write.
-GATHER_SECONDS = 0.05
 COUNTS_SECONDS = 2.0
-RESYNC_SECONDS = 300.0
-PUBLISH, STATUS, LABELS = "publish", "status", "labels"
-Chore = tuple[str, str]
 
 
 def _now() -> datetime.datetime:
@@ -62,7 +54,6 @@ class _Controller:
         # Given while this one leads: only then are fabrics connected and anything is written.
         self._tasks: asyncio.TaskGroup | None = None
         self._uids: dict[str, names.DeviceKey] = {}
-        self._chores: queue.WorkQueue[Chore] = queue.WorkQueue()
         self._index = claim_index.Index(options.driver)
         self._calls = calls.Calls()
         self._directory = directory.Directory(self)
@@ -84,8 +75,17 @@ class _Controller:
             changed=self._slice_changed,
             fields=f"spec.driver={options.driver}",
         )
-        self._pools = publisher.Publisher(
-            api, driver=options.driver, published=self._slices, observe=self._observe_pools, clock=_now
+        self._chores = chores.Chores(
+            api,
+            driver=options.driver,
+            view=chores.View(
+                fabrics=self._fabrics,
+                attachments=self._attachments,
+                nodes=self._nodes,
+                slices=self._slices,
+                sessions=self._directory,
+            ),
+            clock=_now,
         )
         self._context = executor.Context(
             api=api,
@@ -96,7 +96,7 @@ class _Controller:
             claims=self._claims,
             nodes=self._nodes,
             index=self._index,
-            pools=self._pools,
+            pools=self._chores.pools,
             calls=self._calls,
             recorder=self._recorder,
             clock=_now,
@@ -133,11 +133,12 @@ class _Controller:
                 self._tasks = tasks
                 for fabric in self._fabrics:
                     self._directory.put(fabric, tasks)
+                    self._look_after(fabric.metadata.name)
                 for key in {*self._uids.values(), *self._index.keys()}:
                     self._lanes.add(key)
                 self._lanes.start(tasks)
                 for number in range(CHORE_WORKERS):
-                    tasks.create_task(self._do_chores(), name=f"chores-{number}")
+                    tasks.create_task(self._chores.work(), name=f"chores-{number}")
                 await asyncio.get_running_loop().create_future()
         finally:
             self._tasks = None
@@ -152,12 +153,15 @@ class _Controller:
         name = (new or old).metadata.name  # type: ignore[union-attr] # one of the two is always given
         if new is None:
             self._directory.drop(name)
-            self._chores.add((LABELS, ""))
+            self._chores.add(chores.What.LABELS)
         else:
             self._directory.put(new, self._tasks)
-        if new is None or old is None or old.spec != new.spec:
-            self._chores.add((PUBLISH, name))
-            self._chores.add((STATUS, name))
+        if new is None or old is None or old.spec != new.spec or old.deleting != new.deleting:
+            self._look_after(name)
+
+    def _look_after(self, fabric: str) -> None:
+        for what in (chores.What.PUBLISH, chores.What.STATUS, chores.What.FINALIZER):
+            self._chores.add(what, fabric)
 
     def _attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
@@ -171,11 +175,13 @@ class _Controller:
         if new is not None:
             self._uids[new.metadata.uid] = key
         self._lanes.add(key)
-        self._chores.add_after((STATUS, key.fabric), COUNTS_SECONDS)
-        before, after = _verdict(old), _verdict(new)
+        self._chores.add(chores.What.STATUS, key.fabric, after=COUNTS_SECONDS)
+        if new is None:
+            self._chores.add(chores.What.FINALIZER, key.fabric, after=chores.GATHER_SECONDS)
+        before, after = chores.verdict(old), chores.verdict(new)
         # Whose a device is shows in its pool only while it is connected.
         if before.failing != after.failing or (before.ours != after.ours and self._is_connected(key)):
-            self._chores.add_after((PUBLISH, key.fabric), GATHER_SECONDS)
+            self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
 
     def _claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         for key in self._index.change(old, new):
@@ -184,7 +190,7 @@ class _Controller:
     def _node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             return
-        self._chores.add_after((LABELS, ""), GATHER_SECONDS)
+        self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
         if new is None and old is not None:
             for attachment in self._attachments:
                 if attachment.spec.node_name == old.metadata.name:
@@ -194,7 +200,7 @@ class _Controller:
         found = new or old
         fabric = found.metadata.labels.get(pool_plan.FABRIC_LABEL) if found else None
         if fabric is not None:
-            self._chores.add_after((PUBLISH, fabric), 0.0 if new is None else GATHER_SECONDS)
+            self._chores.add(chores.What.PUBLISH, fabric, after=0.0 if new is None else chores.GATHER_SECONDS)
 
     # What the fabrics tell.
 
@@ -207,10 +213,10 @@ class _Controller:
         # An attach of ours changes nothing of what is published.
         ours = old is not None and new is not None and _shape(old) == _shape(new) and self._is_ours(key)
         if shown and not ours:
-            self._chores.add_after((PUBLISH, fabric), GATHER_SECONDS)
+            self._chores.add(chores.What.PUBLISH, fabric, after=chores.GATHER_SECONDS)
 
     def hosts_changed(self, fabric: str) -> None:
-        self._map(fabric)
+        self._chores.map(fabric)
 
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
         uid = operation.request_id.rpartition("-")[0]
@@ -224,127 +230,11 @@ class _Controller:
         self._lanes.add(key)
 
     def connection_changed(self, fabric: str) -> None:
-        self._chores.add((STATUS, fabric))
-        self._chores.add((LABELS, ""))
+        self._chores.add(chores.What.STATUS, fabric)
+        self._chores.add(chores.What.LABELS)
         for key in {*self._uids.values(), *self._index.keys()}:
             if key.fabric == fabric:
                 self._lanes.add(key)
-
-    # Chores: what is done per fabric, or for all nodes.
-
-    async def _do_chores(self) -> None:
-        while True:
-            chore = await self._chores.take()
-            try:
-                await self._do(chore)
-            except kube_errors.KubeError as error:
-                pause = self._chores.retry(chore)
-                log.warning("will try again: %s", error, extra={"seconds": round(pause, 2)})
-            else:
-                self._chores.forget(chore)
-            finally:
-                self._chores.done(chore)
-
-    async def _do(self, chore: Chore) -> None:
-        what, fabric = chore
-        if what == PUBLISH:
-            again = await self._publish(fabric)
-            if self._fabrics.get(fabric) is not None:
-                self._chores.add_after(chore, RESYNC_SECONDS if again is None else min(again, RESYNC_SECONDS))
-        elif what == STATUS:
-            await self._write_status(fabric)
-        else:
-            await self._write_labels()
-
-    async def _publish(self, fabric: str) -> float | None:
-        dropped = self._pools.dropped_fields
-        try:
-            again = await self._pools.publish(fabric)
-        except (kube_errors.Denied, kube_errors.Invalid) as error:
-            self._say_published(fabric, str(error))
-            raise
-        self._say_published(fabric, "")
-        if dropped != self._pools.dropped_fields:
-            for one in self._directory:
-                self._chores.add((STATUS, one.name))
-        return again
-
-    def _say_published(self, fabric: str, refused: str) -> None:
-        view = self._directory.get(fabric)
-        if view is not None and view.unpublished != refused:
-            view.unpublished = refused
-            self._chores.add((STATUS, fabric))
-
-    async def _write_status(self, name: str) -> None:
-        fabric, view = self._fabrics.get(name), self._directory.get(name)
-        if fabric is None or view is None:
-            return
-        attached = sum(
-            one.spec.fabric == name and one.holds(attachments.ATTACHED) for one in self._attachments
-        )
-        wanted = status.status(
-            fabric, view.view, dropped_fields=self._pools.dropped_fields, attached=attached, now=_now()
-        )
-        if wanted == fabric.status:
-            return
-        stored = await self._api.patch(
-            kinds.FABRIC,
-            name,
-            status.document(fabric, wanted),
-            content=client.Patch.APPLY,
-            into=fabrics.Fabric,
-            subresource="status",
-            manager=executor.MANAGER,
-        )
-        self._fabrics.learn(stored)
-
-    async def _write_labels(self) -> None:
-        for view in self._directory:
-            self._map(view.name)
-        reached = {view.name: view.nodes.with_room if view.listed else None for view in self._directory}
-        for change in labels.plan(self._nodes, reached):
-            stored = await self._api.patch(
-                kinds.NODE,
-                change.node,
-                {"metadata": {"labels": change.labels}},
-                content=client.Patch.MERGE,
-                into=nodes.Node,
-                manager=executor.MANAGER,
-            )
-            self._nodes.learn(stored)
-
-    def _map(self, fabric: str) -> None:
-        view = self._directory.get(fabric)
-        if view is None or not view.listed:
-            return
-        mapped = hosts.node_map(view.spec, view.hosts, {node.metadata.name for node in self._nodes})
-        if mapped != view.nodes:
-            view.nodes = mapped
-            self._chores.add_after((STATUS, fabric), GATHER_SECONDS)
-            self._chores.add_after((LABELS, ""), GATHER_SECONDS)
-
-    def _observe_pools(
-        self, fabric: str, published: tuple[slices.ResourceSlice, ...], keeps_conditions: bool
-    ) -> pool_plan.Observed | None:
-        known, view = self._fabrics.get(fabric), self._directory.get(fabric)
-        ours = [one for one in self._attachments if one.spec.fabric == fabric]
-        if known is None:
-            # A pool goes with its Fabric, but not from under devices that are still attached.
-            found: tuple[contract.Device, ...] | None = None if ours else ()
-        else:
-            found = view.devices if view is not None and view.listed else None
-        failing = {one.spec.device: _verdict(one).failing for one in ours}
-        probation = known.spec.policy.probation_seconds if known else 0
-        return pool_plan.Observed(
-            driver=self._options.driver,
-            fabric=fabric,
-            devices=found,
-            attached_by_us=frozenset(one.spec.device for one in ours if one.spec.claim is not None),
-            failing={device: reason for device, reason in failing.items() if reason},
-            published=published,
-            keeps_conditions=keeps_conditions,
-            probation=datetime.timedelta(seconds=probation),
-        )
 
     def _is_ours(self, key: names.DeviceKey) -> bool:
         return self._attachments.get(key.attachment) is not None
@@ -353,28 +243,6 @@ class _Controller:
         view = self._directory.get(key.fabric)
         device = view.device(key.device) if view is not None else None
         return device is not None and not _is_free(device)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
-    """What of an attachment shows in its pool.
-
-    Attributes:
-        ours: a claim of this cluster has the device.
-        failing: the reason that the device is to blame for, or empty.
-    """
-
-    ours: bool
-    failing: str
-
-
-def _verdict(attachment: attachments.DeviceAttachment | None) -> _Verdict:
-    failure = attachment_plan.problem(attachment) if attachment is not None else None
-    blamed = failure is not None and failure.reason not in attachment_plan.NOT_THE_DEVICE
-    return _Verdict(
-        ours=attachment is not None and attachment.spec.claim is not None,
-        failing=failure.reason if failure is not None and blamed else "",
-    )
 
 
 def _is_free(device: contract.Device) -> bool:

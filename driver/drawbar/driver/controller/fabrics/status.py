@@ -62,7 +62,9 @@ def status(
     ]
     if view.nodes is not None:
         statements.append(_mapped(view.nodes, view.hosts))
-    if view.nodes is not None and view.unpublished is not None:
+    if fabric.deleting:
+        statements.append(_going(attached))
+    elif view.nodes is not None and view.unpublished is not None:
         statements.append(_published(view.unpublished, view.devices, dropped_fields))
     return fabrics.FabricStatus(
         conditions=tuple(
@@ -124,3 +126,8 @@ def _published(refused: str, devices: int, dropped_fields: Collection[str]) -> t
     if dropped_fields:
         return fabrics.PUBLISHED, False, "FieldsDropped", "see the condition FeaturesDropped"
     return fabrics.PUBLISHED, True, "Published", f"{devices} devices are offered to the scheduler"
+
+
+def _going(attached: int) -> tuple[str, bool, str, str]:
+    message = f"the Fabric is being deleted; it goes when its {attached} attached devices are back"
+    return fabrics.PUBLISHED, False, "Deleting", message

@@ -1,0 +1,241 @@
+"""What is done per Fabric, or for all nodes: pools, statuses, finalizers, labels.
+
+Each chore looks at everything anew and writes only what differs, so it may be asked for as often as one likes; asking
+twice before it is done is asking once.
+"""
+
+import datetime
+import enum
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drawbar.driver.api import attachments, fabrics, nodes, slices
+from drawbar.driver.controller import hosts, labels
+from drawbar.driver.controller.attachments import executor
+from drawbar.driver.controller.attachments import plan as attachment_plan
+from drawbar.driver.controller.fabrics import directory, status
+from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.pools import publisher
+from drawbar.driver.kube import client, kinds, queue, reflector
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.fabric import contract
+
+log = logging.getLogger(__name__)
+
+# Changes that come together become one write.
+GATHER_SECONDS = 0.05
+RESYNC_SECONDS = 300.0
+
+
+class What(enum.StrEnum):
+    """The chores; labels are for all nodes, the others for one Fabric."""
+
+    PUBLISH = "publish"
+    STATUS = "status"
+    LABELS = "labels"
+    FINALIZER = "finalizer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the chores look at."""
+
+    fabrics: reflector.Reflector[fabrics.Fabric]
+    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    nodes: reflector.Reflector[nodes.Node]
+    slices: reflector.Reflector[slices.ResourceSlice]
+    sessions: directory.Directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What of an attachment shows in its pool.
+
+    Attributes:
+        ours: a claim of this cluster has the device.
+        failing: the reason that the device is to blame for, or empty.
+    """
+
+    ours: bool
+    failing: str
+
+
+def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
+    """What the pool shows of a device because of its attachment, if it has one."""
+    failure = attachment_plan.problem(attachment) if attachment is not None else None
+    blamed = failure is not None and failure.reason not in attachment_plan.NOT_THE_DEVICE
+    return Verdict(
+        ours=attachment is not None and attachment.spec.claim is not None,
+        failing=failure.reason if failure is not None and blamed else "",
+    )
+
+
+class Chores:
+    """The chores and their queue. Run `work()` in one or more tasks."""
+
+    def __init__(
+        self, api: client.Client, *, driver: str, view: View, clock: Callable[[], datetime.datetime]
+    ) -> None:
+        self._api = api
+        self._driver = driver
+        self._view = view
+        self._clock = clock
+        self._queue: queue.WorkQueue[tuple[What, str]] = queue.WorkQueue()
+        self.pools = publisher.Publisher(
+            api, driver=driver, published=view.slices, observe=self._observe_pools, clock=clock
+        )
+
+    def add(self, what: What, fabric: str = "", *, after: float = 0.0) -> None:
+        """Asks for a chore, now or after some seconds."""
+        if after:
+            self._queue.add_after((what, fabric), after)
+        else:
+            self._queue.add((what, fabric))
+
+    async def work(self) -> None:
+        """Does chores until cancelled."""
+        while True:
+            chore = await self._queue.take()
+            try:
+                await self._do(chore)
+            except kube_errors.KubeError as error:
+                pause = self._queue.retry(chore)
+                log.warning("will try again: %s", error, extra={"seconds": round(pause, 2)})
+            else:
+                self._queue.forget(chore)
+            finally:
+                self._queue.done(chore)
+
+    async def _do(self, chore: tuple[What, str]) -> None:
+        what, fabric = chore
+        if what == What.PUBLISH:
+            again = await self._publish(fabric)
+            if self._view.fabrics.get(fabric) is not None:
+                self._queue.add_after(chore, RESYNC_SECONDS if again is None else min(again, RESYNC_SECONDS))
+        elif what == What.STATUS:
+            await self._write_status(fabric)
+        elif what == What.FINALIZER:
+            await self._write_finalizer(fabric)
+        else:
+            await self._write_labels()
+
+    async def _publish(self, fabric: str) -> float | None:
+        dropped = self.pools.dropped_fields
+        try:
+            again = await self.pools.publish(fabric)
+        except (kube_errors.Denied, kube_errors.Invalid) as error:
+            self._say_published(fabric, str(error))
+            raise
+        self._say_published(fabric, "")
+        if dropped != self.pools.dropped_fields:
+            for one in self._view.sessions:
+                self.add(What.STATUS, one.name)
+        return again
+
+    def _say_published(self, fabric: str, refused: str) -> None:
+        view = self._view.sessions.get(fabric)
+        if view is not None and view.unpublished != refused:
+            view.unpublished = refused
+            self.add(What.STATUS, fabric)
+
+    async def _write_status(self, name: str) -> None:
+        fabric, view = self._view.fabrics.get(name), self._view.sessions.get(name)
+        if fabric is None or view is None:
+            return
+        attached = sum(
+            one.spec.fabric == name and one.holds(attachments.ATTACHED) for one in self._view.attachments
+        )
+        wanted = status.status(
+            fabric, view.view, dropped_fields=self.pools.dropped_fields, attached=attached, now=self._clock()
+        )
+        if wanted == fabric.status:
+            return
+        stored = await self._api.patch(
+            kinds.FABRIC,
+            name,
+            status.document(fabric, wanted),
+            content=client.Patch.APPLY,
+            into=fabrics.Fabric,
+            subresource="status",
+            manager=executor.MANAGER,
+        )
+        self._view.fabrics.learn(stored)
+
+    async def _write_finalizer(self, name: str) -> None:
+        """Keeps a Fabric while something is attached through it."""
+        fabric = self._view.fabrics.get(name)
+        if fabric is None:
+            return
+        wanted = not fabric.deleting or any(one.spec.fabric == name for one in self._view.attachments)
+        known = fabric.metadata.finalizers
+        if wanted == (fabrics.FINALIZER in known) or (wanted and fabric.deleting):
+            return
+        others = [one for one in known if one != fabrics.FINALIZER]
+        metadata = {
+            "uid": fabric.metadata.uid,
+            "resourceVersion": fabric.metadata.resource_version,
+            "finalizers": [*others, fabrics.FINALIZER] if wanted else others,
+        }
+        stored = await self._api.patch(
+            kinds.FABRIC,
+            name,
+            {"metadata": metadata},
+            content=client.Patch.MERGE,
+            into=fabrics.Fabric,
+            manager=executor.MANAGER,
+        )
+        if stored.deleting and not stored.metadata.finalizers:
+            self._view.fabrics.unlearn(stored)
+        else:
+            self._view.fabrics.learn(stored)
+
+    async def _write_labels(self) -> None:
+        for view in self._view.sessions:
+            self.map(view.name)
+        reached = {view.name: view.nodes.with_room if view.listed else None for view in self._view.sessions}
+        for change in labels.plan(self._view.nodes, reached):
+            stored = await self._api.patch(
+                kinds.NODE,
+                change.node,
+                {"metadata": {"labels": change.labels}},
+                content=client.Patch.MERGE,
+                into=nodes.Node,
+                manager=executor.MANAGER,
+            )
+            self._view.nodes.learn(stored)
+
+    def map(self, fabric: str) -> None:
+        """Finds out which nodes the fabric's hosts are; what depends on it becomes a chore."""
+        view = self._view.sessions.get(fabric)
+        if view is None or not view.listed:
+            return
+        mapped = hosts.node_map(view.spec, view.hosts, {node.metadata.name for node in self._view.nodes})
+        if mapped != view.nodes:
+            view.nodes = mapped
+            self.add(What.STATUS, fabric, after=GATHER_SECONDS)
+            self.add(What.LABELS, after=GATHER_SECONDS)
+
+    def _observe_pools(
+        self, fabric: str, published: tuple[slices.ResourceSlice, ...], keeps_conditions: bool
+    ) -> pool_plan.Observed | None:
+        known, view = self._view.fabrics.get(fabric), self._view.sessions.get(fabric)
+        ours = [one for one in self._view.attachments if one.spec.fabric == fabric]
+        found: tuple[contract.Device, ...] | None
+        if known is None or known.deleting:
+            # Nothing new is given out; what is attached stays attached until its claim lets go.
+            found = ()
+        else:
+            found = view.devices if view is not None and view.listed else None
+        failing = {one.spec.device: verdict(one).failing for one in ours}
+        probation = known.spec.policy.probation_seconds if known else 0
+        return pool_plan.Observed(
+            driver=self._driver,
+            fabric=fabric,
+            devices=found,
+            attached_by_us=frozenset(one.spec.device for one in ours if one.spec.claim is not None),
+            failing={device: reason for device, reason in failing.items() if reason},
+            published=published,
+            keeps_conditions=keeps_conditions,
+            probation=datetime.timedelta(seconds=probation),
+        )
