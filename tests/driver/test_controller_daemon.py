@@ -1,8 +1,11 @@
 """The controller against the API server double and the simulated fabric: what works, and goes on working."""
 
+import dataclasses
+
 import pytest
 
 from drawbar.driver.kube import kinds
+from drawbar.fabric import contract
 
 DRIVER = "drawbar.dev"
 NODES = ("node-1", "node-2")
@@ -199,3 +202,35 @@ async def test_a_deleted_fabric_offers_nothing_and_stays_until_its_last_device_i
         await until(fabrics, lambda value: not value)
         assert cluster.calls("detach") == ["gpu-0"]
         assert await cluster.attachments() == {}
+
+
+async def test_a_fabric_that_can_do_one_thing_at_a_time_is_asked_for_one(controller_world, until):
+    async with controller_world(attachSeconds=0.1, detachSeconds=0.1) as cluster:
+        can = await cluster.fabric.capabilities()
+
+        async def one_at_a_time():
+            return dataclasses.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
+
+        cluster.fabric.capabilities = one_at_a_time
+        cluster.start()
+        await cluster.make_fabric()
+        (published,) = await cluster.published()
+        devices = [one["name"] for one in published["devices"]]
+        for number, device in enumerate(devices):
+            await cluster.allocate(device, name=f"c{number}", node=NODES[number % 2])
+        for number, device in enumerate(devices):
+            await until(
+                lambda number=number: cluster.said(f"c{number}"),
+                lambda value, device=device: "attached" in value.get(device, {}),
+            )
+        for number in range(len(devices)):
+            await cluster.deallocate(f"c{number}")
+        for device in devices:
+            await until(
+                cluster.attachments,
+                lambda value, device=device: "deletionTimestamp" in value[f"fab.{device}"]["metadata"],
+            )
+            await cluster.node_says(f"fab.{device}", "Released")
+        await until(cluster.attachments, lambda value: not value)
+        events = [line["event"] for line in cluster.journal]
+        assert events == ["started", "finished"] * (2 * len(devices))

@@ -229,6 +229,9 @@ class _Controller:
             view.learn(operation.device)
         self._lanes.add(key)
 
+    def turn_came(self, key: names.DeviceKey) -> None:
+        self._lanes.add(key)
+
     def connection_changed(self, fabric: str) -> None:
         self._chores.add(chores.What.STATUS, fabric)
         self._chores.add(chores.What.LABELS)

@@ -51,6 +51,10 @@ class Calls:
             due=now >= known.due,
         )
 
+    def is_running(self, uid: str) -> bool:
+        """Whether the fabric is busy with one of the two, as far as we know."""
+        return any(self._known.get((uid, side), _Known()).state == "running" for side in plan.Side)
+
     def request_id(self, uid: str, side: plan.Side) -> str:
         """The id of the current attempt."""
         return f"{uid}-{side.value}{self._known.get((uid, side), _Known()).attempt}"

@@ -24,6 +24,8 @@ from drawbar.fabric import errors as fabric_errors
 log = logging.getLogger(__name__)
 
 MANAGER = "drawbar-controller"
+# Whoever waits for a place is told when it has one; this is for the deadline that may pass meanwhile.
+WAIT_SECONDS = 5.0
 
 
 class Fabrics(Protocol):
@@ -66,17 +68,13 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
     for action in plan.plan(work.observed, now):
         if isinstance(action, plan.LookAgain):
             again = action.seconds
+        elif isinstance(action, plan.Talk):
+            again = await work.talk(action)
         else:
-            if isinstance(action, plan.Talk):
-                await work.talk(action)
-            else:
-                await work.write(action, now)
-            again = 0.0 if isinstance(action, _UNTOLD) else again
+            await work.write(action, now)
+            again = 0.0 if isinstance(action, plan.Taint) else again
+    work.give_place()
     return again
-
-
-# What these change is told to this device by no watch.
-_UNTOLD = plan.Ask | plan.CallFabric | plan.Retry | plan.Taint
 
 
 class _Round:
@@ -88,6 +86,7 @@ class _Round:
         self._session = context.fabrics.get(key.fabric)
         self._attachment = context.attachments.get(key.attachment)
         self._device = self._session.device(key.device) if self._session else None
+        self._waits = False
         self.observed = self._observe()
 
     def _observe(self) -> plan.Observed:
@@ -128,12 +127,15 @@ class _Round:
                 return wish
         return None
 
-    async def talk(self, action: plan.Talk) -> None:
-        """Says something to the fabric, or asks it."""
+    async def talk(self, action: plan.Talk) -> float:
+        """Says something to the fabric, or asks it; gives the seconds after which to look at what it did."""
         match action:
             case plan.Ask(side=side):
                 await self._ask(side)
             case plan.CallFabric(side=side):
+                self._waits = not self._open.turns.take(self._key, self._known.spec.host_id)
+                if self._waits:
+                    return WAIT_SECONDS
                 await self._call(side)
             case plan.Retry(side=side):
                 self._context.calls.next_attempt(self._known.metadata.uid, side)
@@ -141,6 +143,13 @@ class _Round:
                 await self._open.read()
             case _:
                 assert_never(action)
+        return 0.0
+
+    def give_place(self) -> None:
+        """Lets others have the fabric, unless it is busy with this device or is yet to be."""
+        uid = self._attachment.metadata.uid if self._attachment else ""
+        if self._session is not None and not self._waits and not self._context.calls.is_running(uid):
+            self._session.give_place(self._key)
 
     async def write(self, action: plan.Write, now: datetime.datetime) -> None:
         """Says something to the API server."""
@@ -237,6 +246,8 @@ class _Round:
 
     def _settle(self, side: plan.Side, operation: contract.Operation) -> None:
         self._context.calls.settle(self._known.metadata.uid, side, operation, time.monotonic())
+        if not operation.done:
+            self._open.turns.occupy(self._key, self._known.spec.host_id)
         if operation.succeeded and operation.device is not None:
             self._open.learn(operation.device)
 

@@ -14,7 +14,7 @@ import tenacity
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import hosts, names
-from drawbar.driver.controller.fabrics import status
+from drawbar.driver.controller.fabrics import status, turns
 from drawbar.fabric import contract, errors, registry
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,10 @@ class Listener(Protocol):
         """An operation began or finished."""
         ...
 
+    def turn_came(self, key: names.DeviceKey) -> None:
+        """The fabric has a place for the operation that this device waited for."""
+        ...
+
     def connection_changed(self, fabric: str) -> None:
         """The manager can be reached, or can no longer be."""
         ...
@@ -57,6 +61,7 @@ class Session:
         self.listed = False
         self.unpublished: str | None = None
         self.nodes = hosts.NodeMap()
+        self.turns = turns.Turns()
         self._hosts: dict[str, contract.Host] = {}
         self._devices: dict[str, contract.Device] = {}
         self._listener = listener
@@ -130,6 +135,14 @@ class Session:
         """
         await self._list(self.adapter())
 
+    def give_place(self, key: names.DeviceKey) -> None:
+        """The fabric is not, or no longer, busy with this device."""
+        self._wake(self.turns.give(key))
+
+    def _wake(self, keys: tuple[names.DeviceKey, ...]) -> None:
+        for key in keys:
+            self._listener.turn_came(key)
+
     def learn(self, device: contract.Device) -> None:
         """Takes over a device as an operation's answer shows it."""
         name = names.label(device.id)
@@ -166,6 +179,7 @@ class Session:
 
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
+        self._wake(self.turns.allow(can))
         while True:
             version = await self._list(adapter)
             self._say(connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}")

@@ -1,0 +1,78 @@
+"""Whose turn it is to have the fabric do something.
+
+A fabric says how many operations it can run at once, and within what only one (`Capabilities`). Those who wait are
+served host by host in turn, and within a host in the order in which they came, so that one node's storm does not
+starve the others.
+"""
+
+from collections import OrderedDict
+
+from drawbar.driver.controller import names
+from drawbar.fabric.contract import Capabilities, SerializationScope
+
+
+class Turns:
+    """The operations of one fabric: those that run, and those that wait for a place."""
+
+    def __init__(self) -> None:
+        self._can = Capabilities(serialization_scope=SerializationScope.DEVICE)
+        self._running: dict[names.DeviceKey, str] = {}
+        # By host the devices that wait, the first to be served first; the host served last stands last.
+        self._waiting: OrderedDict[str, OrderedDict[names.DeviceKey, None]] = OrderedDict()
+
+    def allow(self, can: Capabilities) -> tuple[names.DeviceKey, ...]:
+        """What the fabric can do, as it says now; gives the devices whose turn it is thereby."""
+        self._can = can
+        return self._grant()
+
+    def take(self, key: names.DeviceKey, host: str) -> bool:
+        """Whether the device may be attached or detached now. If not, it waits and is named by `give` or `allow`."""
+        if key in self._running:
+            return True
+        self._waiting.setdefault(host, OrderedDict())[key] = None
+        return key in self._grant()
+
+    def occupy(self, key: names.DeviceKey, host: str) -> None:
+        """An operation of this device runs already: an earlier process began it."""
+        self._forget(key)
+        self._running[key] = host
+
+    def give(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
+        """The device needs no place, or no longer; gives the devices whose turn it is thereby."""
+        known = self._running.pop(key, None)
+        waited = self._forget(key)
+        return self._grant() if known is not None or waited else ()
+
+    def _forget(self, key: names.DeviceKey) -> bool:
+        for host, waiting in self._waiting.items():
+            if key in waiting:
+                del waiting[key]
+                if not waiting:
+                    del self._waiting[host]
+                return True
+        return False
+
+    def _grant(self) -> tuple[names.DeviceKey, ...]:
+        granted: list[names.DeviceKey] = []
+        for host in tuple(self._waiting):
+            # One per host and round; a host that got one goes to the end of the line.
+            if self._has_place(host):
+                key, _ = self._waiting[host].popitem(last=False)
+                self._running[key] = host
+                granted.append(key)
+                waiting = self._waiting.pop(host)
+                if waiting:
+                    self._waiting[host] = waiting
+        return (*granted, *(self._grant() if granted else ()))
+
+    def _has_place(self, host: str) -> bool:
+        limit = self._can.max_concurrent_operations
+        if limit is not None and len(self._running) >= limit:
+            return False
+        match self._can.serialization_scope:
+            case SerializationScope.FABRIC:
+                return not self._running
+            case SerializationScope.HOST:
+                return host not in self._running.values()
+            case SerializationScope.DEVICE | SerializationScope.NONE:
+                return True

@@ -1,0 +1,114 @@
+"""Operations run as many at once as a fabric allows, and hosts are served in turn."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from drawbar.driver.controller import names
+from drawbar.driver.controller.fabrics import turns
+from drawbar.fabric.contract import Capabilities, SerializationScope
+
+ONE_AT_A_TIME = Capabilities(serialization_scope=SerializationScope.FABRIC)
+ONE_PER_HOST = Capabilities(serialization_scope=SerializationScope.HOST)
+
+
+def key(name):
+    return names.DeviceKey(fabric="f", device=name)
+
+
+def test_without_a_limit_everybody_goes_at_once():
+    line = turns.Turns()
+    assert all(line.take(key(f"d{number}"), "h") for number in range(10))
+
+
+def test_one_at_a_time_serves_the_hosts_in_turn_whoever_came_first():
+    line = turns.Turns()
+    line.allow(ONE_AT_A_TIME)
+    assert line.take(key("a1"), "a")
+    for name in ("a2", "a3", "a4", "b1", "b2", "c1"):
+        assert not line.take(key(name), name[0])
+    order, now = [], key("a1")
+    while granted := line.give(now):
+        (now,) = granted
+        order.append(now.device)
+    assert order == ["a2", "b1", "c1", "a3", "b2", "a4"]
+
+
+def test_one_per_host_runs_the_hosts_side_by_side():
+    line = turns.Turns()
+    line.allow(ONE_PER_HOST)
+    assert line.take(key("a1"), "a")
+    assert line.take(key("b1"), "b")
+    assert not line.take(key("a2"), "a")
+    assert line.give(key("b1")) == ()
+    assert line.give(key("a1")) == (key("a2"),)
+
+
+def test_who_waits_and_gives_up_is_passed_over():
+    line = turns.Turns()
+    line.allow(ONE_AT_A_TIME)
+    line.take(key("a"), "h")
+    line.take(key("b"), "h")
+    line.take(key("c"), "h")
+    assert line.give(key("b")) == ()
+    assert line.give(key("a")) == (key("c"),)
+
+
+def test_an_operation_that_an_earlier_process_began_has_its_place():
+    line = turns.Turns()
+    line.allow(ONE_AT_A_TIME)
+    line.occupy(key("a"), "h")
+    assert not line.take(key("b"), "h")
+    assert line.take(key("a"), "h")
+    assert line.give(key("a")) == (key("b"),)
+
+
+def test_a_fabric_that_allows_more_serves_those_who_wait():
+    line = turns.Turns()
+    line.allow(ONE_AT_A_TIME)
+    line.take(key("a"), "h")
+    line.take(key("b"), "h")
+    assert line.allow(Capabilities(max_concurrent_operations=2)) == (key("b"),)
+
+
+class Line(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.line = turns.Turns()
+        self.line.allow(
+            Capabilities(max_concurrent_operations=3, serialization_scope=SerializationScope.HOST)
+        )
+        self.running = {}
+        self.waiting = {}
+
+    def _run(self, granted):
+        for one in granted:
+            self.running[one] = self.waiting.pop(one)
+
+    @rule(number=st.integers(0, 9), host=st.sampled_from("abcd"))
+    def ask(self, number, host):
+        one = key(f"d{number}")
+        if one in self.running or one in self.waiting:
+            return
+        self.waiting[one] = host
+        if self.line.take(one, host):
+            self._run([one])
+
+    @rule(number=st.integers(0, 9))
+    def give(self, number):
+        one = key(f"d{number}")
+        self.running.pop(one, None)
+        self.waiting.pop(one, None)
+        self._run(self.line.give(one))
+
+    @invariant()
+    def the_limits_hold_and_no_place_is_left_empty(self):
+        hosts = list(self.running.values())
+        assert len(hosts) <= 3
+        assert len(set(hosts)) == len(hosts)
+        if len(hosts) < 3:
+            assert set(self.waiting.values()) <= set(hosts)
+
+
+TestLine = Line.TestCase
+TestLine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
