@@ -94,7 +94,7 @@ ATTACHING = {
     "held by hand": ({"wish": None, "attachment": attachment(claim=None)}, [plan.Ask(side=ATTACH)]),
     "made by hand without the finalizer": (
         {"wish": None, "attachment": attachment(claim=None, finalizers=())},
-        [plan.AddFinalizer],
+        [plan.Adopt],
     ),
     "after a restart the fabric is asked first": ({}, [plan.Ask(side=ATTACH)]),
     "the fabric knows nothing": ({"attach": call("unknown")}, [plan.CallFabric(side=ATTACH)]),

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from drawbar.driver.kube import kinds
+from drawbar.driver.kube import client, kinds
 from drawbar.fabric import contract
 
 DRIVER = "drawbar.dev"
@@ -234,3 +234,68 @@ async def test_a_fabric_that_can_do_one_thing_at_a_time_is_asked_for_one(control
         await until(cluster.attachments, lambda value: not value)
         events = [line["event"] for line in cluster.journal]
         assert events == ["started", "finished"] * (2 * len(devices))
+
+
+async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        body = {
+            "apiVersion": "drawbar.dev/v1alpha1",
+            "kind": "DeviceAttachment",
+            "metadata": {"name": "fab.gpu-0"},
+            "spec": {
+                "fabric": "fab",
+                "deviceID": "gpu-0",
+                "driver": DRIVER,
+                "pool": POOL,
+                "device": "gpu-0",
+                "nodeName": NODES[0],
+                "hostID": "host-node-1",
+                "identity": {"deviceClass": "gpu"},
+            },
+        }
+        await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
+
+        async def taints():
+            (published,) = await cluster.slices()
+            return {
+                one["name"]: [taint["key"] for taint in one.get("taints", ())] for one in published["devices"]
+            }
+
+        await until(taints, lambda value: value["gpu-0"] == [f"{DRIVER}/in-use"])
+        held = (await cluster.attachments())["fab.gpu-0"]
+        assert held["metadata"]["finalizers"] == ["drawbar.dev/detach"]
+        assert held["metadata"]["labels"] == {"drawbar.dev/node": NODES[0]}
+        await cluster.api.delete(kinds.ATTACHMENT, "fab.gpu-0")
+        await cluster.node_says("fab.gpu-0", "Released")
+        await until(cluster.attachments, lambda value: not value)
+        await until(taints, lambda value: value["gpu-0"] == [])
+        assert cluster.calls("detach") == ["gpu-0"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "out of service"])
+async def test_a_dead_node_needs_no_word_before_its_device_comes_back(controller_world, until, how):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate("gpu-0")
+        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.deallocate()
+        await until(cluster.attachments, lambda value: "deletionTimestamp" in value["fab.gpu-0"]["metadata"])
+        assert cluster.calls("detach") == []
+        if how == "deleted":
+            await cluster.api.delete(kinds.NODE, NODES[0])
+        else:
+            taint = {
+                "key": "node.kubernetes.io/out-of-service",
+                "value": "nodeshutdown",
+                "effect": "NoExecute",
+            }
+            await cluster.api.patch(
+                kinds.NODE, NODES[0], {"spec": {"taints": [taint]}}, content=client.Patch.MERGE, into=dict
+            )
+        await until(cluster.attachments, lambda value: not value)
+        assert cluster.calls("detach") == ["gpu-0"]

@@ -188,10 +188,9 @@ class _Controller:
             self._lanes.add(key)
 
     def _node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
-        if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
-            return
-        self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
-        if new is None and old is not None:
+        if old is None or new is None or old.metadata.labels != new.metadata.labels:
+            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
+        if old is not None and (new is None or new.out_of_service != old.out_of_service):
             for attachment in self._attachments:
                 if attachment.spec.node_name == old.metadata.name:
                     self._lanes.add(self._uids[attachment.metadata.uid])

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from drawbar.driver.api import attachments, claims, nodes
 from drawbar.driver.controller import claims as claim_index
@@ -110,9 +110,13 @@ class _Round:
                 and plan.problem(attachment) is not None
                 and context.pools.is_tainted(self._key.fabric, self._key.device)
             ),
-            node_gone=attachment is not None and context.nodes.get(attachment.spec.node_name) is None,
+            node_gone=attachment is not None and self._is_node_gone(attachment.spec.node_name),
             patience=patience,
         )
+
+    def _is_node_gone(self, name: str) -> bool:
+        node = self._context.nodes.get(name)
+        return node is None or node.out_of_service
 
     def _wish(self) -> plan.Wish | None:
         """The claim that the attachment is for, if it still wants the device, else the one that waits longest."""
@@ -156,8 +160,8 @@ class _Round:
         match action:
             case plan.Create(wish=wish):
                 await self._create(wish)
-            case plan.AddFinalizer():
-                await self._put_finalizers(present=True)
+            case plan.Adopt():
+                await self._adopt()
             case plan.SayAttached(wish=wish):
                 await self._say_attached(wish, now)
             case plan.RecordAttached():
@@ -176,7 +180,7 @@ class _Round:
                 await self._delete()
                 log.info("release asked for", extra=self._extras())
             case plan.RemoveFinalizer():
-                await self._put_finalizers(present=False)
+                await self._remove_finalizer()
                 self._context.calls.forget(self._known.metadata.uid)
                 log.info("device detached", extra=self._extras())
             case _:
@@ -314,16 +318,19 @@ class _Round:
         else:
             self._context.attachments.unlearn(self._known)
 
-    async def _put_finalizers(self, *, present: bool) -> None:
+    async def _adopt(self) -> None:
+        label = {attachments.NODE_LABEL: attachments.node_label(self._known.spec.node_name)}
+        finalizers = [*self._known.metadata.finalizers, attachments.FINALIZER]
+        await self._patch_metadata({"finalizers": finalizers, "labels": label})
+        log.info("attachment made by hand adopted", extra=self._extras())
+
+    async def _remove_finalizer(self) -> None:
+        others = [name for name in self._known.metadata.finalizers if name != attachments.FINALIZER]
+        await self._patch_metadata({"finalizers": others})
+
+    async def _patch_metadata(self, changes: dict[str, Any]) -> None:
         metadata = self._known.metadata
-        others = [name for name in metadata.finalizers if name != attachments.FINALIZER]
-        body = {
-            "metadata": {
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
-                "finalizers": [*others, attachments.FINALIZER] if present else others,
-            }
-        }
+        body = {"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version} | changes}
         try:
             stored = await self._context.api.patch(
                 kinds.ATTACHMENT,

@@ -81,7 +81,8 @@ class Observed:
         present: the fabric lists the device; None while the fabric never told.
         host_id: where the fabric says it is connected; None when it is free or that is not known.
         tainted: the device's slice carries the taint of a failed attach.
-        node_gone: there is no Node object any more, so nobody will report a release.
+        node_gone: there is no Node object any more, or an administrator says that the machine is off, so nobody
+            will report a release.
         patience: from the allocation to giving up, shorter than the scheduler's.
     """
 
@@ -104,8 +105,11 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddFinalizer:
-    """Somebody made the attachment by hand: without the finalizer it could vanish and leave the device attached."""
+class Adopt:
+    """Somebody made the attachment by hand.
+
+    Without the finalizer it could vanish and leave the device attached; without the label its node hears nothing.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +192,7 @@ class LookAgain:
 Talk = Ask | CallFabric | Retry | ReadFabric
 Write = (
     Create
-    | AddFinalizer
+    | Adopt
     | SayAttached
     | RecordAttached
     | RecordFailure
@@ -210,7 +214,7 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     if attachment.spec.claim is not None and not _is_for(attachment, observed.wish):
         return (Delete(),)
     if attachments.FINALIZER not in attachment.metadata.finalizers:
-        return (AddFinalizer(),)
+        return (Adopt(),)
     return _bring_about(observed, attachment, now)
 
 
