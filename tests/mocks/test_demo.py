@@ -129,6 +129,22 @@ async def test_four_pods_get_their_devices_and_every_device_comes_back(folder):
     assert list(folder.iterdir()) == []
 
 
+async def test_node_daemons_killed_on_the_way_lose_no_device_and_no_pod(folder):
+    async with demo(folder, *QUICK, "--attach-seconds", "1") as running:
+        await running.until("ready")
+        daemons = {event["name"]: event["pid"] for event in running.named("started")}
+        # One hears of the attach only after its restart, the other has prepared devices to remember.
+        await running.until("attaching")
+        os.kill(daemons["node-1"], signal.SIGKILL)
+        await running.until("prepared")
+        os.kill(daemons["node-2"], signal.SIGKILL)
+        assert await running.finish() == 0, running.events[-5:]
+    assert sorted(event["name"] for event in running.named("restarted")) == ["node-1", "node-2"]
+    summary = running.events[-1]["summary"]
+    assert (summary["running"], summary["detached"], summary["leaked"]) == (4, 4, 0)
+    assert sorted(attaches_begun(running).values()) == [1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("moment", ["fabric", "released"])
 async def test_a_killed_controller_attaches_nothing_twice_and_leaks_nothing(folder, moment):
     async with demo(folder, *QUICK, "--attach-seconds", "1") as running:
