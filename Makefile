@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv demo lint types test generate clean
+.PHONY: help venv demo lint types test contract bench generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,13 @@ types: venv ## types
 
 test: lint types ## every check and every test
 	@echo "== pytest"; $(BIN)/pytest -q
+	echo "== contract"; DRAWBAR_CONTRACT_PROFILES=1.36 $(BIN)/pytest -q mocks/contract
+
+contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
+	@$(BIN)/pytest mocks/contract -q
+
+bench: venv ## the numbers of the design beside their targets, on this machine
+	@failed=0; for what in apiserver controller; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
 
 generate: venv ## the code made from the .proto files
 	@PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate

@@ -22,6 +22,7 @@ def one(kind="drawbar.dev/nvme", **kwargs):
         pytest.param(
             one(device_nodes=(spec.DeviceNode(path="/dev/a", host_path="/dev/b"),)), "0.5.0", id="host-path"
         ),
+        pytest.param(one(name="0c", env=("A=1",)), "0.5.0", id="name-begins-with-digit"),
         pytest.param(one(kind="drawbar.dev/a.b", env=("A=1",)), "0.6.0", id="dotted-class"),
     ],
 )

@@ -102,7 +102,14 @@ class World:
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "ResourceClaim",
                 "metadata": {"name": name},
-                "spec": {"devices": {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme"}}]}},
+                "spec": {
+                    "devices": {
+                        "requests": [
+                            {"name": "disk", "firstAvailable": [{"name": "fast", "deviceClassName": "nvme"}]},
+                            {"name": "other", "exactly": {"deviceClassName": "nvme"}},
+                        ]
+                    }
+                },
             },
             namespace="default",
             into=dict,

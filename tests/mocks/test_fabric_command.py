@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from drawbar.fabric import contract
+from drawbar.fabric import contract, errors
 from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks.fabric import command
 
@@ -102,6 +102,28 @@ async def test_what_a_user_gets_wrong_ends_in_a_sentence_and_not_in_a_traceback(
     assert out == b""
     assert words in errors_.decode()
     assert "Traceback" not in errors_.decode()
+
+
+async def test_a_restart_can_forget_operations_and_other_processes_can_tell_it_what_goes_wrong(
+    tmp_path, config
+):
+    endpoint, commands = f"unix:{tmp_path}/f.sock", f"unix:{tmp_path}/c.sock"
+    arguments = ["--config", config, "--listen", endpoint, "--state", tmp_path / "s", "--control", commands]
+    adapter_config = contract.AdapterConfig(name="f", endpoint=endpoint, timeout_seconds=10)
+    request = contract.AttachRequest(request_id="r", device_id="d1", host_id="h1")
+    async with process(*arguments) as child:
+        await child.stdout.readline()
+        async with await GrpcAdapter.connect(adapter_config) as adapter:
+            assert (await adapter.attach(request)).succeeded
+    async with process(*arguments, "--forget-operations-on-start") as child:
+        assert json.loads(await child.stdout.readline())["control"] == commands
+        async with await GrpcAdapter.connect(adapter_config) as adapter:
+            with pytest.raises(errors.NotFound):
+                await adapter.operation(request_id="r")
+            assert (await adapter.devices()).device("d1").connection.host_id == "h1"
+            async with process("--control", commands, "--tell", "surprise-detach", "d1") as other:
+                assert json.loads(await other.stdout.readline()) == {"ok": True}
+            assert (await adapter.devices()).device("d1").connection is None
 
 
 class Output(io.StringIO):

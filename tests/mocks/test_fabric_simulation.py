@@ -443,8 +443,8 @@ async def _walk(sequence):
                 case "detach":
                     state.begin(detach(device_id, host_id, request_id=str(number)))
                 case "take away":
-                    if state.hold(device_id) is not None:
-                        state.take_away(device_id)
+                    state.hold(device_id)
+                    state.take_away(device_id)
                 case _ if device_id in running:
                     state.finish(running[device_id], None if step == "finish" else errors.Unavailable("x"))
         except (errors.Refused, errors.Transient):

@@ -1,5 +1,6 @@
 """The allocator of the scheduler double, alone: tables of slices and requests."""
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -7,7 +8,15 @@ import msgspec
 import pytest
 
 from drawbar.mocks.claims import documents
-from drawbar.mocks.scheduler import allocation, matching, objects, selectors
+from drawbar.mocks.scheduler import (
+    allocation,
+    matching,
+    objects,
+    pools,
+    search,
+    taintrules,
+    usage,
+)
 
 Json = dict[str, Any]
 DRIVER = "drawbar.dev"
@@ -52,18 +61,25 @@ def allocate(
     slices: list[objects.Slice],
     *requests: Json,
     taken: Iterable[documents.DeviceID] = (),
+    shared: Iterable[usage.Use] = (),
     claims: int = 1,
     **devices: Any,
 ) -> Any:
     content = msgspec.convert({"requests": list(requests), **devices}, objects.ClaimDevices)
-    demands = [allocation.Demand(name=f"default/c{number}", devices=content) for number in range(claims)]
+    demands = [search.Demand(name=f"default/c{number}", devices=content) for number in range(claims)]
     spec = {
         "selectors": [cel('device.driver == "drawbar.dev"')],
         "config": [{"opaque": {"driver": DRIVER, "parameters": {}}}],
     }
     classes = {"any": msgspec.convert({"metadata": {"name": "any"}, "spec": spec}, objects.DeviceClass)}
+    ids = itertools.count(1)
     return allocation.allocate(
-        demands, node=NODE, supply=allocation.pools(slices), classes=classes, taken=set(taken)
+        demands,
+        node=NODE,
+        supply=pools.of(slices),
+        classes=classes,
+        used=usage.total([*(usage.Use(device=one) for one in taken), *shared]),
+        new_share_id=lambda: f"share-{next(ids)}",
     )
 
 
@@ -144,7 +160,7 @@ HERE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "chassis", "operator
         pytest.param(
             [slice_("s1", device("a"), count=2), slice_("s2", device("a"), count=2)],
             [request()],
-            NO,
+            "invalid resource pools were encountered",
             id="a-name-twice-in-the-pool",
         ),
         pytest.param(
@@ -171,12 +187,6 @@ HERE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "chassis", "operator
             [request()],
             ["b"],
             id="per-device-node-selection",
-        ),
-        pytest.param(
-            TWO,
-            [request(deviceClassName="none")],
-            "claim default/c0, request one: device class none does not exist",
-            id="no-such-class",
         ),
     ],
 )
@@ -210,10 +220,130 @@ def test_the_first_available_alternative_is_taken_and_named() -> None:
     assert (result.request, result.device) == ("one/a100", "b")
 
 
-def test_devices_of_a_request_agree_in_the_attribute_of_a_constraint() -> None:
+def test_devices_of_a_request_agree_or_differ_as_the_constraints_say() -> None:
     slices = [slice_("s1", device("a"), device("b", "A100"), device("c"))]
-    constraint = {"matchAttribute": "drawbar.dev/model"}
-    assert names(allocate(slices, request(count=2), constraints=[constraint])) == ["a", "c"]
+    name = "drawbar.dev/model"
+    assert names(allocate(slices, request(count=2), constraints=[{"matchAttribute": name}])) == ["a", "c"]
+    assert names(allocate(slices, request(count=2), constraints=[{"distinctAttribute": name}])) == ["a", "b"]
+    assert names(allocate(slices, request(count=3), constraints=[{"distinctAttribute": name}])) == NO
+
+
+def test_tolerations_are_copied_into_the_result() -> None:
+    toleration = {
+        "key": "drawbar.dev/broken",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 5,
+    }
+    (answer,) = allocate(TWO, request(tolerations=[toleration]))
+    (result,) = msgspec.to_builtins(answer)["devices"]["results"]
+    assert result["tolerations"] == (toleration,)
+
+
+@pytest.mark.parametrize(
+    ("effect", "toleration", "given"),
+    [
+        pytest.param("NoExecute", None, False, id="no-execute-keeps-away"),
+        pytest.param("NoExecute", {"operator": "Exists"}, True, id="everything-is-tolerated"),
+        pytest.param(
+            "NoExecute", {"operator": "Exists", "effect": "NoSchedule"}, False, id="of-another-effect"
+        ),
+        pytest.param(
+            "NoSchedule", {"key": "drawbar.dev/broken", "value": ""}, True, id="equal-is-the-default"
+        ),
+        pytest.param("Unheard", None, True, id="an-unknown-effect-keeps-nobody-away"),
+    ],
+)
+def test_taints_keep_requests_away_that_do_not_tolerate_them(
+    effect: str, toleration: Json | None, given: bool
+) -> None:
+    slices = [slice_("s1", device("a", taints=[TAINT | {"effect": effect}]))]
+    answer = allocate(slices, request(tolerations=[toleration] if toleration else []))
+    assert (names(answer) == ["a"]) is given
+
+
+def test_admin_access_blocks_the_device_for_the_pods_other_requests_and_tolerates_nothing() -> None:
+    one = [slice_("s1", device("a"))]
+    assert names(allocate(one, request("x", adminAccess=True), request("y"))) == NO
+    assert names(allocate(one, request("x", adminAccess=True), request("y", adminAccess=True))) == NO
+    assert names(allocate(one, request(adminAccess=True), claims=2)) == ["a", "a"]
+    tainted = [slice_("s1", device("a", taints=[TAINT]))]
+    assert names(allocate(tainted, request(adminAccess=True))) == NO
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        pytest.param(
+            [slice_("s2", device("x"), pool="p2", count=2)],
+            "drawbar.dev/p2 is currently being updated",
+            id="incomplete",
+        ),
+        pytest.param(
+            [slice_("s2", device("x"), device("x"), pool="p2")],
+            "drawbar.dev/p2 is currently invalid",
+            id="invalid",
+        ),
+    ],
+)
+def test_nobody_gets_all_devices_while_some_pool_of_the_node_is_not_whole(
+    others: list[objects.Slice], words: str
+) -> None:
+    with pytest.raises(
+        search.AllocationError, match=f"request one: asks for all devices, but resource pool {words}"
+    ):
+        allocate([*TWO, *others], request(allocationMode="All"))
+    elsewhere = [slice_("s3", device("x"), pool="p3", count=2, nodeName="node-b")]
+    assert names(allocate([*TWO, *elsewhere], request(allocationMode="All"))) == ["a", "b"]
+
+
+def test_all_devices_under_a_constraint_they_break_is_a_fault_of_the_claim() -> None:
+    with pytest.raises(
+        search.AllocationError, match=r"cannot add device drawbar.dev/pool/b because a claim constraint"
+    ):
+        allocate(TWO, request(allocationMode="All"), constraints=[{"matchAttribute": "drawbar.dev/model"}])
+
+
+def test_all_of_nothing_is_refused() -> None:
+    assert names(allocate(TWO, request(allocationMode="All", selectors=[cel("false")]))) == NO
+
+
+def test_more_devices_than_an_allocation_can_list_are_refused() -> None:
+    many = [slice_("s1", *(device(f"d{number}") for number in range(40)))]
+    with pytest.raises(search.AllocationError, match="requested devices 33 exceeds the claim limit of 32"):
+        allocate(many, request(count=33))
+    ask = {"deviceClassName": "any"}
+    either = {"name": "one", "firstAvailable": [{"name": "all", "count": 33, **ask}, {"name": "few", **ask}]}
+    assert names(allocate(many, either)) == ["d0"]
+
+
+def test_a_selector_that_fails_on_a_device_behind_the_fitting_one_does_no_harm() -> None:
+    slices = [slice_("s1", device("a"), {"name": "b"})]
+    expression = cel('device.attributes["drawbar.dev"].model == "H100"')
+    assert names(allocate(slices, request(selectors=[expression]))) == ["a"]
+    with pytest.raises(
+        search.AllocationError, match=r"selector on device drawbar.dev/pool/b: CEL .*no such key: model"
+    ):
+        allocate(slices, request(count=2, selectors=[expression]))
+
+
+def test_an_alternative_that_does_not_go_with_the_rest_gives_way_to_the_next() -> None:
+    ask = {"deviceClassName": "any"}
+    first = {"name": "one", "firstAvailable": [{"name": "two", "count": 2, **ask}, {"name": "single", **ask}]}
+    (answer,) = allocate(TWO, first, request("y"))
+    assert [(one.request, one.device) for one in answer.devices.results] == [("one/single", "a"), ("y", "b")]
+
+
+def test_the_taints_of_rules_count_like_those_of_drivers() -> None:
+    rule = msgspec.convert(
+        {
+            "metadata": {"name": "r"},
+            "spec": {"deviceSelector": {"device": "a"}, "taint": {"key": "k", "effect": "NoSchedule"}},
+        },
+        taintrules.Rule,
+    )
+    assert names(allocate(taintrules.tainted(TWO, [rule]), request())) == ["b"]
+    assert taintrules.tainted(TWO, []) == TWO
 
 
 def test_a_binding_device_ties_the_claim_to_its_node_and_brings_its_conditions() -> None:
@@ -246,80 +376,13 @@ def test_configuration_comes_from_the_class_first_and_then_from_the_claim() -> N
 
 
 def test_a_search_that_cannot_end_well_is_given_up() -> None:
+    many = [slice_("s1", *(device(f"d{number}") for number in range(40)))]
+    never = request("y", selectors=[cel("false")])
+    answer = allocate(many, request("x", count=8), never)
+    assert names(answer) == "timed out trying to allocate devices"
+
+
+def test_a_constraint_that_cannot_hold_is_found_out_early() -> None:
     many = [slice_("s1", *(device(f"d{number}", f"m{number}") for number in range(40)))]
     answer = allocate(many, request(count=8), constraints=[{"matchAttribute": "drawbar.dev/model"}])
-    assert "gave up" in names(answer)
-
-
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ('device.attributes["drawbar.dev"].model.startsWith("H")', True),
-        ('device.attributes["drawbar.dev"].slots > 3', True),
-        ('device.attributes["vendor.example"].family == "x"', True),
-        ('has(device.attributes["drawbar.dev"].absent)', False),
-        ('has(device.attributes["absent.example"].absent)', False),
-        ('device.capacity["drawbar.dev"].memory.compareTo(quantity("40Gi")) > 0', True),
-        ('device.capacity["drawbar.dev"].memory.isLessThan(quantity("81G"))', False),
-        ('device.attributes["drawbar.dev"].firmware.compareTo(semver("1.10.0-rc.1")) > 0', True),
-        ('device.attributes["drawbar.dev"].firmware.isGreaterThan(semver("1.10.1"))', False),
-        ('device.attributes["drawbar.dev"].firmware.major() == 1', True),
-        ('device.attributes["drawbar.dev"].model.lowerAscii() == "h100"', True),
-    ],
-)
-def test_selectors_understand_what_kubernetes_adds_to_cel(expression: str, expected: bool) -> None:
-    attributes: dict[str, Json] = {
-        "model": {"string": "H100"},
-        "slots": {"int": 4},
-        "vendor.example/family": {"string": "x"},
-        "firmware": {"version": "1.10.0"},
-    }
-    one = objects.Device(name="a", attributes=attributes, capacity={"memory": {"value": "80Gi"}})
-    assert selectors.matches(expression, DRIVER, one) is expected
-
-
-@pytest.mark.parametrize(
-    ("expression", "words"),
-    [
-        ('device.attributes["drawbar.dev"].absent == 1', "no such key: absent"),
-        ("device.driver ==", "compilation failed"),
-        ("device.driver", "not bool"),
-        ("nonsense(1)", "nonsense"),
-    ],
-)
-def test_a_faulty_selector_is_an_error_that_names_its_fault(expression: str, words: str) -> None:
-    with pytest.raises(selectors.SelectorError, match=words):
-        selectors.matches(expression, DRIVER, objects.Device(name="a"))
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("80Gi", 80 * 2**30), ("1.5k", 1500), ("100m", 0.1), ("2e3", 2000), ("7", 7)]
-)
-def test_quantities_become_numbers(text: str, number: float) -> None:
-    assert selectors.quantity(text) == number
-
-
-@pytest.mark.parametrize("text", ["", "x", "1Zi", "1..2"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no quantity"):
-        selectors.quantity(text)
-
-
-@pytest.mark.parametrize(
-    ("operator", "values", "holds"),
-    [
-        ("In", ["1"], True),
-        ("NotIn", ["1"], False),
-        ("Exists", [], True),
-        ("DoesNotExist", [], False),
-        ("Gt", ["0"], True),
-        ("Lt", ["0"], False),
-        ("Gt", ["x"], False),
-        ("Near", ["1"], False),
-    ],
-)
-def test_node_selector_operators(operator: str, values: list[str], holds: bool) -> None:
-    term = {"matchExpressions": [{"key": "chassis", "operator": operator, "values": values}]}
-    assert (
-        matching.selects(msgspec.convert({"nodeSelectorTerms": [term]}, objects.NodeSelector), NODE) is holds
-    )
+    assert names(answer) == NO

@@ -5,6 +5,7 @@ import asyncio
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,46 @@ async def test_both_commands_say_that_they_are_ready_and_a_pod_runs(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sorted(line["ready"] for line in lines) == [True, True]
     assert {"ready": True, "nodes": ["node-a"]} in lines
+
+
+RULE = kinds.Kind(
+    group="resource.k8s.io", version="v1", kind="DeviceTaintRule", plural="devicetaintrules", namespaced=False
+)
+TAINT = {"deviceSelector": {}, "taint": {"key": "drawbar.dev/broken", "effect": "NoExecute"}}
+
+
+async def has_status(api: client.Client, kind: kinds.Kind) -> None:
+    """Waits for the controller of the only object of the kind to say something of it."""
+    listing = await api.list_all(kind, into=dict[str, Any])
+    version = listing.resource_version
+    if any((item.get("status") or {}).get("conditions") for item in listing.items):
+        return
+    async with asyncio.timeout(20):
+        async for event in api.watch(kind, into=dict[str, Any], resource_version=version):
+            if event.item is not None and (event.item.get("status") or {}).get("conditions"):
+                return
+
+
+@pytest.mark.parametrize(("arguments", "evicts"), [((), True), (("--no-eviction",), False)])
+async def test_pods_are_evicted_from_tainted_devices_unless_told_otherwise(
+    tmp_path: Path, arguments: tuple[str, ...], evicts: bool
+) -> None:
+    async with apiserver.serving(profile="1.37") as server:
+        file = str(server.kubeconfig(tmp_path / "kubeconfig"))
+        async with client.connecting(config.load(file)) as api, asyncio.TaskGroup() as group:
+            await api.create(RULE, {"metadata": {"name": "all"}, "spec": TAINT}, into=dict[str, Any])
+            task = group.create_task(scheduler.serve(parsed(scheduler, "--kubeconfig", file, *arguments)))
+            if evicts:
+                await has_status(api, RULE)
+            else:
+                # The pod is answered by the scheduler, which is the last to start.
+                spec = {"containers": [{"name": "main", "image": "none"}]}
+                pod = {"metadata": {"name": "p1"}, "spec": spec}
+                await api.create(kinds.POD, pod, into=dict[str, Any], namespace="default")
+                await has_status(api, kinds.POD)
+            held = await api.read(RULE, "all", into=dict[str, Any])
+            task.cancel()
+    assert ("status" in held) is evicts
 
 
 @pytest.mark.parametrize(

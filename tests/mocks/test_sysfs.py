@@ -16,7 +16,8 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import ImpossibleWorld, MockDevice, SysfsTree, load_recording
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
-NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
+# QEMU's devices count no errors.
+NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001", aer=False)
 CXL = MockDevice(
     device_class=DeviceClass.CXL_MEMORY, vendor=0x8086, device=0x0D93, serial="4660", memory_bytes=1 << 28
 )
@@ -232,8 +233,8 @@ def test_every_link_into_the_tree_leads_somewhere(tmp_path):
     for slot, kind_ in enumerate(DeviceClass, start=1):
         tree.attach(slot, MockDevice(device_class=kind_, vendor=0x10EE, device=1))
     for path in tree.root.rglob("*"):
-        if path.is_symlink() and "LNXSYSTM" not in str(path.readlink()) and path.name != "uport":
-            assert path.exists() or path.parent.name.startswith("ACPI"), path
+        if path.is_symlink():
+            assert path.exists(), path
 
 
 def test_devices_of_one_class_get_the_lowest_free_number(tmp_path):

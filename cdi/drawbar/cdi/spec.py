@@ -18,6 +18,7 @@ ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
 BASE_VERSION = "0.3.0"
 HOST_PATH_VERSION = "0.5.0"
+DIGIT_FIRST_VERSION = "0.5.0"
 DOTTED_CLASS_VERSION = "0.6.0"
 
 
@@ -121,6 +122,9 @@ def version(spec: Spec) -> str:
     needed = [BASE_VERSION]
     if any(node.host_path for device in spec.devices for node in device.edits.device_nodes):
         needed.append(HOST_PATH_VERSION)
+    if any(device.name[0].isdigit() for device in spec.devices):
+        # A runtime that reads an older version takes such a name for malformed and drops the whole file.
+        needed.append(DIGIT_FIRST_VERSION)
     if "." in spec.kind.split("/", 1)[1]:
         needed.append(DOTTED_CLASS_VERSION)
     return max(needed, key=lambda text: tuple(int(part) for part in text.split(".")))

@@ -10,7 +10,7 @@ import signal
 
 from drawbar.driver.cli.command import Command
 
-DOUBLES = ("apiserver", "fabric", "kubelet", "scheduler")
+DOUBLES = ("apiserver", "cluster", "fabric", "kubelet", "scheduler", "sysfs")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +38,11 @@ async def _until_terminated(args: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="mock",
-    help="run one of the doubles: API server, scheduler, kubelet, fabric",
+    help="run one of the doubles: API server, scheduler, kubelet, fabric, or a whole cluster of them",
     configure=_configure,
     run=_run,
-    examples=("drawbar mock apiserver --kubeconfig-dir /tmp/drawbar --profile 1.36",),
+    examples=(
+        "drawbar mock cluster --nodes 2 --kubeconfig-dir /tmp/drawbar",
+        "drawbar mock apiserver --kubeconfig-dir /tmp/drawbar --profile 1.36",
+    ),
 )

@@ -191,7 +191,8 @@ async def test_the_extra_permissions_are_not_asked_for_in_1_34(
     start: Any, make_allocation: Any, make_device_status: Any
 ) -> None:
     api = await start(profile="1.34")
-    await api.post(CLAIMS, {"metadata": {"name": "c1"}, "spec": {}})
+    request = {"name": "dev", "exactly": {"deviceClassName": "gpu"}}
+    await api.post(CLAIMS, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": [request]}}})
     await grant(api, "drawbar:controller", rule("resourceclaims/status", "patch"))
     client = api.acting_as("drawbar:controller")
     allocated = await client.merge(STATUS, {"status": {"allocation": make_allocation("slot-1")}})
@@ -245,7 +246,7 @@ TAINT = [{"key": "a.dev/b", "effect": "NoSchedule"}]
         ({"devices": devices(129)}, "spec.devices"),
         ({"devices": devices(65, taints=TAINT)}, "spec.devices"),
         ({"devices": [{"name": "Bad_Name"}]}, "spec.devices[0].name"),
-        ({"devices": [{"name": "a"}, {"name": "a"}]}, "spec.devices[1].name"),
+        ({"devices": [{"name": "a"}, {"name": "a"}]}, "spec.devices[1]"),
         (
             {"devices": [{"name": "a", "bindingConditions": ["x"]}]},
             "spec.devices[0].bindingFailureConditions",

@@ -147,3 +147,36 @@ async def test_the_version_is_that_of_the_profile(start: Any) -> None:
         assert (await api.get("/version")).body["gitVersion"] == version
         groups = {g["name"] for g in (await api.get("/apis")).body["groups"]}
         assert {"resource.k8s.io", "coordination.k8s.io", "rbac.authorization.k8s.io"} <= groups
+
+
+async def test_items_of_a_list_name_their_kind_only_where_it_is_custom(
+    served: Any, make_config_map: Any
+) -> None:
+    await served.post("/api/v1/namespaces/default/configmaps", make_config_map())
+    await served.post(WIDGETS, widget())
+    built_in = (await served.get("/api/v1/namespaces/default/configmaps")).body
+    custom = (await served.get(WIDGETS)).body
+    assert (built_in["kind"], "kind" in built_in["items"][0]) == ("ConfigMapList", False)
+    assert (custom["kind"], custom["items"][0]["kind"]) == ("WidgetList", "Widget")
+
+
+async def test_a_rule_at_the_root_sees_the_objects_name(api: Any, definition: Any) -> None:
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["metadata"] = {"type": "object"}
+    schema["x-kubernetes-validations"] = [{"rule": "self.metadata.name.size() <= 3", "message": "too long"}]
+    made = await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    assert made.code == 201, made.body
+    long = {"metadata": {"name": "abcd"}, "spec": {"nodeName": "n"}}
+    refused = await api.post(WIDGETS, long)
+    assert (refused.code, "too long" in refused.body["message"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    "rule", ["self.nothing == 1", "other == 1", "self.mode", "self.nodeName.all(x, y == 1)"]
+)
+async def test_a_rule_about_what_is_not_there_does_not_compile(api: Any, definition: Any, rule: str) -> None:
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["x-kubernetes-validations"] = [{"rule": rule}]
+    refused = await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    assert refused.code == 422
+    assert "x-kubernetes-validations[0].rule" in refused.body["details"]["causes"][0]["field"]

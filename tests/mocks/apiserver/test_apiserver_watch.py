@@ -115,3 +115,11 @@ async def test_a_stopping_server_ends_its_watches(start: Any) -> None:
             stream = await session.get(f"{server.url}{MAPS}?watch=true", headers=headers)
         assert await asyncio.wait_for(stream.content.read(), 10) == b""
         stream.close()
+
+
+async def test_a_last_bookmark_comes_before_a_watch_ends(api: Any, make_config_map: Any) -> None:
+    made = await api.post(MAPS, make_config_map())
+    query = {"resourceVersion": made.version, "timeoutSeconds": 3, "allowWatchBookmarks": "true"}
+    async with api.watch(MAPS, **query, fieldSelector="metadata.name=none") as stream:
+        seen = [json.loads(line)["type"] async for line in stream.content]
+    assert seen == ["BOOKMARK"]

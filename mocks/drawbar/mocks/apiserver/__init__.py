@@ -4,10 +4,11 @@ It is built on aiohttp and not on kmock, which was looked at first.  kmock 0.8 s
 plain patches well, but has no server-side apply, field ownership, schemas of custom resources, Tables or
 RBAC, and these are what this driver's behaviour depends on.
 
-What it does not emulate: owner-reference garbage collection, admission (webhooks, policies, quotas, service
-accounts' defaults), TokenRequest, aggregated and protobuf discovery, protobuf bodies, OpenAPI v2, pods/exec
-and logs, conversion between differing versions of a custom resource, aggregated roles, API priority and
-fairness.  The modules say where they stop.
+What it does not emulate: mutating admission and webhooks, quotas, service accounts' defaults, the expiry of
+tokens, client certificates, aggregated and protobuf discovery, protobuf bodies beyond kubectl's, OpenAPI v2,
+pods/exec and logs, conversion between differing versions of a custom resource, aggregated roles, API priority
+and fairness, parameters of admission policies, and the ``v1beta1`` and ``v1beta2`` forms of slices and claims,
+which the releases imitated here do not serve by default either.  The modules say where they stop.
 """
 
 from drawbar.mocks.apiserver.server import ApiServer, serving

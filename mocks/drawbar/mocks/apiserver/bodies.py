@@ -6,8 +6,9 @@ from typing import Any
 
 from aiohttp import web
 
-from drawbar.mocks.apiserver import errors, protobuf, requests, visits
-from drawbar.mocks.apiserver.requests import JSON_TYPE, YAML_TYPE
+from drawbar.mocks.apiserver import decoding, duplicates, errors, protobuf, requests, visits
+from drawbar.mocks.apiserver.requests import APPLY_TYPE, JSON_TYPE, YAML_TYPE
+from drawbar.mocks.apiserver.typetable import TypeTable
 from drawbar.mocks.apiserver.visits import Visit
 
 Json = dict[str, Any]
@@ -25,16 +26,85 @@ async def an_object(request: web.Request, accepted: tuple[str, ...]) -> Json:
     return item
 
 
-async def an_item(visit: Visit) -> Json:
+async def an_item(visit: Visit, types: TypeTable) -> Json:
     """The body as an object in its stored form (a Binding as it is).
 
     Raises:
-        ApiError: 400 (also for another kind than the path's), 413 or 415.
+        ApiError: 400 (also for another kind than the path's, and for what ``fieldValidation`` refuses), 413,
+            415 or 422.
     """
     item = await an_object(visit.request, (JSON_TYPE, YAML_TYPE))
     binding = visit.target.subresource == "binding"
     visits.check_kind(visit, item, kind="Binding" if binding else visit.resource.kind)
-    return item if binding else visit.resource.stored(item, visit.target.version)
+    if binding:
+        return item
+    strictness = decoding.level(visit.query.get("fieldValidation"), visits.options_kind(visit))
+    kind, version = visit.resource.kind, visit.target.version
+    try:
+        item, unknown = decoding.decode(item, visit.resource, version, types)
+    except decoding.MistypedError as error:
+        raise decoding.complaint(error, kind, version) from error
+    twice = [] if strictness == "Ignore" else await _twice(visit.request)
+    texts = decoding.strict_text(unknown, twice)
+    if texts and strictness == "Strict":
+        raise errors.bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: '
+            f"strict decoding error: {', '.join(texts)}"
+        )
+    if strictness == "Warn":
+        visit.warnings.extend(texts)
+    return visit.resource.stored({"metadata": {}, **item}, version)
+
+
+def patched(visit: Visit, item: Json, types: TypeTable) -> Json:
+    """A patched object (in its served form) as its type declares it.
+
+    Raises:
+        ApiError: 422, the patch leaves something that cannot be decoded, or that ``fieldValidation`` refuses.
+    """
+    strictness = decoding.level(visit.query.get("fieldValidation"), visits.options_kind(visit))
+    try:
+        decoded, unknown = decoding.decode(item, visit.resource, visit.target.version, types)
+    except decoding.MistypedError as error:
+        raise _bad_patch(item, str(error)) from error
+    texts = decoding.strict_text(unknown, ())
+    if texts and strictness == "Strict":
+        raise _bad_patch(item, f"strict decoding error: {', '.join(texts)}")
+    if strictness == "Warn":
+        visit.warnings.extend(texts)
+    return decoded
+
+
+async def a_configuration(visit: Visit, types: TypeTable, accepted: tuple[str, ...]) -> Json:
+    """The body of a server-side apply in its stored form.
+
+    Raises:
+        ApiError: 400, 415, 422 or 500 (a field that the type does not know or that has the wrong type).
+    """
+    body = await visit.request.read()
+    config = requests.decode(body, APPLY_TYPE, accepted)
+    if not isinstance(config, dict):
+        raise errors.bad_request("an applied configuration is one object")
+    for key in ("apiVersion", "kind"):
+        if not config.get(key):
+            raise errors.bad_request(f"error decoding patch: {key} must be set in an applied configuration")
+    resource, target = visit.resource, visit.target
+    visits.check_kind(visit, config, kind=resource.kind)
+    strictness = decoding.level(visit.query.get("fieldValidation"), "PatchOptions")
+    if strictness != "Ignore":
+        twice = duplicates.in_yaml(body)
+        if twice and strictness == "Strict":
+            raise errors.bad_request(f"error strict decoding YAML: {', '.join(twice)}")
+        visit.warnings.extend(twice)
+    given = f"{resource.api_version(target.version)}, Kind={resource.kind}"
+    place = f"failed to create typed patch object ({target.namespace}/{target.name}; {given})"
+    try:
+        decoded, unknown = decoding.decode(config, resource, target.version, types)
+    except decoding.MistypedError as error:
+        raise errors.internal(f"{place}: .{error.path}: expected {error.expected}") from error
+    if unknown:
+        raise errors.internal(f"{place}: .{unknown[0]}: field not declared in schema")
+    return resource.stored({"metadata": {}, **decoded}, target.version)
 
 
 async def delete_options(visit: Visit) -> Json:
@@ -54,3 +124,18 @@ async def delete_options(visit: Visit) -> Json:
     if not isinstance(options, dict) or not isinstance(options.get("preconditions") or {}, dict):
         raise errors.bad_request("the body of a delete is a DeleteOptions object")
     return options
+
+
+async def _twice(request: web.Request) -> list[str]:
+    body, kind = await request.read(), request.content_type
+    if kind == protobuf.CONTENT_TYPE:
+        return []
+    try:
+        return duplicates.in_json(body)
+    except ValueError:  # it was YAML
+        return duplicates.in_yaml(body)
+
+
+def _bad_patch(item: Json, text: str) -> errors.ApiError:
+    """The real server names neither kind nor object here."""
+    return errors.invalid("", "", "", [errors.invalid_value("patch", item, text)])

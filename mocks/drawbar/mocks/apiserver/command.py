@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from pathlib import Path
 
-from drawbar.mocks.apiserver import profiles
+from drawbar.mocks.apiserver import faultcontrol, pauses, profiles, statefile
 from drawbar.mocks.apiserver.server import ApiServer, serving
 
 HELP = "an in-memory Kubernetes API server"
@@ -31,6 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain-http", action="store_true", help="no TLS; kubectl then sends no token and is refused"
     )
+    parser.add_argument(
+        "--faults",
+        type=Path,
+        metavar="FILE",
+        help="YAML or JSON file with faults that are in force from the start",
+    )
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help="keep objects, tokens, port and certificate over a restart"
+    )
 
 
 async def serve(args: argparse.Namespace) -> int:
@@ -41,12 +49,20 @@ async def serve(args: argparse.Namespace) -> int:
         print(f"--service-account {wrong!r} must be NAMESPACE:NAME or NAMESPACE:NAME:NODE", file=sys.stderr)  # noqa: T201 - the command's own output
         return 2
     try:
+        chosen = faultcontrol.load(args.faults) if args.faults is not None else []
         args.kubeconfig_dir.mkdir(parents=True, exist_ok=True)
-        async with serving(profile=args.profile, port=args.port, tls=not args.plain_http) as server:
+        async with serving(
+            profile=args.profile, port=args.port, tls=not args.plain_http, state=args.state
+        ) as server:
+            for fault in chosen:
+                server.faults.add(fault)
             admin = _write_kubeconfigs(server, args.kubeconfig_dir, accounts)
             ready = {"ready": True, "url": server.url, "kubeconfig": str(admin)}
             print(json.dumps(ready), flush=True)  # noqa: T201 - the ready line is the command's contract
-            await asyncio.Event().wait()
+            await pauses.keep_short()
+    except (faultcontrol.InvalidFaultsError, statefile.StateError) as error:
+        print(f"the API server cannot start: {error}", file=sys.stderr)  # noqa: T201 - the command's own output
+        return 2
     except OSError as error:
         print(f"the API server cannot start: {error}; choose another port or folder", file=sys.stderr)  # noqa: T201 - the command's own output
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 from drawbar.mocks.apiserver import errors, jsonpath, rules, schemas
 from drawbar.mocks.apiserver.errors import Cause
 from drawbar.mocks.apiserver.resources import ResourceType
+from drawbar.mocks.apiserver.validation import definitions as types
 
 Json = dict[str, Any]
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
@@ -27,7 +30,15 @@ def prepare(definition: Json) -> Json:
 
 
 def validate(definition: Json) -> Iterator[Cause]:
-    """Every rule that a definition breaks."""
+    """Every rule that a definition breaks.
+
+    Raises:
+        ApiError: 400, something in it has the wrong type.
+    """
+    problem = types.malformed(definition)
+    if problem is not None:
+        kind = "CustomResourceDefinition"
+        raise errors.bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {problem}')
     spec = definition["spec"]
     names, group, versions = spec["names"], spec.get("group"), spec.get("versions") or []
     if not group:
@@ -59,10 +70,7 @@ def _validate_version(version: Json, path: str) -> Iterator[Cause]:
     if schema.get("type") != "object":
         yield errors.invalid_value(f"{root}.type", schema.get("type"), "must be object at the root")
     yield from _structural(schema, root)
-    for where, rule in rules.all_rules(schema, root):
-        problem = rules.check_rule(rule)
-        if problem is not None:
-            yield errors.invalid_value(where, rule, f"compilation failed: {problem}")
+    yield from rules.uncompilable(schema, root)
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
         here = f"{path}.additionalPrinterColumns[{index}]"
         for key in ("name", "type", "jsonPath"):
@@ -79,28 +87,40 @@ def _structural(schema: Json, path: str) -> Iterator[Cause]:
     loose = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
     if not schema.get("type") and not loose:
         yield errors.required(f"{path}.type", "must not be empty for specified object fields")
+    if schema.get("type") and schema["type"] not in _TYPES:
+        yield errors.unsupported(f"{path}.type", schema["type"], _TYPES)
+    try:
+        re.compile(schema.get("pattern") or "")
+    except (re.error, OverflowError) as error:
+        text = f"must be a valid regular expression, but isn't: {error}"
+        yield errors.invalid_value(f"{path}.pattern", schema["pattern"], text)
     if schema.get("type") == "array" and not isinstance(schema.get("items"), dict):
         yield errors.required(f"{path}.items", "must be specified")
     if schema.get("x-kubernetes-list-type") == "map":
-        keys = schema.get("x-kubernetes-list-map-keys") or []
-        if not keys:
-            yield errors.required(
-                f"{path}.x-kubernetes-list-map-keys", "must not be empty if the list type is map"
-            )
-        item = schema.get("items") or {}
-        for key in keys:
-            declared = (item.get("properties") or {}).get(key)
-            if declared is None or (key not in (item.get("required") or ()) and "default" not in declared):
-                yield errors.required(
-                    f"{path}.items.properties[{key}].default",
-                    "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
-                )
+        yield from _map_keys(schema, path)
     for key, inner in (schema.get("properties") or {}).items():
         if isinstance(inner, dict):
             yield from _structural(inner, f"{path}.properties[{key}]")
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
             yield from _structural(schema[key], f"{path}.{key}")
+
+
+def _map_keys(schema: Json, path: str) -> Iterator[Cause]:
+    """Keys of a keyed list are there in every item."""
+    keys = schema.get("x-kubernetes-list-map-keys") or []
+    if not keys:
+        text = "must not be empty if the list type is map"
+        yield errors.required(f"{path}.x-kubernetes-list-map-keys", text)
+    item = schema.get("items") or {}
+    for key in keys:
+        declared = (item.get("properties") or {}).get(key)
+        if declared is None or (key not in (item.get("required") or ()) and "default" not in declared):
+            text = (
+                "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required "
+                "property"
+            )
+            yield errors.required(f"{path}.items.properties[{key}].default", text)
 
 
 def established(definition: Json, *, now: str) -> Json:
@@ -153,5 +173,6 @@ def resource(definition: Json) -> ResourceType:
             {name: schemas.from_structural(schema) for name, schema in structural.items()}
         ),
         counts_generation=True,
+        unconditional=False,
         custom=True,
     )

@@ -1,9 +1,6 @@
-"""Discovery documents: which groups, versions and resources there are, and a minimal OpenAPI v3.
+"""Discovery documents: which groups, versions and resources there are.
 
-The OpenAPI documents name each resource's path with its kind and the ``fieldValidation`` parameter, which
-is what kubectl asks them before it lets the server validate, and carry the schemas of custom resources.
-Of the built-in types only ResourceSlice's devices are described; as in the real server they list gated
-fields whether their gate is on or not.
+The aggregated form is not served; clients fall back to one document for each group and version.
 """
 
 from __future__ import annotations
@@ -17,16 +14,22 @@ Json = dict[str, Any]
 
 REVIEWS = {
     "authorization.k8s.io": (
+        ("localsubjectaccessreviews", "LocalSubjectAccessReview"),
         ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
         ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+        ("subjectaccessreviews", "SubjectAccessReview"),
     ),
-    "authentication.k8s.io": (("selfsubjectreviews", "SelfSubjectReview"),),
+    "authentication.k8s.io": (
+        ("selfsubjectreviews", "SelfSubjectReview"),
+        ("tokenreviews", "TokenReview"),
+    ),
 }
+_CREATED = {"binding": "Binding", "token": "TokenRequest"}  # subresources that are only created
 
 
 def version_info(profile: Profile) -> Json:
     """The answer of ``/version``."""
-    major, minor = profile.name.split(".")
+    major, minor = profile.release.split(".")
     return {
         "major": major,
         "minor": minor,
@@ -47,13 +50,13 @@ def core_versions() -> Json:
 
 def group_list(catalogue: Catalogue) -> Json:
     """The answer of ``/apis``."""
-    groups = [group(catalogue, name) for name in _groups(catalogue) if name]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [g for g in groups if g is not None]}
+    found = [group(catalogue, name) for name in groups(catalogue) if name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [g for g in found if g is not None]}
 
 
 def group(catalogue: Catalogue, name: str) -> Json | None:
     """The answer of ``/apis/<group>``, or None if there is no such group."""
-    versions = _groups(catalogue).get(name)
+    versions = groups(catalogue).get(name)
     if not versions:
         return None
     listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
@@ -68,7 +71,7 @@ def group(catalogue: Catalogue, name: str) -> Json | None:
 
 def resource_list(catalogue: Catalogue, name: str, version: str) -> Json | None:
     """The answer of ``/api/v1`` or ``/apis/<group>/<version>``, or None if it is not served."""
-    if version not in _groups(catalogue).get(name, ()):
+    if version not in groups(catalogue).get(name, ()):
         return None
     entries: list[Json] = []
     for resource in catalogue.all():
@@ -79,7 +82,7 @@ def resource_list(catalogue: Catalogue, name: str, version: str) -> Json | None:
             {
                 "name": plural,
                 "singularName": kind.lower(),
-                "namespaced": False,
+                "namespaced": plural.startswith("local"),
                 "kind": kind,
                 "verbs": ["create"],
             }
@@ -93,36 +96,8 @@ def resource_list(catalogue: Catalogue, name: str, version: str) -> Json | None:
     }
 
 
-def openapi_index(catalogue: Catalogue) -> Json:
-    """The answer of ``/openapi/v3``."""
-    paths = {}
-    for name, versions in _groups(catalogue).items():
-        for version in versions:
-            path = f"apis/{name}/{version}" if name else f"api/{version}"
-            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}"}
-    return {"paths": paths}
-
-
-def openapi(catalogue: Catalogue, name: str, version: str, profile: Profile) -> Json | None:
-    """The OpenAPI v3 document of a group and version, or None if it is not served."""
-    if version not in _groups(catalogue).get(name, ()):
-        return None
-    paths: Json = {}
-    components: Json = {}
-    for resource in catalogue.all():
-        if resource.group == name and version in resource.versions:
-            key = f"{'.'.join(reversed(name.split('.'))) or 'io.k8s.api.core'}.{version}.{resource.kind}"
-            paths |= _paths(resource, version, key)
-            components[key] = _component(resource, version)
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": profile.git_version},
-        "paths": paths,
-        "components": {"schemas": components},
-    }
-
-
-def _groups(catalogue: Catalogue) -> dict[str, list[str]]:
+def groups(catalogue: Catalogue) -> dict[str, list[str]]:
+    """Each API group that is served and its versions, preferred first."""
     return catalogue.groups() | {name: ["v1"] for name in REVIEWS}
 
 
@@ -140,9 +115,9 @@ def _entries(resource: ResourceType) -> list[Json]:
         entry["categories"] = list(resource.categories)
     found = [entry]
     for name in resource.subresources:
-        kind, verbs = (
-            ("Binding", ["create"]) if name == "binding" else (resource.kind, ["get", "patch", "update"])
-        )
+        created = _CREATED.get(name)
+        verbs = ["create"] if created else ["get", "patch", "update"]
+        kind = created or resource.kind
         found.append(
             {
                 "name": f"{resource.plural}/{name}",
@@ -153,85 +128,3 @@ def _entries(resource: ResourceType) -> list[Json]:
             }
         )
     return found
-
-
-def _paths(resource: ResourceType, version: str, key: str) -> Json:
-    root = f"/apis/{resource.group}/{version}" if resource.group else f"/api/{version}"
-    scope = "/namespaces/{namespace}" if resource.namespaced else ""
-    kind = {"group": resource.group, "version": version, "kind": resource.kind}
-    query = [
-        {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
-        for name in ("dryRun", "fieldManager", "fieldValidation")
-    ]
-    reference = {"application/json": {"schema": {"$ref": f"#/components/schemas/{key}"}}}
-
-    def operation(action: str) -> Json:
-        return {
-            "parameters": query,
-            "responses": {"200": {"description": "OK", "content": reference}},
-            "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": kind,
-        }
-
-    return {
-        f"{root}{scope}/{resource.plural}": {"post": operation("post"), "get": operation("list")},
-        f"{root}{scope}/{resource.plural}/{{name}}": {
-            action: operation(action) for action in ("get", "put", "patch", "delete")
-        },
-    }
-
-
-def _component(resource: ResourceType, version: str) -> Json:
-    kind = {"group": resource.group, "version": version, "kind": resource.kind}
-    described = resource.structural.get(version) or _DESCRIBED.get(resource.kind) or {"type": "object"}
-    return {**described, "x-kubernetes-group-version-kind": [kind]}
-
-
-_STRING = {"type": "string"}
-_STRINGS = {"type": "array", "items": _STRING}
-_DEVICE = {
-    "type": "object",
-    "properties": {
-        "name": _STRING,
-        "attributes": {"type": "object", "additionalProperties": {"type": "object"}},
-        "capacity": {"type": "object", "additionalProperties": {"type": "object"}},
-        "nodeName": _STRING,
-        "nodeSelector": {"type": "object"},
-        "allNodes": {"type": "boolean"},
-        "bindsToNode": {"type": "boolean"},
-        "bindingConditions": _STRINGS,
-        "bindingFailureConditions": _STRINGS,
-        "consumesCounters": {"type": "array", "items": {"type": "object"}},
-        "allowMultipleAllocations": {"type": "boolean"},
-        "taints": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"key": _STRING, "value": _STRING, "effect": _STRING, "timeAdded": _STRING},
-            },
-        },
-    },
-}
-_DESCRIBED: dict[str, Json] = {
-    "ResourceSlice": {
-        "type": "object",
-        "properties": {
-            "apiVersion": _STRING,
-            "kind": _STRING,
-            "metadata": {"type": "object"},
-            "spec": {
-                "type": "object",
-                "properties": {
-                    "driver": _STRING,
-                    "pool": {"type": "object"},
-                    "nodeName": _STRING,
-                    "nodeSelector": {"type": "object"},
-                    "allNodes": {"type": "boolean"},
-                    "perDeviceNodeSelection": {"type": "boolean"},
-                    "sharedCounters": {"type": "array", "items": {"type": "object"}},
-                    "devices": {"type": "array", "items": _DEVICE},
-                },
-            },
-        },
-    }
-}

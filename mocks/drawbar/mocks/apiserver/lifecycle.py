@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from drawbar.mocks.apiserver import definitions
+from drawbar.mocks.apiserver.builtin import DEFINITIONS
 from drawbar.mocks.apiserver.registry import Registry
-from drawbar.mocks.apiserver.resources import DEFINITIONS, ResourceType
+from drawbar.mocks.apiserver.resources import ResourceType
 from drawbar.mocks.apiserver.strategies import Call
 
 Json = dict[str, Any]
@@ -95,4 +96,5 @@ def inner_call(call: Call, resource: ResourceType, namespace: str, name: str) ->
         name=name,
         manager=call.manager,
         dry_run=call.dry_run,
+        warnings=call.warnings,
     )

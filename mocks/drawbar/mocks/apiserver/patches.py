@@ -154,7 +154,7 @@ def _pointer(text: Any, number: int) -> list[str]:
 
 
 def _index(parts: list[Any], key: str, number: int, *, limit: int) -> int:
-    if not key.isdigit() or int(key) > limit:
+    if not (key.isascii() and key.isdigit() and len(key) < 10) or int(key) > limit:
         raise PatchError(f"operation {number}: no index {key!r} in a list of {len(parts)}")
     return int(key)
 

@@ -1,7 +1,9 @@
 """Which Kubernetes release the server imitates: its version string and feature gates, as data.
 
 Gates are those of the released API servers with their defaults; only gates that change what this server
-stores, drops or asks are listed.
+stores, drops or asks are listed.  ``kep-5055`` is 1.36 with the device taints as the proposal has them: a
+ResourceSlice holds devices or taints, never both, and a taint may carry a description, data and a rate of
+evictions.  No release ever served that form.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ PARTITIONABLE = "DRAPartitionableDevices"
 CONSUMABLE = "DRAConsumableCapacity"
 LIST_ATTRIBUTES = "DRAListTypeAttributes"
 SKIP_NODE_OPERATIONS = "DRAOptionalNodeOperations"
+POOL_STATUS = "DRAResourcePoolStatus"
+NODE_ALLOCATABLE = "DRANodeAllocatableResources"
+DERIVED_ATTRIBUTES = "DRADerivedAttributes"
+FRACTIONAL_RANGE = "DRAFractionalCapacityRange"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +33,23 @@ class Profile:
 
     Attributes:
         name: what the command line calls it, for example ``1.36``.
+        release: the release that is imitated; differs from the name where a proposal is laid over one.
         git_version: what ``/version`` answers.
         gates: feature gates and whether they are on.
+        taint_slices: taints stand in slices of their own (``spec.taints``), as the proposal has them, and
+            not in the devices.
     """
 
     name: str
+    release: str
     git_version: str
     gates: Mapping[str, bool]
+    taint_slices: bool = False
 
     @property
     def minor(self) -> int:
         """The minor version as a number."""
-        return int(self.name.split(".")[1])
+        return int(self.release.split(".")[1])
 
     def on(self, gate: str) -> bool:
         """Whether a gate exists in this release and is on."""
@@ -57,8 +68,34 @@ class Profile:
         return replace(self, gates=MappingProxyType({**self.gates, **gates}))
 
 
-def _profile(name: str, patch: int, **gates: bool) -> Profile:
-    return Profile(name=name, git_version=f"v{name}.{patch}", gates=MappingProxyType(gates))
+def _profile(release: str, patch: int, **gates: bool) -> Profile:
+    version = f"v{release}.{patch}"
+    return Profile(name=release, release=release, git_version=version, gates=MappingProxyType(gates))
+
+
+def _proposal(name: str, base: Profile, **gates: bool) -> Profile:
+    """A release with a proposal's API laid over it."""
+    return replace(
+        base,
+        name=name,
+        git_version=f"{base.git_version}-{name}",
+        gates=MappingProxyType({**base.gates, **gates}),
+        taint_slices=True,
+    )
+
+
+_1_36 = _profile(
+    "1.36",
+    2,
+    DRADeviceBindingConditions=True,
+    DRADeviceTaints=True,
+    DRADeviceTaintRules=False,
+    DRAResourceClaimDeviceStatus=True,
+    DRAResourceClaimGranularStatusAuthorization=True,
+    DRAPartitionableDevices=True,
+    DRAConsumableCapacity=True,
+    DRAListTypeAttributes=False,
+)
 
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(
@@ -72,18 +109,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             DRAPartitionableDevices=False,
             DRAConsumableCapacity=False,
         ),
-        "1.36": _profile(
-            "1.36",
-            2,
-            DRADeviceBindingConditions=True,
-            DRADeviceTaints=True,
-            DRADeviceTaintRules=False,
-            DRAResourceClaimDeviceStatus=True,
-            DRAResourceClaimGranularStatusAuthorization=True,
-            DRAPartitionableDevices=True,
-            DRAConsumableCapacity=True,
-            DRAListTypeAttributes=False,
-        ),
+        "1.36": _1_36,
         "1.37": _profile(
             "1.37",
             0,
@@ -96,7 +122,12 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             DRAConsumableCapacity=True,
             DRAListTypeAttributes=False,
             DRAOptionalNodeOperations=False,
+            DRAResourcePoolStatus=False,
+            DRANodeAllocatableResources=False,
+            DRADerivedAttributes=False,
+            DRAFractionalCapacityRange=True,
         ),
+        "kep-5055": _proposal("kep-5055", _1_36, DRADeviceTaintRules=True),
     }
 )
 

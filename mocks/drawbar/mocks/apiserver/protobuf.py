@@ -19,9 +19,10 @@ _MAGIC = b"k8s\0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message:
-    """Field numbers: strings, maps of strings, maps of bytes, and nested messages."""
+    """Field numbers: strings, numbers, maps of strings, maps of bytes, and nested messages."""
 
     text: Mapping[int, str] = field(default_factory=dict)
+    numbers: Mapping[int, str] = field(default_factory=dict)
     maps: Mapping[int, str] = field(default_factory=dict)
     byte_maps: Mapping[int, str] = field(default_factory=dict)
     nested: Mapping[int, tuple[str, _Message]] = field(default_factory=dict)
@@ -36,10 +37,13 @@ _RESOURCE = _Message(
 _PATH = _Message(text={1: "path", 2: "verb"})
 _ACCESS = _Message(nested={1: ("resourceAttributes", _RESOURCE), 2: ("nonResourceAttributes", _PATH)})
 _METADATA = {1: ("metadata", _META)}
+_BOUND = _Message(text={1: "kind", 2: "apiVersion", 3: "name", 4: "uid"})
+_TOKEN = _Message(numbers={4: "expirationSeconds"}, nested={3: ("boundObjectRef", _BOUND)})
 _KINDS = {
     "SelfSubjectAccessReview": _Message(nested={**_METADATA, 2: ("spec", _ACCESS)}),
     "SelfSubjectRulesReview": _Message(nested={**_METADATA, 2: ("spec", _Message(text={1: "namespace"}))}),
     "SelfSubjectReview": _Message(nested=_METADATA),
+    "TokenRequest": _Message(nested={**_METADATA, 2: ("spec", _TOKEN)}),
     "Namespace": _Message(nested=_METADATA),
     "ServiceAccount": _Message(nested=_METADATA),
     "ConfigMap": _Message(nested=_METADATA, maps={2: "data"}, byte_maps={3: "binaryData"}),
@@ -66,12 +70,17 @@ def decode(body: bytes) -> Json:
     if message is None:
         raise UnknownKindError(f"protobuf bodies of kind {names.get('kind')!r} are not understood; send JSON")
     raw = next((value for number, value in _fields(envelope) if number == 2), b"")
-    return {**names, "metadata": {}, **_decode(raw, message)}
+    return {**names, "metadata": {}, **_decode(_bytes(raw), message)}
 
 
 def _decode(data: bytes, message: _Message) -> Json:
     found: Json = {}
-    for number, value in _fields(data):
+    for number, field_value in _fields(data):
+        if isinstance(field_value, int):
+            if number in message.numbers:
+                found[message.numbers[number]] = field_value
+            continue
+        value = field_value
         if number in message.text:
             if value:  # Go writes empty strings out; JSON leaves them away
                 found[message.text[number]] = value.decode()
@@ -89,17 +98,24 @@ def _decode(data: bytes, message: _Message) -> Json:
 
 def _pair(data: bytes) -> tuple[str, bytes]:
     parts = dict(_fields(data))
-    return parts.get(1, b"").decode(), parts.get(2, b"")
+    return _bytes(parts.get(1, b"")).decode(), _bytes(parts.get(2, b""))
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The length-delimited fields of a message; numbers are skipped."""
+def _bytes(value: bytes | int) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("a protobuf field is a number where bytes are expected")  # noqa: TRY004 - bad input, not a bug
+    return value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """The length-delimited fields of a message and its plain numbers; fixed-size ones are skipped."""
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)
         match tag & 7:
             case 0:
-                _, position = _varint(data, position)
+                number, position = _varint(data, position)
+                yield tag >> 3, number
             case 1:
                 position += 8
             case 2:

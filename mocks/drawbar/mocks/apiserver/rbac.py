@@ -1,7 +1,7 @@
 """Authorization from the stored RBAC objects, and who the callers are.
 
 ``Authorizer`` resolves a user's rules once and keeps them until one of the four RBAC collections changes.
-Escalation checks on writes of roles are not emulated, nor aggregated ClusterRoles.
+Aggregated ClusterRoles are not emulated.
 """
 
 from __future__ import annotations
@@ -49,6 +49,14 @@ def service_account(namespace: str, name: str, *, node: str = "") -> User:
         groups=("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"),
         extra=MappingProxyType(extra),
     )
+
+
+def account_of(name: str) -> tuple[str, str] | None:
+    """The namespace and name of the service account that a user name means, or None."""
+    parts = name.split(":")
+    if len(parts) != 4 or parts[:2] != ["system", "serviceaccount"]:
+        return None
+    return parts[2], parts[3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,16 +141,17 @@ class Authorizer:
     def _resolve(self, user: User, namespace: str) -> Iterable[Json]:
         for binding in self._items("clusterrolebindings"):
             if _binds(binding, user, ""):
-                yield from self._role_rules("", binding["roleRef"])
+                yield from self.role_rules("", binding["roleRef"])
         if namespace:
             for binding in self._items("rolebindings"):
                 if binding["metadata"]["namespace"] == namespace and _binds(binding, user, namespace):
-                    yield from self._role_rules(namespace, binding["roleRef"])
+                    yield from self.role_rules(namespace, binding["roleRef"])
 
     def _items(self, plural: str) -> list[Json]:
         return list(self._store.collection((RBAC_GROUP, plural)).items.values())
 
-    def _role_rules(self, namespace: str, reference: Json) -> list[Json]:
+    def role_rules(self, namespace: str, reference: Json) -> list[Json]:
+        """The rules of the role that a binding refers to."""
         cluster = reference.get("kind") == "ClusterRole"
         plural, where = ("clusterroles", "") if cluster else ("roles", namespace)
         role = self._store.collection((RBAC_GROUP, plural)).items.get((where, reference.get("name", "")))

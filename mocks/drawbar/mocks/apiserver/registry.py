@@ -12,8 +12,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.mocks.apiserver import errors, fieldmanagers, outcomes, ownership, rbac, strategies
+from drawbar.mocks.apiserver import (
+    errors,
+    escalation,
+    fieldmanagers,
+    garbage,
+    kinds,
+    outcomes,
+    ownership,
+    rbac,
+)
+from drawbar.mocks.apiserver.admissionrules import Attempt
 from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.ledger import Ledger
+from drawbar.mocks.apiserver.policies import Policies
 from drawbar.mocks.apiserver.profiles import Profile
 from drawbar.mocks.apiserver.resources import Catalogue, ResourceType
 from drawbar.mocks.apiserver.storage import Store, with_version
@@ -33,7 +45,11 @@ class Written:
 
 
 class Registry:
-    """All reads and writes of one server."""
+    """All reads and writes of one server.
+
+    Attributes:
+        ledger: writes to the store, and what has to follow from them.
+    """
 
     def __init__(
         self, store: Store, catalogue: Catalogue, profile: Profile, authorizer: rbac.Authorizer
@@ -43,6 +59,8 @@ class Registry:
         self.catalogue = catalogue
         self.profile = profile
         self.authorizer = authorizer
+        self.policies = Policies(store, catalogue)
+        self.ledger = Ledger(store)
 
     def find(self, resource: ResourceType, namespace: str, name: str) -> Json:
         """The stored object.
@@ -85,6 +103,10 @@ class Registry:
             if metadata.get("resourceVersion"):
                 raise self._conflict(call, errors.STALE)
             return self._create(call, item, owners=None)
+        if not metadata.get("resourceVersion") and not call.resource.unconditional:
+            text = "Invalid value: 0x0: must be specified for an update"
+            cause = Cause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
+            raise errors.invalid(call.resource.kind, call.resource.group, call.name, [cause])
         uid = metadata.get("uid")
         if uid and uid != old["metadata"]["uid"]:
             raise self._conflict(
@@ -102,7 +124,7 @@ class Registry:
         old = self.find(call.resource, call.namespace, call.name)
         shown = call.resource.served(old, call.version)
         changed = change(shown)
-        if not isinstance(changed, dict) or not isinstance(changed.get("metadata"), dict):
+        if not isinstance(changed.get("metadata"), dict):
             raise errors.bad_request("the patch leaves no object with metadata")
         item = self._checked(call, call.resource.stored(changed, call.version))
         return self._replace(call, old, item, owners=None)
@@ -135,26 +157,37 @@ class Registry:
         return self._replace(call, old, merged, owners=owners)
 
     def delete(
-        self, call: Call, *, grace: int | None = None, preconditions: Mapping[str, str] | None = None
+        self,
+        call: Call,
+        *,
+        grace: int | None = None,
+        preconditions: Mapping[str, str] | None = None,
+        policy: str = "",
     ) -> Written:
         """Delete an object, or mark it while finalizers or a kubelet still hold it.
+
+        ``policy`` says what becomes of its dependents: ``Orphan``, ``Background``, ``Foreground``, or what its
+        finalizers say.
 
         Raises:
             ApiError: 404, or 409 when a precondition (``uid``, ``resourceVersion``) fails.
         """
         old = self.find(call.resource, call.namespace, call.name)
         self.check_preconditions(call, old, preconditions or {})
-        return self.remove_or_mark(call, old, grace=grace)
+        self.admit(call, None, old)
+        return self.remove_or_mark(call, old, grace=grace, policy=policy)
 
-    def remove_or_mark(self, call: Call, old: Json, *, grace: int | None = None) -> Written:
+    def remove_or_mark(self, call: Call, old: Json, *, grace: int | None = None, policy: str = "") -> Written:
         """Delete an object that was found."""
+        found, old = old, garbage.with_policy(old, policy)
         metadata = old["metadata"]
         seconds = outcomes.grace_seconds(call.resource, old, grace)
         if not metadata.get("finalizers") and not seconds and not self._held(call.resource, old):
-            last = old if call.dry_run else self._remove(call.resource, old)
+            last = old if call.dry_run else self.ledger.remove(call.resource, old)
             return Written(item=last, removed=True)
         if metadata.get("deletionTimestamp") and seconds >= metadata.get("deletionGracePeriodSeconds", 0):
-            return Written(item=old)
+            stored = old if old is found or call.dry_run else self.ledger.put(call.resource, old)
+            return Written(item=stored)
         marked = {
             **metadata,
             "deletionTimestamp": outcomes.later(call.now, seconds),
@@ -165,15 +198,32 @@ class Registry:
         item = {**old, "metadata": marked}
         if call.resource.where == ("", "namespaces"):
             item["status"] = {**(item.get("status") or {}), "phase": "Terminating"}
-        return Written(item=item if call.dry_run else self._put(call.resource, item))
+        return Written(item=item if call.dry_run else self.ledger.put(call.resource, item))
+
+    def admit(self, call: Call, new: Json | None, old: Json | None) -> None:
+        """Ask the admission policies; ``new`` is None on a deletion, ``old`` on a creation.
+
+        Raises:
+            ApiError: 422 (or what the policy says), a policy refuses the write.
+        """
+        operation = "CREATE" if old is None else "DELETE" if new is None else "UPDATE"
+        attempt = Attempt(call=call, operation=operation, new=new, old=old)
+        call.warnings.extend(self.policies.check(attempt))
 
     def write(self, resource: ResourceType, item: Json) -> Json:
         """Store an object for the server itself, past all rules (bootstrap objects, computed status)."""
-        return self._put(resource, item)
+        return self.ledger.put(resource, item)
 
     def finish(self, resource: ResourceType, item: Json) -> None:
         """Remove an object whose last holder let go."""
-        self._remove(resource, item)
+        self.ledger.remove(resource, item)
+
+    def release(self, resource: ResourceType, item: Json) -> None:
+        """Store an object from which a finalizer was taken, or remove it if that was the last one."""
+        if outcomes.released(resource, item) and not self._held(resource, item):
+            self.ledger.remove(resource, item)
+        else:
+            self.ledger.put(resource, item)
 
     def check_preconditions(self, call: Call, old: Json, preconditions: Mapping[str, str]) -> None:
         """Refuse a delete that is meant for another object or version.
@@ -205,17 +255,19 @@ class Registry:
             metadata["namespace"] = call.namespace
         if resource.counts_generation:
             metadata["generation"] = 1
-        strategy = strategies.strategy_for(resource, self.profile, self.authorizer)
+        strategy = kinds.strategy_for(resource, self.profile, self.authorizer, self.store)
         ready = strategy.prepare_create({**item, "metadata": metadata}, call)
         self._refuse(
             call,
             [*metadata_rules.validate(metadata, resource), *strategy.validate_create(ready, call)],
             metadata["name"],
         )
+        escalation.check(self.authorizer, call, ready, None)
+        self.admit(call, ready, None)
         ready = fieldmanagers.owned(call, {"metadata": {}}, ready, owners)
         if call.dry_run:
             return Written(item=with_version(ready, self.store.version + 1), created=True)
-        return Written(item=self._put(resource, ready), created=True)
+        return Written(item=self.ledger.put(resource, ready), created=True)
 
     def _replace(self, call: Call, old: Json, item: Json, *, owners: ownership.Owners | None) -> Written:
         resource = call.resource
@@ -236,7 +288,7 @@ class Registry:
             metadata.pop(key, None)
             if key in old["metadata"]:
                 metadata[key] = old["metadata"][key]
-        strategy = strategies.strategy_for(resource, self.profile, self.authorizer)
+        strategy = kinds.strategy_for(resource, self.profile, self.authorizer, self.store)
         ready = strategy.prepare_update({**item, "metadata": metadata}, old, call)
         causes = [
             *metadata_rules.validate(ready["metadata"], resource),
@@ -244,6 +296,8 @@ class Registry:
             *strategy.validate_update(ready, old, call),
         ]
         self._refuse(call, causes, call.name)
+        escalation.check(self.authorizer, call, ready, old)
+        self.admit(call, ready, old)
         ready = self._counted(resource, old, ready)
         ready = fieldmanagers.owned(call, old, ready, owners)
         if ready == old:
@@ -251,8 +305,8 @@ class Registry:
         if call.dry_run:
             return Written(item=ready)
         if outcomes.released(resource, ready) and not self._held(resource, ready):
-            return Written(item=self._remove(resource, ready), removed=True)
-        return Written(item=self._put(resource, ready))
+            return Written(item=self.ledger.remove(resource, ready), removed=True)
+        return Written(item=self.ledger.put(resource, ready))
 
     def _apply_new(self, call: Call, config: Json) -> Written:
         if call.subresource:
@@ -273,22 +327,13 @@ class Registry:
     def _checked(self, call: Call, item: Json) -> Json:
         """A decoded body whose outline is that of an object in the request's namespace."""
         metadata = item.get("metadata") or {}
-        problem = metadata_rules.malformed(metadata)
-        if problem is None:
-            strategy = strategies.strategy_for(call.resource, self.profile, self.authorizer)
-            problem = strategy.malformed(item, call)
-        if problem is not None:
-            kind = call.resource.kind
-            raise errors.bad_request(
-                f'{kind} in version "{call.version}" cannot be handled as a {kind}: {problem}'
-            )
         namespace = metadata.get("namespace") or ""
         if namespace and namespace != call.namespace:
             raise errors.bad_request(
                 f"the namespace of the provided object does not match the namespace sent on the request: "
                 f"{namespace} is not {call.namespace or 'the cluster scope'}"
             )
-        return {**item, "metadata": {key: value for key, value in metadata.items() if value is not None}}
+        return {**item, "metadata": metadata}
 
     def _named(self, call: Call, item: Json) -> Json:
         metadata = item["metadata"]
@@ -336,9 +381,3 @@ class Registry:
             return new
         generation = old["metadata"].get("generation", 0) + 1
         return {**new, "metadata": {**new["metadata"], "generation": generation}}
-
-    def _put(self, resource: ResourceType, item: Json) -> Json:
-        return self.store.put(resource.where, item)
-
-    def _remove(self, resource: ResourceType, item: Json) -> Json:
-        return self.store.remove(resource.where, item)

@@ -13,8 +13,10 @@ from drawbar.mocks.apiserver import errors, protobuf
 Json = dict[str, Any]
 
 BODY_LIMIT = 3 * 1024 * 1024  # bytes, the limit of the real server
+_LONGEST_NUMBER = 18  # digits; every one of these fits the 64 bits of the real server
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
+APPLY_TYPE = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ def decode(body: bytes, content_type: str, accepted: tuple[str, ...]) -> Any:
         raise errors.unsupported_media_type(accepted)
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if not kind.endswith("yaml"):
             raise errors.bad_request(f"couldn't get version/kind; json parse error: {error}") from error
     try:
@@ -137,7 +139,7 @@ def whole_number(text: str | None, name: str) -> int | None:
     """
     if not text:
         return None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
         raise errors.bad_request(f"invalid {name} {errors.shown(text)}: it must be a whole number")
     return int(text)
 

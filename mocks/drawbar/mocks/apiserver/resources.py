@@ -1,4 +1,4 @@
-"""The resources that are served, as data: names, versions, selectable fields, structure.
+"""What a resource is: names, versions, selectable fields, structure; and the catalogue of those served now.
 
 A resource is stored once and served in all its versions.  A version may rename top-level fields (the two
 Event APIs share their objects); everything else is equal between the versions served here.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from drawbar.mocks.apiserver import profiles, schemas
+from drawbar.mocks.apiserver import schemas
 from drawbar.mocks.apiserver.schemas import Schema
 from drawbar.mocks.apiserver.storage import StorageKey
 
@@ -21,6 +21,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 RESOURCE_GROUP = "resource.k8s.io"
 CRD_GROUP = "apiextensions.k8s.io"
 RBAC_GROUP = "rbac.authorization.k8s.io"
+ADMISSION_GROUP = "admissionregistration.k8s.io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class ResourceType:
         create_on_update: a PUT to an absent object creates it.
         returns_object: a finished delete answers with the object instead of a Status.
         custom: defined by a CustomResourceDefinition.
+        record: the name of the kind's type in the type table; empty for the kind itself.
+        unconditional: an update without a resourceVersion is taken.
     """
 
     group: str
@@ -59,6 +62,8 @@ class ResourceType:
     create_on_update: bool = False
     returns_object: bool = False
     custom: bool = False
+    record: str = ""
+    unconditional: bool = True
 
     @property
     def where(self) -> StorageKey:
@@ -78,6 +83,11 @@ class ResourceType:
         """The merge structure in a version."""
         return self.schemas_by_version.get(version, self.schema)
 
+    @property
+    def record_name(self) -> str:
+        """The name of the kind's type in the type table; all versions served here share it."""
+        return self.record or self.kind
+
     def field_paths(self) -> dict[str, str]:
         """Every selectable field and its dotted path."""
         names = {"metadata.name": "metadata.name"}
@@ -87,11 +97,19 @@ class ResourceType:
 
     def served(self, item: Json, version: str) -> Json:
         """A stored object as a version shows it."""
+        return {
+            "kind": self.kind,
+            "apiVersion": self.api_version(version),
+            **self.renamed(item, version),
+        }
+
+    def renamed(self, item: Json, version: str) -> Json:
+        """A stored object with the field names of a version."""
         renames = self.renames.get(version)
-        if renames:
-            back = {stored: name for name, stored in renames.items()}
-            item = {back.get(key, key): value for key, value in item.items()}
-        return {"kind": self.kind, "apiVersion": self.api_version(version), **item}
+        if not renames:
+            return item
+        back = {stored: name for name, stored in renames.items()}
+        return {back.get(key, key): value for key, value in item.items()}
 
     def stored(self, item: Json, version: str) -> Json:
         """An object of a version as it is stored."""
@@ -99,242 +117,6 @@ class ResourceType:
         return {
             renames.get(key, key): value for key, value in item.items() if key not in ("kind", "apiVersion")
         }
-
-
-def _same(*names: str) -> Mapping[str, str]:
-    return MappingProxyType({name: name for name in names})
-
-
-_EVENT_FIELDS = (
-    *(
-        f"involvedObject.{key}"
-        for key in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-    ),
-    "reason",
-    "type",
-)
-_EVENT_RENAMES = MappingProxyType(
-    {
-        "regarding": "involvedObject",
-        "note": "message",
-        "reportingController": "reportingComponent",
-        "deprecatedSource": "source",
-        "deprecatedFirstTimestamp": "firstTimestamp",
-        "deprecatedLastTimestamp": "lastTimestamp",
-        "deprecatedCount": "count",
-    }
-)
-
-CORE = (
-    ResourceType(
-        group="",
-        plural="namespaces",
-        singular="namespace",
-        kind="Namespace",
-        namespaced=False,
-        short_names=("ns",),
-        subresources=("status",),
-        fields=_same("status.phase"),
-        schema=schemas.WITH_CONDITIONS,
-        returns_object=True,
-    ),
-    ResourceType(
-        group="",
-        plural="nodes",
-        singular="node",
-        kind="Node",
-        namespaced=False,
-        short_names=("no",),
-        subresources=("status",),
-        fields=_same("spec.unschedulable"),
-        schema=schemas.NODE,
-    ),
-    ResourceType(
-        group="",
-        plural="pods",
-        singular="pod",
-        kind="Pod",
-        namespaced=True,
-        short_names=("po",),
-        categories=("all",),
-        subresources=("status", "binding"),
-        fields=_same(
-            "spec.nodeName",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "status.phase",
-            "status.nominatedNodeName",
-        ),
-        schema=schemas.POD,
-        returns_object=True,
-        counts_generation=True,
-    ),
-    ResourceType(
-        group="",
-        plural="events",
-        singular="event",
-        kind="Event",
-        namespaced=True,
-        short_names=("ev",),
-        fields=MappingProxyType(
-            {
-                **_same(*_EVENT_FIELDS),
-                "source": "source.component",
-                "reportingComponent": "reportingComponent",
-            }
-        ),
-        create_on_update=True,
-    ),
-    ResourceType(
-        group="events.k8s.io",
-        plural="events",
-        singular="event",
-        kind="Event",
-        namespaced=True,
-        short_names=("ev",),
-        fields=MappingProxyType(
-            {
-                **{key.replace("involvedObject", "regarding"): key for key in _EVENT_FIELDS},
-                "reportingController": "reportingComponent",
-            }
-        ),
-        storage=("", "events"),
-        renames=MappingProxyType({"v1": _EVENT_RENAMES}),
-        create_on_update=True,
-    ),
-    ResourceType(
-        group="",
-        plural="serviceaccounts",
-        singular="serviceaccount",
-        kind="ServiceAccount",
-        namespaced=True,
-        short_names=("sa",),
-        returns_object=True,
-    ),
-    ResourceType(
-        group="",
-        plural="configmaps",
-        singular="configmap",
-        kind="ConfigMap",
-        namespaced=True,
-        short_names=("cm",),
-    ),
-    ResourceType(
-        group="",
-        plural="secrets",
-        singular="secret",
-        kind="Secret",
-        namespaced=True,
-        fields=_same("type"),
-    ),
-    ResourceType(
-        group="coordination.k8s.io",
-        plural="leases",
-        singular="lease",
-        kind="Lease",
-        namespaced=True,
-        create_on_update=True,
-    ),
-)
-
-
-def _rbac(plural: str, kind: str, *, namespaced: bool) -> ResourceType:
-    return ResourceType(
-        group=RBAC_GROUP,
-        plural=plural,
-        singular=kind.lower(),
-        kind=kind,
-        namespaced=namespaced,
-        create_on_update=True,
-    )
-
-
-RBAC = (
-    _rbac("roles", "Role", namespaced=True),
-    _rbac("rolebindings", "RoleBinding", namespaced=True),
-    _rbac("clusterroles", "ClusterRole", namespaced=False),
-    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-)
-
-DEFINITIONS = ResourceType(
-    group=CRD_GROUP,
-    plural="customresourcedefinitions",
-    singular="customresourcedefinition",
-    kind="CustomResourceDefinition",
-    namespaced=False,
-    short_names=("crd", "crds"),
-    categories=("api-extensions",),
-    subresources=("status",),
-    schema=schemas.WITH_CONDITIONS,
-    counts_generation=True,
-    returns_object=True,
-)
-
-
-def dynamic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
-    """The ``resource.k8s.io`` resources that a release serves by default."""
-    slice_fields = ["spec.nodeName", "spec.driver"] + (["spec.pool.name"] if profile.minor >= 37 else [])
-    found = [
-        ResourceType(
-            group=RESOURCE_GROUP,
-            plural="resourceclaims",
-            singular="resourceclaim",
-            kind="ResourceClaim",
-            namespaced=True,
-            subresources=("status",),
-            schema=schemas.CLAIM,
-            returns_object=True,
-        ),
-        ResourceType(
-            group=RESOURCE_GROUP,
-            plural="resourceclaimtemplates",
-            singular="resourceclaimtemplate",
-            kind="ResourceClaimTemplate",
-            namespaced=True,
-            returns_object=True,
-        ),
-        ResourceType(
-            group=RESOURCE_GROUP,
-            plural="resourceslices",
-            singular="resourceslice",
-            kind="ResourceSlice",
-            namespaced=False,
-            fields=_same(*slice_fields),
-            schema=schemas.SLICE,
-            counts_generation=True,
-            returns_object=True,
-        ),
-        ResourceType(
-            group=RESOURCE_GROUP,
-            plural="deviceclasses",
-            singular="deviceclass",
-            kind="DeviceClass",
-            namespaced=False,
-            counts_generation=True,
-            returns_object=True,
-        ),
-    ]
-    if profile.on(profiles.TAINT_RULES):
-        found.append(
-            ResourceType(
-                group=RESOURCE_GROUP,
-                plural="devicetaintrules",
-                singular="devicetaintrule",
-                kind="DeviceTaintRule",
-                namespaced=False,
-                versions=("v1", "v1beta2") if profile.minor >= 37 else ("v1beta2",),
-                subresources=("status",),
-                schema=schemas.WITH_CONDITIONS,
-                counts_generation=True,
-                returns_object=True,
-            )
-        )
-    return tuple(found)
-
-
-def built_in(profile: profiles.Profile) -> tuple[ResourceType, ...]:
-    """Everything that a server of this release serves before any CustomResourceDefinition is created."""
-    return (*CORE, *RBAC, DEFINITIONS, *dynamic_resources(profile))
 
 
 class Catalogue:
@@ -360,6 +142,11 @@ class Catalogue:
             KeyError: it is not served.
         """
         return self._types[group, plural]
+
+    def stored_at(self, where: StorageKey) -> ResourceType | None:
+        """The resource that owns a collection, or None."""
+        found = self._types.get(where)
+        return found if found is not None and found.storage is None else None
 
     def register(self, resource: ResourceType) -> None:
         """Serve a custom resource, or its changed definition."""

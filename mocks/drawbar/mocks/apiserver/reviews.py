@@ -1,50 +1,112 @@
-"""Self reviews: what ``kubectl auth can-i`` and ``kubectl auth whoami`` ask."""
+"""Reviews: objects that are asked for and never stored.
+
+Who am I, what may I do, what may another do, whose token is this; and TokenRequests, which give a service
+account's token out.  A token for a pod names the pod's node, as the kubelet's tokens do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from drawbar.mocks.apiserver import errors, rbac
+from drawbar.mocks.apiserver import errors, outcomes, rbac
+from drawbar.mocks.apiserver.rbac import User
 
 Json = dict[str, Any]
+Mint = Callable[[User], str]
+
+AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io/v1", "authentication.k8s.io/v1"
+DEFAULT_TOKEN_SECONDS = 3600
+MIN_TOKEN_SECONDS = 600
 
 
-def review(authorizer: rbac.Authorizer, user: rbac.User, plural: str, body: Json) -> Json:
-    """The answer to a self review: the body with its status.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Where reviews are answered: the rules, the known tokens, and the way to a new one."""
 
-    Raises:
-        ApiError: 400, the body names neither or both kinds of attributes.
-    """
-    spec = body.get("spec") or {}
-    rest = {"metadata": {}, "spec": spec}
-    match plural:
-        case "selfsubjectaccessreviews":
-            return {
-                "kind": "SelfSubjectAccessReview",
-                "apiVersion": "authorization.k8s.io/v1",
-                **rest,
-                "status": _access(authorizer, user, spec),
-            }
-        case "selfsubjectrulesreviews":
-            return {
-                "kind": "SelfSubjectRulesReview",
-                "apiVersion": "authorization.k8s.io/v1",
-                **rest,
-                "status": _rules(authorizer, user, str(spec.get("namespace") or "")),
-            }
-        case _:
-            info: Json = {"username": user.name, "groups": list(user.groups)}
-            if user.extra:
-                info["extra"] = {key: list(values) for key, values in user.extra.items()}
-            return {
-                "kind": "SelfSubjectReview",
-                "apiVersion": "authentication.k8s.io/v1",
-                "metadata": {},
-                "status": {"userInfo": info},
-            }
+    authorizer: rbac.Authorizer
+    tokens: Mapping[str, User]
+    mint: Mint
+
+    def review(self, user: User, plural: str, body: Json) -> Json:
+        """The answer to a review: the body with its status.
+
+        Raises:
+            ApiError: 400, the body asks for nothing that can be answered.
+        """
+        spec = body.get("spec") or {}
+        if not isinstance(spec, dict):
+            raise errors.bad_request("the spec of a review must be an object")
+        match plural:
+            case "selfsubjectaccessreviews":
+                answer = _access(self.authorizer, user, spec)
+                return _answered("SelfSubjectAccessReview", AUTHORIZATION, spec, answer)
+            case "subjectaccessreviews" | "localsubjectaccessreviews":
+                kind = "SubjectAccessReview" if plural[0] == "s" else "LocalSubjectAccessReview"
+                answer = _access(self.authorizer, _subject(spec), spec)
+                return _answered(kind, AUTHORIZATION, spec, answer)
+            case "selfsubjectrulesreviews":
+                answer = _rules(self.authorizer, user, str(spec.get("namespace") or ""))
+                return _answered("SelfSubjectRulesReview", AUTHORIZATION, spec, answer)
+            case "tokenreviews":
+                return _answered("TokenReview", AUTHENTICATION, spec, self._token(spec))
+            case _:
+                return {
+                    "kind": "SelfSubjectReview",
+                    "apiVersion": AUTHENTICATION,
+                    "metadata": {},
+                    "status": {"userInfo": _info(user)},
+                }
+
+    def token(self, account: Json, pod: Json | None, body: Json, *, now: str) -> Json:
+        """The answer to a TokenRequest for a service account, bound to a pod or to nothing.
+
+        Raises:
+            ApiError: 422, the token would not live long enough.
+        """
+        spec = body.get("spec") or {}
+        seconds = spec.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS
+        if seconds < MIN_TOKEN_SECONDS:
+            text = "may not specify a duration less than 10 minutes"
+            cause = errors.invalid_value("spec.expirationSeconds", seconds, text)
+            raise errors.invalid("TokenRequest", "authentication.k8s.io", "", [cause])
+        metadata = account["metadata"]
+        node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
+        user = rbac.service_account(metadata["namespace"], metadata["name"], node=node)
+        status = {"token": self.mint(user), "expirationTimestamp": outcomes.later(now, seconds)}
+        spec = {"audiences": ["https://kubernetes.default.svc"], **spec, "expirationSeconds": seconds}
+        names = {"name": metadata["name"], "namespace": metadata["namespace"], "creationTimestamp": now}
+        return {**_answered("TokenRequest", AUTHENTICATION, spec, status), "metadata": names}
+
+    def _token(self, spec: Json) -> Json:
+        user = self.tokens.get(str(spec.get("token") or ""))
+        if user is None:
+            return {"user": {}, "error": "[invalid bearer token, unknown]"}
+        return {"authenticated": True, "user": _info(user), "audiences": ["https://kubernetes.default.svc"]}
 
 
-def _access(authorizer: rbac.Authorizer, user: rbac.User, spec: Json) -> Json:
+def _answered(kind: str, version: str, spec: Json, status: Json) -> Json:
+    return {"kind": kind, "apiVersion": version, "metadata": {}, "spec": spec, "status": status}
+
+
+def _info(user: User) -> Json:
+    info: Json = {"username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.extra:
+        info["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return info
+
+
+def _subject(spec: Json) -> User:
+    groups = spec.get("groups") or []
+    if not isinstance(groups, list) or not (spec.get("user") or groups):
+        raise errors.bad_request("a review of another's access names a user or groups")
+    return User(name=str(spec.get("user") or ""), groups=tuple(str(group) for group in groups))
+
+
+def _access(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if isinstance(resource, dict) == isinstance(path, dict):
         raise errors.bad_request("exactly one of resourceAttributes and nonResourceAttributes is required")
@@ -63,7 +125,7 @@ def _access(authorizer: rbac.Authorizer, user: rbac.User, spec: Json) -> Json:
     return {"allowed": authorizer.allows(user, wanted)}
 
 
-def _rules(authorizer: rbac.Authorizer, user: rbac.User, namespace: str) -> Json:
+def _rules(authorizer: rbac.Authorizer, user: User, namespace: str) -> Json:
     held = [rule for rule in authorizer.rules(user, namespace) if rule.get("verbs")]
     if rbac.MASTERS in user.groups:
         held = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]

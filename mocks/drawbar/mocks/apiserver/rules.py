@@ -8,18 +8,21 @@ not there, and a rule that calls them fails with a message that says so.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 from typing import Any
 
-import cel
-
-from drawbar.mocks.apiserver import errors
+from drawbar.mocks.apiserver import celchecks, errors, expressions
 from drawbar.mocks.apiserver.errors import Cause
 
 Json = dict[str, Any]
 _ABSENT = object()
+_STRING: Json = {"type": "string"}
+_IDENTITY: Json = {  # what a rule at the root sees beside the schema
+    "apiVersion": _STRING,
+    "kind": _STRING,
+    "metadata": {"type": "object", "properties": {"name": _STRING, "generateName": _STRING}},
+}
 _OLD = re.compile(r"\boldSelf\b")
 _REASONS = {
     "FieldValueForbidden": "Forbidden",
@@ -28,29 +31,24 @@ _REASONS = {
 }
 
 
-@functools.lru_cache(maxsize=1024)
-def _program(rule: str) -> cel.Program:
-    return cel.compile(rule)
-
-
-def check_rule(rule: str) -> str | None:
-    """What is wrong with a rule's syntax, or None."""
-    try:
-        _program(rule)
-    except ValueError as error:
-        return str(error).splitlines()[0]
-    return None
-
-
-def all_rules(schema: Json, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every rule of a schema with the path of the schema that holds it."""
+def uncompilable(schema: Json, path: str = "", *, root: bool = True) -> Iterator[Cause]:
+    """Every rule of a schema that does not compile against the schema that holds it."""
+    known = {**schema, "properties": {**(schema.get("properties") or {}), **_IDENTITY}} if root else schema
     for number, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        yield f"{path}.x-kubernetes-validations[{number}].rule", rule.get("rule", "")
+        for key, wanted in (("rule", "bool"), ("messageExpression", "string")):
+            text = rule.get(key)
+            if text is None:
+                continue
+            variables = {"self": known, "oldSelf": known}
+            problem = expressions.problem(text) or celchecks.problem(text, variables, wanted=wanted)
+            if problem is not None:
+                where = f"{path}.x-kubernetes-validations[{number}].{key}"
+                yield errors.invalid_value(where, text, f"compilation failed: {problem}")
     for key, inner in (schema.get("properties") or {}).items():
-        yield from all_rules(inner, f"{path}.properties[{key}]")
+        yield from uncompilable(inner, f"{path}.properties[{key}]", root=False)
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            yield from all_rules(schema[key], f"{path}.{key}")
+            yield from uncompilable(schema[key], f"{path}.{key}", root=False)
 
 
 def validate(value: Any, schema: Json, old: Any = _ABSENT, path: str = "") -> Iterator[Cause]:
@@ -95,8 +93,8 @@ def _evaluate(rule: Json, value: Any, old: Any, path: str) -> Cause | None:
     where = path + rule.get("fieldPath", "") if path else rule.get("fieldPath", "").lstrip(".")
     shown = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else value
     try:
-        holds = _program(text).execute(variables)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        holds = expressions.evaluate(text, variables)
+    except expressions.EvaluationError as error:
         return errors.invalid_value(where, shown, f"rule evaluation error: {text}: {error}")
     if holds is True:
         return None
@@ -111,6 +109,6 @@ def _computed_message(rule: Json, variables: Json) -> str:
     if "messageExpression" not in rule:
         return ""
     try:
-        return str(_program(rule["messageExpression"]).execute(variables))
-    except (KeyError, TypeError, ValueError, RuntimeError):
+        return str(expressions.evaluate(rule["messageExpression"], variables))
+    except expressions.EvaluationError:
         return ""  # as in Kubernetes, the rule itself then is the message

@@ -1,6 +1,6 @@
 """Label and field selectors: parsing and matching, without I/O.
 
-Labels know ``=``, ``==``, ``!=``, ``in``, ``notin``, existence and ``!``; fields know ``=``, ``==`` and
+Labels know ``=``, ``==``, ``!=``, ``<``, ``>``, ``in``, ``notin``, existence and ``!``; fields know ``=``, ``==`` and
 ``!=`` on the fields a resource declares.  ``Selector.pin`` names one exact requirement, by which the watch
 hub finds the interested watchers without asking every one of them.
 """
@@ -15,10 +15,11 @@ from typing import Any, Literal
 from drawbar.mocks.apiserver import errors
 
 Json = dict[str, Any]
-Operator = Literal["=", "!=", "in", "notin", "exists", "!"]
+Operator = Literal["=", "!=", "in", "notin", "exists", "!", ">", "<"]
 Pin = tuple[Literal["label", "field"], str, str]
 
-_TOKEN = re.compile(r"\s*(==|!=|=|,|\(|\)|!|[^\s,()=!]+)")
+_TOKEN = re.compile(r"\s*(==|!=|=|,|\(|\)|!|<|>|[^\s,()=!<>]+)")
+_WHOLE = re.compile(r"^[+-]?\d{1,19}$")
 _KEY = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 _VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
 
@@ -42,6 +43,15 @@ class Requirement:
                 return value is not None
             case "!":
                 return value is None
+            case ">" | "<":
+                return self._compares(value)
+
+    def _compares(self, value: str | None) -> bool:
+        """Whether a value is a whole number on the right side of the limit."""
+        if value is None or not _WHOLE.match(value):
+            return False
+        limit = int(next(iter(self.values)))
+        return int(value) > limit if self.operator == ">" else int(value) < limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +169,12 @@ def _label_requirement(text: str, tokens: list[str], position: int) -> tuple[Req
         position += 1 if value else 0
         operator: Operator = "!=" if word == "!=" else "="
         return Requirement(key=key, operator=operator, values=frozenset([_value(text, value)])), position
+    if word in ("<", ">"):
+        value = tokens[position + 1] if position + 1 < len(tokens) else ""
+        if not _WHOLE.match(value):
+            raise _malformed(text)
+        limit: Operator = "<" if word == "<" else ">"
+        return Requirement(key=key, operator=limit, values=frozenset([value])), position + 2
     if word in ("in", "notin"):
         values, position = _value_set(text, tokens, position + 1)
         return Requirement(key=key, operator="in" if word == "in" else "notin", values=values), position

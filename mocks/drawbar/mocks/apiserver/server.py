@@ -8,15 +8,26 @@ import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
-
-from drawbar.mocks.apiserver import certificates, kubeconfigs, profiles, rbac, requests, resources
+from drawbar.mocks.apiserver import (
+    builtin,
+    certificates,
+    definitions,
+    kubeconfigs,
+    listeners,
+    profiles,
+    rbac,
+    resources,
+)
+from drawbar.mocks.apiserver.faultcontrol import Control
+from drawbar.mocks.apiserver.faults import Faults
+from drawbar.mocks.apiserver.gate import Gate
 from drawbar.mocks.apiserver.registry import Registry
 from drawbar.mocks.apiserver.routes import Front
+from drawbar.mocks.apiserver.statefile import Identity, StateFile, Token
 from drawbar.mocks.apiserver.storage import Store
 from drawbar.mocks.apiserver.strategies import Call
 from drawbar.mocks.apiserver.writes import WriteLog
@@ -32,6 +43,7 @@ class ApiServer:
         url: where it listens, without a slash at the end.
         store: the objects, for tests that look behind the HTTP interface.
         writes: the record of writes.
+        faults: what goes wrong on purpose, and the way to add to it.
         profile: the release that is imitated.
         certificate: the PEM certificate that clients trust, or None over plain HTTP.
     """
@@ -43,11 +55,16 @@ class ApiServer:
         self.certificate: bytes | None = None
         self.store = Store(history=history)
         self.writes = WriteLog()
+        self.faults = Faults()
+        self.listener: listeners.Listener | None = None
         self._users: dict[str, rbac.User] = {}
         self._tokens: dict[rbac.User, str] = {}
-        catalogue = resources.Catalogue(resources.built_in(profile))
+        self._state: StateFile | None = None
+        catalogue = resources.Catalogue(builtin.built_in(profile))
         self.registry = Registry(self.store, catalogue, profile, rbac.Authorizer(self.store))
-        self.front = Front(self.registry, self._users, self.writes, bookmark_seconds=bookmark_seconds)
+        self.front = Front(
+            self.registry, self._users, self.writes, mint=self._mint, bookmark_seconds=bookmark_seconds
+        )
         self._bootstrap()
 
     def token_for(self, user: str = "admin", *, node: str | None = None) -> str:
@@ -66,7 +83,25 @@ class ApiServer:
         if token is None:
             token = self._tokens[identity] = secrets.token_urlsafe(24)
             self._users[token] = identity
+            if self._state is not None:
+                self._state.add_token(Token(token=token, user=user, node=node or ""))
         return token
+
+    def resume(self, state: StateFile, identity: Identity) -> None:
+        """Go on where the server that wrote a state file stopped, and write to it from now on.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        for kept in state.tokens:
+            user = self._identity(kept.user.removeprefix("system:serviceaccount:"), kept.node or None)
+            self._tokens[user] = kept.token
+            self._users[kept.token] = user
+        state.resume(self.store, identity)
+        for definition in self.store.collection(builtin.DEFINITIONS.where).items.values():
+            self.registry.catalogue.register(definitions.resource(definition))
+        self.registry.ledger.adopt()
+        self._state = state
 
     def kubeconfig(self, path: Path, user: str = "admin", *, node: str | None = None) -> Path:
         """Write a kubeconfig for a caller (see ``token_for``) with mode 0600 and return its path."""
@@ -78,6 +113,37 @@ class ApiServer:
         if self.certificate is None:
             return None
         return ssl.create_default_context(cadata=self.certificate.decode())
+
+    async def restart(self, *, down_seconds: float = 0) -> None:
+        """Restart as far as clients can tell: same port, same objects, users and faults.
+
+        All connections break, and the history of changes is forgotten: a watch or list from an earlier
+        resourceVersion gets 410.  Requests that wait (for their body or in a fault) are not carried out.
+
+        Args:
+            down_seconds: how long connections are refused.
+        """
+        if self.listener is None:
+            raise RuntimeError("the server does not run; restart it inside its serving() context")
+        if down_seconds > 0:
+            await self.listener.close()
+        self._forget_clients(None)
+        if down_seconds > 0:
+            await asyncio.sleep(down_seconds)
+            await self.listener.open()
+
+    def gate(self, *, request_seconds: float) -> Gate:
+        """The handler of all requests: the front behind the faults."""
+        control = Control(self.faults, self._forget_clients)
+        return Gate(self.front.handle, self.faults, self._users, control, request_seconds=request_seconds)
+
+    def _forget_clients(self, spared: asyncio.BaseTransport | None) -> None:
+        self.store.restart()
+        if self.listener is not None:
+            self.listener.drop(spared)
+
+    def _mint(self, user: rbac.User) -> str:
+        return self.token_for(user.name, node=user.node or None)
 
     @staticmethod
     def _identity(user: str, node: str | None) -> rbac.User:
@@ -122,54 +188,58 @@ async def serving(
     tls: bool = False,
     history: int = 10_000,
     bookmark_seconds: float = 60,
+    request_seconds: float = 60,
+    state: Path | None = None,
 ) -> AsyncIterator[ApiServer]:
     """Run a server on 127.0.0.1 for as long as the context lasts; entered means ready.
 
     Args:
-        profile: the Kubernetes release to imitate: ``1.34``, ``1.36`` or ``1.37``.
+        profile: what to imitate: ``1.34``, ``1.36``, ``1.37``, or ``kep-5055`` (taint slices).
         port: the TCP port, 0 for a free one.
         gates: feature gates that differ from the release's defaults.
         tls: serve HTTPS with a throw-away certificate; kubectl sends tokens over HTTPS only.
         history: changes kept per resource, for watches to resume and lists to continue.
         bookmark_seconds: the pause between two bookmarks of an idle watch.
+        request_seconds: how long a request other than a watch may take, its body included.
+        state: a file that keeps everything over the end of the process (see ``statefile``); its port is used
+            again if ``port`` is 0.
 
     Raises:
         ValueError: the profile or a gate is unknown.
-        OSError: the port is taken.
+        OSError: the port is taken, or the state file cannot be read or written.
+        statefile.StateError: the state file is in use or damaged.
     """
     chosen = profiles.profile(profile).with_gates(gates or {})
     server = ApiServer(chosen, history=history, bookmark_seconds=bookmark_seconds)
-    context = _tls(server) if tls else None
-    application = web.Application(client_max_size=requests.BODY_LIMIT)
-    application.router.add_route("*", "/{path:.*}", server.front.handle)
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=2)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
-        await site.start()
-        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
-        yield server
-    finally:
-        server.store.close()
-        await _stop(runner)
+    gate = server.gate(request_seconds=request_seconds)
+    with ExitStack() as stack:
+        kept = stack.enter_context(StateFile.opened(state)) if state is not None else None
+        identity = kept.identity if kept is not None else Identity()
+        certificate, key = identity.certificate.encode(), identity.key.encode()
+        if tls and not certificate:
+            certificate, key = certificates.self_signed()
+        server.certificate = certificate if tls else None
+        context = _tls(certificate, key) if tls else None
+        async with listeners.listening(gate.handle, port=port or identity.port, context=context) as listener:
+            if kept is not None:
+                pem, private = certificate.decode(), key.decode()
+                server.resume(kept, Identity(port=listener.port, certificate=pem, key=private))
+            server.listener = listener
+            server.url = f"{'https' if tls else 'http'}://{listeners.HOST}:{listener.port}"
+            try:
+                await listener.open()
+                yield server
+            finally:
+                server.listener = None
+                server.faults.close()
+                server.store.close()
 
 
-async def _stop(runner: web.AppRunner) -> None:
-    """End everything; a TLS client that never says goodbye would otherwise hold its socket for 30 s."""
-    handlers = runner.server.connections if runner.server is not None else []
-    transports = [handler.transport for handler in handlers if handler.transport is not None]
-    await runner.cleanup()
-    for transport in transports:
-        transport.abort()
-    await asyncio.sleep(0)  # lets the event loop close the sockets just aborted
-
-
-def _tls(server: ApiServer) -> ssl.SSLContext:
-    server.certificate, key = certificates.self_signed()
+def _tls(certificate: bytes, key: bytes) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     with tempfile.TemporaryDirectory(prefix="drawbar-apiserver-") as folder:
         chain = Path(folder, "server.pem")
         chain.touch(mode=0o600)
-        chain.write_bytes(server.certificate + key)
+        chain.write_bytes(certificate + key)
         context.load_cert_chain(chain)
     return context

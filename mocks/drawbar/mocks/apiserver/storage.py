@@ -7,6 +7,7 @@ They carry neither ``apiVersion`` nor ``kind``: those belong to the version in w
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from typing import Any
 
 from drawbar.mocks.apiserver import watch
@@ -136,6 +137,9 @@ class Store:
     def __init__(self, *, history: int = 10_000) -> None:
         """Start empty; each collection remembers at most ``history`` changes."""
         self.version = 1
+        self.keep: Callable[[StorageKey, Key, Json | None, int], None] | None = (
+            None  # told before every write
+        )
         self._history = history
         self._collections: dict[StorageKey, Collection] = {}
 
@@ -154,6 +158,8 @@ class Store:
         """Store an object under a new resourceVersion and return what is stored."""
         self.version += 1
         stored = with_version(item, self.version)
+        if self.keep is not None:
+            self.keep(where, key_of(stored), stored, self.version)
         self.collection(where).put(key_of(stored), stored, self.version)
         return stored
 
@@ -161,13 +167,25 @@ class Store:
         """Remove an object and return its last state under the version of the deletion."""
         self.version += 1
         last = with_version(item, self.version)
+        if self.keep is not None:
+            self.keep(where, key_of(last), None, self.version)
         self.collection(where).remove(key_of(last), last, self.version)
         return last
+
+    def load(self, where: StorageKey, item: Json, version: int) -> None:
+        """Store an object as an earlier server left it, under the version that it had there."""
+        self.version = max(self.version, version)
+        self.collection(where).put(key_of(item), item, version)
 
     def compact(self) -> None:
         """Forget the history of every collection: older watches and lists get 410."""
         for collection in self._collections.values():
             collection.hub.compact()
+
+    def restart(self) -> None:
+        """Forget every history, as a new server's watch cache has none; anything before now gets 410."""
+        for collection in self._collections.values():
+            collection.hub.compact(self.version)
 
     def close(self) -> None:
         """End every watch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Mapping
@@ -12,11 +13,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from drawbar.mocks.apiserver import errors, listing, requests, tables, watch
+from drawbar.mocks.apiserver import errors, interference, listing, requests, tables, watch
 from drawbar.mocks.apiserver.resources import ResourceType
 from drawbar.mocks.apiserver.storage import Store
 
 Json = dict[str, Any]
+_FAREWELL_SECONDS = 2.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
@@ -30,10 +32,10 @@ class View:
     form: str
     query: Mapping[str, str]
 
-    def encoded(self, event: watch.Event, now: str) -> bytes:
+    def encoded(self, event: watch.Event) -> bytes:
         """The line of an event; plain forms are shared between watchers."""
         if self.form:
-            return _line(event.kind, self.shown(event.item, now))
+            return _line(event.kind, self.shown(event.item, _stamp()))
         label = (event.kind, self.resource.api_version(self.version))
         line = event.change.wire.get(label)
         if line is None:
@@ -83,9 +85,8 @@ async def serve(
     watcher = watch.Watcher(chosen, view.namespace)
     start = store.version
     first = collection.select(view.namespace, chosen) if initial or asked == 0 else []
-    lines = [_line("ADDED", view.shown(item, now)) for item in first]
-    if initial:
-        lines.append(_bookmark(view, start, {INITIAL_EVENTS_END: "true"}))
+    lines = [(item, _line("ADDED", view.shown(item, now))) for item in first]
+    farewell = _bookmark(view, start, {INITIAL_EVENTS_END: "true"}) if initial else b""
     response = web.StreamResponse(
         headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
     )
@@ -93,19 +94,23 @@ async def serve(
         collection.hub.open(watcher, start if initial or asked == 0 else asked)
     except watch.CompactedError as error:
         expired = errors.expired(f"too old resource version: {asked} ({error.oldest})")
-        lines, watcher.closed = [_line("ERROR", expired.body())], True
+        lines, farewell, watcher.closed = [], _line("ERROR", expired.body()), True
+    stream = interference.CURRENT.get()
     try:
         await response.prepare(request)
-        await response.write(b"".join(lines))
-        deadline = time.monotonic() + (seconds or random.uniform(1800, 3600))  # noqa: S311 - spreads reconnects
-        await _pump(
-            response,
-            watcher,
-            view,
-            store,
-            deadline=deadline,
-            bookmark_seconds=bookmark_seconds if bookmarks else None,
-        )
+        with stream.opened(watcher.close):
+            await stream.deliver(response, lines)
+            await response.write(farewell)
+            deadline = asyncio.get_running_loop().time() + (seconds or random.uniform(1800, 3600))  # noqa: S311 - spreads reconnects
+            await _pump(
+                response,
+                stream,
+                watcher,
+                view,
+                store,
+                deadline=deadline,
+                bookmark_seconds=bookmark_seconds if bookmarks else None,
+            )
     except ConnectionError:
         return response  # the client left
     finally:
@@ -115,6 +120,7 @@ async def serve(
 
 async def _pump(
     response: web.StreamResponse,
+    stream: interference.Stream,
     watcher: watch.Watcher,
     view: View,
     store: Store,
@@ -122,21 +128,35 @@ async def _pump(
     deadline: float,
     bookmark_seconds: float | None,
 ) -> None:
-    while not watcher.closed and not watcher.overflowed:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            break
-        pause = left if bookmark_seconds is None else min(left, bookmark_seconds)
-        try:
-            async with asyncio.timeout(pause):
-                events = await watcher.batch()
-        except TimeoutError:
-            if bookmark_seconds is not None:
-                await response.write(_bookmark(view, store.version, {}))
-            continue
-        stamp = _stamp()
-        await response.write(b"".join(view.encoded(event, stamp) for event in events))
+    loop = asyncio.get_running_loop()
+    period = math.inf if bookmark_seconds is None else bookmark_seconds
+    bookmark = _next_bookmark(loop.time(), period, deadline)
+    timer = loop.call_at(min(deadline, bookmark), watcher.nudge)
+    try:
+        while not watcher.closed and not watcher.overflowed:
+            events = await watcher.batch()
+            if events:
+                await stream.deliver(response, [(event.item, view.encoded(event)) for event in events])
+            now = loop.time()
+            if now >= deadline:
+                break
+            if now >= bookmark:
+                await stream.clearance()
+                if not watcher.behind:  # a bookmark promises that everything before it was sent
+                    await response.write(_bookmark(view, store.version, {}))
+                bookmark = _next_bookmark(now, period, deadline)
+            if now >= timer.when():
+                timer = loop.call_at(min(deadline, bookmark), watcher.nudge)
+    finally:
+        timer.cancel()
+    await stream.finish(response)
     await response.write_eof()
+
+
+def _next_bookmark(now: float, period: float, deadline: float) -> float:
+    """When to send the next bookmark: after a period, and once shortly before the watch ends."""
+    last = deadline - _FAREWELL_SECONDS
+    return min(now + period, last) if now < last and period < math.inf else now + period
 
 
 def _stamp() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
@@ -14,11 +14,12 @@ from drawbar.mocks.apiserver.requests import Target
 from drawbar.mocks.apiserver.resources import ResourceType
 
 Json = dict[str, Any]
+CREATED = ("binding", "token")  # subresources that are only created
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """A request to a resource, understood."""
+    """A request to a resource, understood; ``warnings`` collects what its answer warns of."""
 
     request: web.Request
     user: rbac.User
@@ -27,6 +28,7 @@ class Visit:
     verb: str
     query: Mapping[str, str]
     now: str
+    warnings: list[str] = field(default_factory=list)
 
 
 def verb_of(request: web.Request, target: Target) -> str:
@@ -68,13 +70,13 @@ def check_shape(visit: Visit) -> None:
         and (target.name or verb in ("create", "deletecollection"))
     ):
         raise errors.method_not_allowed() if verb == "create" else errors.no_such_path()
-    if verb == "create" and target.name and target.subresource != "binding":
+    if verb == "create" and target.name and target.subresource not in CREATED:
         raise errors.method_not_allowed()
     if verb == "deletecollection" and resource.plural in ("namespaces", "customresourcedefinitions"):
         raise errors.method_not_allowed()
     if not target.name and verb in ("update", "patch"):
         raise errors.method_not_allowed()
-    if target.subresource == "binding" and verb != "create":
+    if target.subresource in CREATED and verb != "create":
         raise errors.method_not_allowed()
     if target.subresource == "status" and verb in ("create", "delete"):
         raise errors.method_not_allowed()
@@ -92,6 +94,11 @@ def check_kind(visit: Visit, item: Json, *, kind: str) -> None:
         if given and given != expected:
             text = f"the {key} in the data ({given}) does not match the expected {key} ({expected})"
             raise errors.bad_request(text)
+
+
+def options_kind(visit: Visit) -> str:
+    """The kind of a write's options, as errors about them name it."""
+    return {"create": "CreateOptions", "update": "UpdateOptions"}.get(visit.verb, "PatchOptions")
 
 
 def is_dry_run(visit: Visit) -> bool:

@@ -76,7 +76,7 @@ def seen(change: Change, selector: Selector, namespace: str) -> Event | None:
 
 
 class Watcher:
-    """One open watch; iterate with ``next``."""
+    """One open watch; take its events with ``batch``."""
 
     def __init__(self, selector: Selector, namespace: str) -> None:
         """Watch one namespace (empty: all of them)."""
@@ -87,11 +87,13 @@ class Watcher:
         self._pending: deque[Event] = deque()
         self._wake = asyncio.Event()
 
-    def offer(self, change: Change) -> None:
-        """Queue a change if this watcher wants it."""
-        event = seen(change, self.selector, self.namespace)
-        if event is None:
-            return
+    @property
+    def behind(self) -> bool:
+        """Whether events wait to be taken."""
+        return bool(self._pending)
+
+    def offer(self, event: Event) -> None:
+        """Queue an event."""
         if len(self._pending) >= PENDING_LIMIT:
             self.overflowed = True
         else:
@@ -103,15 +105,27 @@ class Watcher:
         self.closed = True
         self._wake.set()
 
+    def nudge(self) -> None:
+        """Make ``batch`` return even if there is nothing, so that its caller looks at the clock."""
+        self._wake.set()
+
     async def batch(self) -> list[Event]:
-        """Wait for events and take all there are; empty when the watch has ended."""
+        """Wait for events and take all there are; empty after a nudge and when the watch has ended."""
         if not self._pending and not self.closed and not self.overflowed:
-            self._wake.clear()
             await self._wake.wait()
         events = list(self._pending)
         self._pending.clear()
         self._wake.clear()
         return events
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Audience:
+    """The watchers that want the same: what they see of a change is worked out once."""
+
+    selector: Selector
+    namespace: str
+    watchers: dict[Watcher, None] = field(default_factory=dict)
 
 
 class Hub:
@@ -122,8 +136,9 @@ class Hub:
         self._log: deque[Change] = deque()
         self._history = history
         self._complete_after = start  # every change with a greater version is in the log
-        self._unpinned: dict[Watcher, None] = {}
-        self._pinned: dict[tuple[str, str], dict[str, dict[Watcher, None]]] = {}
+        self._audiences: dict[tuple[Selector, str], _Audience] = {}
+        self._unpinned: dict[tuple[Selector, str], _Audience] = {}
+        self._pinned: dict[tuple[str, str], dict[str, dict[tuple[Selector, str], _Audience]]] = {}
 
     @property
     def oldest(self) -> int:
@@ -146,14 +161,18 @@ class Hub:
         self._log.append(change)
         if len(self._log) > self._history:
             self._complete_after = self._log.popleft().version
-        for watcher in self._concerned(change):
-            watcher.offer(change)
+        for audience in self._concerned(change):
+            event = seen(change, audience.selector, audience.namespace)
+            if event is not None:
+                for watcher in audience.watchers:
+                    watcher.offer(event)
 
-    def compact(self) -> None:
-        """Forget the history, as a compaction of the real store does."""
+    def compact(self, version: int = 0) -> None:
+        """Forget the history, as a compaction of the real store does; nothing before ``version`` is usable."""
         if self._log:
             self._complete_after = self._log[-1].version
             self._log.clear()
+        self._complete_after = max(self._complete_after, version)
 
     def open(self, watcher: Watcher, version: int) -> None:
         """Start a watch after ``version``.
@@ -162,12 +181,29 @@ class Hub:
             CompactedError: the version is too old.
         """
         for change in self.since(version):
-            watcher.offer(change)
-        self._group(watcher)[watcher] = None
+            event = seen(change, watcher.selector, watcher.namespace)
+            if event is not None:
+                watcher.offer(event)
+        key = (watcher.selector, watcher.namespace)
+        audience = self._audiences.get(key)
+        if audience is None:
+            audience = self._audiences[key] = _Audience(
+                selector=watcher.selector, namespace=watcher.namespace
+            )
+            self._row(watcher.selector)[key] = audience
+        audience.watchers[watcher] = None
 
     def close(self, watcher: Watcher) -> None:
         """Forget a watcher; closing twice is harmless."""
-        self._group(watcher).pop(watcher, None)
+        key = (watcher.selector, watcher.namespace)
+        audience = self._audiences.get(key)
+        if audience is None:
+            return
+        audience.watchers.pop(watcher, None)
+        if audience.watchers:
+            return
+        del self._audiences[key]
+        del self._row(watcher.selector)[key]
         if (pin := watcher.selector.pin) is not None and not self._pinned[pin[:2]][pin[2]]:
             del self._pinned[pin[:2]][pin[2]]
             if not self._pinned[pin[:2]]:
@@ -175,25 +211,24 @@ class Hub:
 
     def close_all(self) -> None:
         """End every watch."""
-        groups = [self._unpinned, *(group for values in self._pinned.values() for group in values.values())]
-        for group in groups:
-            for watcher in group:
+        for audience in self._audiences.values():
+            for watcher in audience.watchers:
                 watcher.close()
 
-    def _group(self, watcher: Watcher) -> dict[Watcher, None]:
-        pin = watcher.selector.pin
+    def _row(self, selector: Selector) -> dict[tuple[Selector, str], _Audience]:
+        pin = selector.pin
         if pin is None:
             return self._unpinned
         kind, key, value = pin
         return self._pinned.setdefault((kind, key), {}).setdefault(value, {})
 
-    def _concerned(self, change: Change) -> Iterator[Watcher]:
-        yield from list(self._unpinned)
+    def _concerned(self, change: Change) -> Iterator[_Audience]:
+        yield from self._unpinned.values()
         for (kind, key), values in self._pinned.items():
             wanted = {pin_value((kind, key), item) for item in (change.old, change.new) if item is not None}
             for value in wanted:
                 if value is not None:
-                    yield from list(values.get(value, ()))
+                    yield from values.get(value, {}).values()
 
 
 def pin_value(pin: tuple[str, str], item: Json) -> str | None:

@@ -1,7 +1,8 @@
 """The claim controller double at work: watches pods, claims and templates, and carries out `plan`'s actions.
 
-Not emulated: extended resources, claims of pod groups, the metrics, and the garbage collector in general (a claim made
-for a pod is deleted here when its pod is gone).
+Not emulated: extended resources, claims of pod groups, the metrics, the event about a template that does not exist, the
+reservation of allocated claims for pods that were bound without the scheduler, and the garbage collector in general (a
+claim made for a pod is deleted here when its pod is gone).
 """
 
 import asyncio

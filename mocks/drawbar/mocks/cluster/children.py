@@ -66,6 +66,11 @@ class Children:
         """The processes that run now, by name, in the order in which they were first started."""
         return {name: child.pid for name, child in self._processes.items() if child.returncode is None}
 
+    @property
+    def answers(self) -> dict[str, Any]:
+        """The ready lines of the doubles, by name."""
+        return dict(self._answers)
+
     def log(self, name: str) -> Path:
         """The log file of a child."""
         return self._logs / f"{name}.log"

@@ -29,6 +29,7 @@ from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks import sysfs
 from drawbar.mocks.cluster import children, deployment, errors, places, publication, settings
 from drawbar.mocks.fabric import configuration
+from drawbar.mocks.kubelet import settings as kubelet_settings
 
 FABRIC = "rack-1"
 ADAPTER = "grpc"
@@ -126,6 +127,11 @@ class Cluster:
         """The processes that run now, by name; the node daemon of a node has its name."""
         return self._children.pids
 
+    @property
+    def answers(self) -> dict[str, Any]:
+        """What each double said when it was ready, by name."""
+        return self._children.answers
+
     def log(self, name: str) -> Path:
         """The log file of a process."""
         return self._children.log(name)
@@ -182,10 +188,13 @@ class Cluster:
         where, options = self.places, self._options
         self._do("starting the API server and the simulated fabric")
         accounts = [CONTROLLER_ACCOUNT, *(f"{NODE_ACCOUNT}:{name}" for name in options.nodes)]
+        accounts += options.service_accounts
+        faults = () if options.faults is None else ("--faults", str(options.faults.absolute()))
         start(
             "apiserver",
             *("mock", "apiserver", "--profile", options.profile, "--kubeconfig-dir", str(where.kubeconfigs)),
             *(word for account in accounts for word in ("--service-account", account)),
+            *faults,
             double=True,
         )
         await _undisturbed(
@@ -206,7 +215,12 @@ class Cluster:
             "scheduler", "mock", "scheduler", *admin, "--poll-seconds", str(options.poll_seconds), double=True
         )
         pairs = [f"{name}={where.node(name).kubelet}" for name in options.nodes]
-        start("kubelet", "mock", "kubelet", *admin, *(f"--node={pair}" for pair in pairs), double=True)
+        start(
+            "kubelet",
+            *("mock", "kubelet", *admin, *_release(options.profile)),
+            *(f"--node={pair}" for pair in pairs),
+            double=True,
+        )
         for name in ("fabric", "scheduler", "kubelet"):
             await self._children.ready(name)
 
@@ -225,7 +239,8 @@ class Cluster:
                     id=f"host-{number}", name=name, ports=self._options.slots, sysfs=str(node.sysfs)
                 )
             )
-        described = configuration.Configuration(
+        described = msgspec.structs.replace(
+            self._options.fabric,
             hosts=tuple(hosts),
             enclosures=self._options.enclosures,
             attach_seconds=self._options.attach_seconds,
@@ -267,6 +282,11 @@ class Cluster:
             "spec": {"adapter": ADAPTER, "endpoint": self.places.endpoint},
         }
         await self.api.create(kinds.FABRIC, body, into=dict[str, Any])
+
+
+def _release(profile: str) -> tuple[str, ...]:
+    """The kubelet of that release; profiles that are no release get the double's usual one."""
+    return ("--release", profile) if profile in kubelet_settings.SERVICES_BY_RELEASE else ()
 
 
 async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:

@@ -1,6 +1,7 @@
 """What a cluster of doubles consists of."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from drawbar.driver import errors
 from drawbar.mocks.fabric import configuration
@@ -22,6 +23,10 @@ class Settings:
         detach_seconds: to detach one.
         profile: the Kubernetes release that the API server double imitates.
         poll_seconds: the scheduler double's pause between two looks at binding conditions.
+        fabric: what else the fabric is told, such as failures to come; its hosts are the nodes, and its enclosures and
+            times are those here.
+        service_accounts: further accounts to write a kubeconfig for, `NAMESPACE:NAME` or `NAMESPACE:NAME:NODE`.
+        faults: a file of faults for the API server double, in force from its start.
         daemons: also start the controller and the node daemons; without them there are only the doubles, for a driver
             that is run by other means.
         start_seconds: the longest that starting may take.
@@ -34,6 +39,9 @@ class Settings:
     detach_seconds: float = 0.0
     profile: str = "1.36"
     poll_seconds: float = 5.0
+    fabric: configuration.Configuration = field(default_factory=configuration.Configuration)
+    service_accounts: tuple[str, ...] = ()
+    faults: Path | None = None
     daemons: bool = True
     start_seconds: float = 120.0
 
@@ -56,6 +64,17 @@ def validate(settings: Settings) -> None:
         problems.append("two nodes have the same name")
     if not 1 <= settings.slots <= hosts.MOST_SLOTS:
         problems.append(f"a node has 1 to {hosts.MOST_SLOTS} slots, not {settings.slots}")
+    if settings.poll_seconds <= 0:
+        problems.append(f"the scheduler cannot look every {settings.poll_seconds} seconds")
+    problems += [
+        f"service account {account!r} is not NAMESPACE:NAME or NAMESPACE:NAME:NODE"
+        for account in settings.service_accounts
+        if account.count(":") not in (1, 2) or not all(account.split(":"))
+    ]
+    if settings.fabric.hosts:
+        problems.append(
+            "the hosts of the fabric are the nodes: leave hosts out of the fabric's configuration"
+        )
     problems += [
         f"enclosure {enclosure.id} has {len(enclosure.devices)} devices, at most {MOST_DEVICES_PER_ENCLOSURE} fit"
         for enclosure in settings.enclosures

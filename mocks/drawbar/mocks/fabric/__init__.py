@@ -1,7 +1,7 @@
-"""The simulated fabric: a fabric manager in memory, in one process or behind a UNIX socket.
+"""The simulated fabric: a fabric manager in memory, in one process or behind a UNIX socket, that can be told to fail.
 
-Not emulated: link training, zones, power budgets, ids that differ between management and host, and events that
-get lost.
+Not emulated: link training, zones, power budgets, ids that differ between management and host, credentials, and a limit on
+operations at a time.
 """
 
 from drawbar.mocks.fabric.configuration import Configuration

@@ -1,4 +1,7 @@
-"""`drawbar mock fabric`: the simulated fabric as a process of its own, behind a UNIX socket."""
+"""`drawbar mock fabric`: the simulated fabric as a process of its own, behind a UNIX socket.
+
+The same command with `--tell` is the client of a running one's control socket.
+"""
 
 import argparse
 import asyncio
@@ -6,12 +9,14 @@ import json
 import logging
 import signal
 import sys
+from contextlib import AsyncExitStack
 from importlib import metadata
 from pathlib import Path
 
+from drawbar.driver import errors as driver_errors
 from drawbar.fabric import errors
 from drawbar.fabric.grpc import server
-from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric import commands, configuration, control
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 
 HELP = "a simulated fabric manager behind a UNIX socket"
@@ -22,11 +27,12 @@ _logger = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="hosts, enclosures and times, as JSON"
+        "--config", type=Path, metavar="FILE", help="hosts, enclosures, times and faults, as JSON"
     )
     parser.add_argument(
-        "--listen", required=True, metavar="unix:/PATH", help="where to serve; the path has at most 107 bytes"
+        "--listen", metavar="unix:/PATH", help="where to serve; the path has at most 107 bytes"
     )
     parser.add_argument(
         "--journal", type=Path, metavar="FILE", help="append a JSON line per operation start and finish"
@@ -34,10 +40,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", type=Path, metavar="FILE", help="keep attachments and operations over a restart"
     )
+    parser.add_argument(
+        "--forget-operations-on-start",
+        action="store_true",
+        help="of --state, keep only what hardware keeps: operations are forgotten, those in flight come to nothing",
+    )
+    parser.add_argument(
+        "--control", metavar="unix:/PATH", help="where to take commands, one JSON object a line"
+    )
+    parser.add_argument(
+        "--tell",
+        nargs="+",
+        metavar="WORD",
+        help="instead of serving, give one command to the fabric whose --control this is, print its answer and end",
+    )
+    lines = [f"  {commands.usage(kind):36} {(kind.__doc__ or '').strip()}" for kind in commands.COMMANDS]
+    parser.epilog = "\n".join(("commands for --tell (objects as JSON, described as in --config):", *lines))
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Serves until SIGTERM, SIGINT or cancellation; 1 if it cannot start."""
+    """Serves until SIGTERM, SIGINT or cancellation; 1 if it cannot start. With `--tell`, asks and ends.
+
+    Raises:
+        errors.UsageError: options are missing, or do not go together.
+    """
+    if args.tell:
+        return await _tell(args)
+    if args.config is None or args.listen is None:
+        raise driver_errors.UsageError(
+            "a simulated fabric needs --config and --listen (or --control and --tell)"
+        )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -58,13 +90,36 @@ async def serve(args: argparse.Namespace) -> int:
 
 async def _serve_until(stop: asyncio.Event, args: argparse.Namespace) -> None:
     described = await asyncio.to_thread(configuration.load, args.config)
-    async with (
-        SimulatedFabric.running(described, journal=args.journal, state=args.state) as fabric,
-        server.serving(fabric, args.listen, name=PLUGIN_NAME, version=metadata.version("drawbar")),
-    ):
-        sys.stdout.write(json.dumps({"ready": True, "endpoint": args.listen}) + "\n")
+    async with AsyncExitStack() as stack:
+        fabric = await stack.enter_async_context(
+            SimulatedFabric.running(
+                described,
+                journal=args.journal,
+                state=args.state,
+                forget_operations=args.forget_operations_on_start,
+            )
+        )
+        await stack.enter_async_context(
+            server.serving(fabric, args.listen, name=PLUGIN_NAME, version=metadata.version("drawbar"))
+        )
+        ready = {"ready": True, "endpoint": args.listen}
+        if args.control is not None:
+            await stack.enter_async_context(control.serving(fabric.console, args.control))
+            ready["control"] = args.control
+        sys.stdout.write(json.dumps(ready) + "\n")
         sys.stdout.flush()
         await stop.wait()
+
+
+async def _tell(args: argparse.Namespace) -> int:
+    if args.control is None:
+        raise driver_errors.UsageError("--tell needs --control, the socket of the fabric that is to be told")
+    try:
+        answer = await control.tell(args.control, commands.from_words(args.tell))
+    except errors.FabricError as error:
+        raise driver_errors.UsageError(error.message) from error
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0 if answer["ok"] else 1
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

@@ -11,7 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from drawbar.fabric import contract, errors
+from drawbar.mocks.fabric import faults as fault_kinds
 from drawbar.mocks.fabric import slots
+from drawbar.mocks.fabric.faults import Fault
+from drawbar.mocks.fabric.latencies import Distribution, Fixed, Latencies
 
 PORTS_PER_HOST = 4
 
@@ -79,15 +82,55 @@ class AttachFailure(_Strict, frozen=True, kw_only=True):
     code: errors.Code = errors.Code.FAILED_PRECONDITION
     retryable: bool | None = None
 
+    def fault(self) -> fault_kinds.Fail:
+        """The same as a fault."""
+        return fault_kinds.Fail(
+            method=contract.OperationKind.ATTACH,
+            device=self.device,
+            times=self.times,
+            code=self.code,
+            reason=self.reason,
+            message=self.message,
+            retryable=self.retryable,
+        )
+
 
 class Configuration(_Strict, frozen=True, kw_only=True):
-    """The whole fabric; `attach_seconds` and `detach_seconds` are what an operation takes."""
+    """The whole fabric.
+
+    Attributes:
+        hosts: the machines that it reaches.
+        enclosures: the chassis with their devices.
+        attach_seconds: what the operation takes, if it is always the same.
+        detach_seconds: likewise.
+        attach_fails: attaches that fail, as an older form of `faults`.
+        seed: decides every chance and every latency.
+        latencies: what takes how long.
+        faults: what goes wrong; see `drawbar.mocks.fabric.faults`.
+    """
 
     hosts: tuple[HostSpec, ...] = ()
     enclosures: tuple[EnclosureSpec, ...] = ()
     attach_seconds: float = 0.0
     detach_seconds: float = 0.0
     attach_fails: tuple[AttachFailure, ...] = ()
+    seed: int = 0
+    latencies: Latencies = Latencies()
+    faults: tuple[Fault, ...] = ()
+
+    def all_faults(self) -> tuple[Fault, ...]:
+        """The faults, those of the older form first."""
+        return (*(failure.fault() for failure in self.attach_fails), *self.faults)
+
+    def operation_seconds(self, kind: contract.OperationKind) -> Distribution:
+        """What an attach or a detach takes."""
+        if kind is contract.OperationKind.ATTACH:
+            return self.latencies.attach or Fixed(seconds=self.attach_seconds)
+        return self.latencies.detach or Fixed(seconds=self.detach_seconds)
+
+    def device_ids(self) -> frozenset[str]:
+        """The ids of all devices."""
+        return frozenset(spec.id for _, spec in self.devices())
 
     def devices(self) -> Iterator[tuple[EnclosureSpec, DeviceSpec]]:
         """All devices, each with its enclosure."""
@@ -109,6 +152,9 @@ class _Outline(_Strict, frozen=True, kw_only=True):
     attach_seconds: float = 0.0
     detach_seconds: float = 0.0
     attach_fails: list[msgspec.Raw] = []
+    seed: int = 0
+    latencies: msgspec.Raw = msgspec.Raw(b"{}")
+    faults: list[msgspec.Raw] = []
 
 
 def pci_id(value: int | str | None) -> int | None:
@@ -140,6 +186,19 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         memory_bytes=spec.memory_bytes,
         health=contract.Health.OK,
     )
+
+
+def new_device(enclosure_id: str, spec: DeviceSpec) -> contract.Device:
+    """A device that is put into an enclosure while the fabric runs.
+
+    Raises:
+        InvalidArgument: with everything that is wrong with it.
+    """
+    enclosure = EnclosureSpec(id=enclosure_id, devices=(spec,))
+    problems = find_problems(Configuration(enclosures=(enclosure,)))
+    if problems:
+        raise errors.InvalidArgument("; ".join(problems))
+    return device(enclosure, spec)
 
 
 def load(path: Path) -> Configuration:
@@ -180,6 +239,9 @@ def parse(text: bytes) -> Configuration:
         attach_seconds=outline.attach_seconds,
         detach_seconds=outline.detach_seconds,
         attach_fails=tuple(_read_all(outline.attach_fails, AttachFailure, "attachFails", problems)),
+        seed=outline.seed,
+        latencies=_read(outline.latencies, Latencies, "latencies", problems) or Latencies(),
+        faults=tuple(_read_all(outline.faults, fault_kinds.FAULT, "faults", problems)),
     )
     problems += find_problems(configuration)
     if problems:
@@ -227,7 +289,19 @@ def find_problems(configuration: Configuration) -> list[str]:
         if mocked and not found:
             found = slots.problems(device(enclosure, spec))
         problems += found
+    problems += configuration.latencies.problems()
+    problems += [
+        f"latencies.{kind} and {kind}Seconds are both given; leave one out"
+        for kind in contract.OperationKind
+        if getattr(configuration.latencies, kind) and getattr(configuration, f"{kind}_seconds")
+    ]
     known = set(ids)
+    host_ids = frozenset(host.id for host in configuration.hosts)
+    problems += [
+        f"faults[{index}]: {problem}"
+        for index, fault in enumerate(configuration.faults)
+        for problem in fault_kinds.problems(fault, devices=frozenset(ids), hosts=host_ids)
+    ]
     problems += [
         f"attachFails names the device {failure.device}, which no enclosure has"
         for failure in configuration.attach_fails

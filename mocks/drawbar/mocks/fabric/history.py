@@ -3,11 +3,13 @@
 Events are numbered without gaps; the version of an event names the life of the process and the number, so that
 a version of an earlier life is recognised and answered with a resync. A watcher is only a position in the
 history: one that is too slow falls out of it and is told to list again, so nothing grows.
+
+Events can be lost on purpose: then a watcher misses them without a sign, until `resync` tells all to list again.
 """
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from drawbar.fabric import contract, errors
 
@@ -15,9 +17,14 @@ REMEMBERED_EVENTS = 4096
 
 
 class History:
-    """What happened, newest last."""
+    """What happened, newest last.
+
+    Attributes:
+        loses: says of an event whether it gets lost; None: none does.
+    """
 
     def __init__(self, remembered: int = REMEMBERED_EVENTS) -> None:
+        self.loses: Callable[[contract.WatchEvent], bool] | None = None
         self._remembered = remembered
         self._life = secrets.token_hex(4)
         self._last = 0
@@ -33,6 +40,16 @@ class History:
     def device_changed(self, device: contract.Device) -> None:
         """A device is different."""
         self._append(contract.DeviceChanged(version=self._version(self._last + 1), device=device))
+
+    def device_gone(self, device_id: str) -> None:
+        """The fabric no longer has a device."""
+        self._append(contract.DeviceGone(version=self._version(self._last + 1), device_id=device_id))
+
+    def resync(self) -> None:
+        """Tells every watcher to list again: a number passes without an event, and no event is known any more."""
+        self._last += 1
+        self._events.clear()
+        self._wake()
 
     def host_changed(self, host: contract.Host) -> None:
         """A host's port is different."""
@@ -74,9 +91,14 @@ class History:
                 yield contract.Bookmark(version=self._version(position))
 
     def _append(self, event: contract.WatchEvent) -> None:
+        if self.loses is not None and self.loses(event):
+            return
         self._last += 1
         self._events[self._last] = event
         self._events.pop(self._last - self._remembered, None)
+        self._wake()
+
+    def _wake(self) -> None:
         if not self._closed:
             self._news.set()
             self._news = asyncio.Event()

@@ -54,7 +54,13 @@ class State:
         connections: by device id, those that are attached.
         revisions: by device id, how often it changed.
         records: the remembered operations, oldest first.
-        failures_used: by index in the configuration, how many failures were handed out.
+        failures_used: by index in the list of faults, how many calls were hit.
+        failures_seen: likewise, how many calls fitted.
+        draws: by key, how often chance was asked.
+        added: devices that were put in while the fabric ran, free.
+        removed: ids of devices of the configuration that were taken out.
+        healths: by device id, those that were changed.
+        faulty_ports: (host id, port id) of ports at fault.
     """
 
     counter: int = 0
@@ -62,6 +68,12 @@ class State:
     revisions: Mapping[str, int] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
     failures_used: Mapping[str, int] = field(default_factory=dict)
+    failures_seen: Mapping[str, int] = field(default_factory=dict)
+    draws: Mapping[str, int] = field(default_factory=dict)
+    added: tuple[contract.Device, ...] = ()
+    removed: tuple[str, ...] = ()
+    healths: Mapping[str, contract.Health] = field(default_factory=dict)
+    faulty_ports: tuple[tuple[str, str], ...] = ()
 
 
 class StateFile:

@@ -1,21 +1,19 @@
-"""The simulated fabric as an adapter: the world's rules, with time, files and slots around them.
-
-An operation is one task. It waits, changes the slot of the host's mocked tree, and then in one step without an
-await the world changes, the state is saved and the journal written: so no reader sees one without the others.
-"""
+"""The simulated fabric as an adapter: what a caller sees, with the manager's moods before and after every call."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import configuration as configurations
+from drawbar.mocks.fabric import faults, latencies, records, slots
 from drawbar.mocks.fabric import journal as journals
-from drawbar.mocks.fabric import records, slots
+from drawbar.mocks.fabric.console import Console
 from drawbar.mocks.fabric.history import History
+from drawbar.mocks.fabric.works import Works
 from drawbar.mocks.fabric.world import World
 
 ENDPOINT_PREFIX = "file:"
@@ -23,7 +21,11 @@ PARAMETERS = frozenset({"journal", "state"})
 
 
 class SimulatedFabric(contract.FabricAdapter):
-    """A fabric in memory; made by `running`, or by `connect` where only the contract is known."""
+    """A fabric in memory; made by `running`, or by `connect` where only the contract is known.
+
+    Attributes:
+        console: what an operator does at the fabric manager's own console.
+    """
 
     def __init__(
         self,
@@ -32,20 +34,34 @@ class SimulatedFabric(contract.FabricAdapter):
         tasks: asyncio.TaskGroup,
         journal: journals.Journal,
         state: records.StateFile,
+        forget_operations: bool = False,
     ) -> None:
-        self._configuration = configuration
-        self._tasks = tasks
-        self._journal = journal
-        self._state = state
+        self._latencies = configuration.latencies
         loaded = state.load()
-        self._failures_used = dict(loaded.failures_used)
+        if forget_operations:
+            loaded = replace(loaded, records=())
         self._history = History()
+        self._dice = latencies.Dice(configuration.seed, loaded.draws)
+        self._deck = faults.Deck(
+            configuration.all_faults(), self._dice, seen=loaded.failures_seen, used=loaded.failures_used
+        )
         self._world = World(configuration, loaded, self._history)
-        self._sysfs = {host.id: Path(host.sysfs) for host in configuration.hosts if host.sysfs}
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._cancelled: dict[str, asyncio.Event] = {}
-        self._started: dict[str, float] = {}
-        self._closed = False
+        places = slots.Slots({host.id: Path(host.sysfs) for host in configuration.hosts if host.sysfs})
+        self._works = Works(
+            configuration,
+            self._world,
+            deck=self._deck,
+            dice=self._dice,
+            places=places,
+            tasks=tasks,
+            journal=journal,
+            state=state,
+        )
+        self.console = Console(self._world, self._works, self._deck, places, self._history)
+        self._running = self._works.running
+        self._history.loses = self._loses
+        self._resync: asyncio.TimerHandle | None = None
+        self._closing = asyncio.Event()
         self._lifetime = AsyncExitStack()
 
     @classmethod
@@ -56,17 +72,29 @@ class SimulatedFabric(contract.FabricAdapter):
         *,
         journal: Path | None = None,
         state: Path | None = None,
+        forget_operations: bool = False,
     ) -> AsyncIterator[Self]:
         """A fabric that runs until the block is left; operations that were in flight before are resumed.
+
+        Args:
+            configuration: the whole fabric.
+            journal: where what it does is written.
+            state: where it keeps what it remembers over a restart.
+            forget_operations: of that, it has forgotten the operations: those in flight come to nothing.
 
         Raises:
             InvalidConfiguration: the state file cannot be read.
         """
         with journals.Journal(journal) as lines:
             async with asyncio.TaskGroup() as tasks:
-                fabric = cls(configuration, tasks=tasks, journal=lines, state=records.StateFile(state))
-                for record in fabric._world.unfinished():
-                    fabric._start(record)
+                fabric = cls(
+                    configuration,
+                    tasks=tasks,
+                    journal=lines,
+                    state=records.StateFile(state),
+                    forget_operations=forget_operations,
+                )
+                fabric._works.resume()
                 try:
                     yield fabric
                 finally:
@@ -95,13 +123,14 @@ class SimulatedFabric(contract.FabricAdapter):
         configuration = await asyncio.to_thread(configurations.load, path)
         paths = {name: Path(value) for name, value in config.parameters.items()}
         async with AsyncExitStack() as stack:
-            fabric = await stack.enter_async_context(cls.running(configuration, **paths))
+            journal, state = paths.get("journal"), paths.get("state")
+            fabric = await stack.enter_async_context(cls.running(configuration, journal=journal, state=state))
             fabric._lifetime = stack.pop_all()  # noqa: SLF001 -- an instance of this very class
         return fabric
 
     async def capabilities(self) -> contract.Capabilities:
         """Everything but slices."""
-        self._check_open()
+        await self._hear("capabilities")
         return contract.Capabilities(
             exact_device=True,
             select_by_model=True,
@@ -112,54 +141,62 @@ class SimulatedFabric(contract.FabricAdapter):
         )
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says."""
-        self._check_open()
-        return self._world.hosts()
+        """As the contract says; read when the call comes in, and old by the latency when it answers."""
+        await self._hear("hosts")
+        found = self._world.hosts()
+        await self._pass(self._latencies.hosts, "hosts")
+        return found
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
-        self._check_open()
-        return self._world.inventory()
+        """As the contract says; read when the call comes in, and old by the latency when it answers."""
+        await self._hear("devices")
+        found = self._world.inventory()
+        await self._pass(self._latencies.devices, "devices")
+        return found
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says; finished at once when the configured time is zero."""
-        return await self._begin(request, self._configuration.attach_seconds)
+        """As the contract says; finished at once when it takes no time."""
+        return await self._begin(request, "attach", self._latencies.attach_call)
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says; finished at once when the configured time is zero."""
-        return await self._begin(request, self._configuration.detach_seconds)
+        """As the contract says; finished at once when it takes no time."""
+        return await self._begin(request, "detach", self._latencies.detach_call)
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
         """As the contract says."""
-        self._check_open()
+        await self._hear("operation")
+        await self._pass(self._latencies.operation, "operation")
         if operation_id is not None and request_id is None:
-            return self._shown(self._world.record(operation_id))
+            return self._works.shown(self._world.record(operation_id))
         if request_id is not None and operation_id is None:
-            return self._shown(self._world.record_of_request(request_id))
+            return self._works.shown(self._world.record_of_request(request_id))
         raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
 
     async def operations(self) -> tuple[contract.Operation, ...]:
         """As the contract says."""
-        self._check_open()
-        return tuple(self._shown(record) for record in self._world.remembered())
+        await self._hear("operations")
+        await self._pass(self._latencies.operations, "operations")
+        return tuple(self._works.shown(record) for record in self._world.remembered())
 
     async def cancel(self, operation_id: str) -> contract.Operation:
         """As the contract says; possible until the device is put into, or taken out of, its slot."""
-        self._check_open()
+        await self._hear("cancel")
+        await self._pass(self._latencies.cancel, "cancel")
         self._world.record(operation_id)
-        if (cancelled := self._cancelled.get(operation_id)) is not None:
-            cancelled.set()
-            await asyncio.wait({self._running[operation_id]})
-        return self._shown(self._world.record(operation_id))
+        await self._works.cancel(operation_id)
+        return self._works.shown(self._world.record(operation_id))
 
     @asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
         """As the contract says."""
-        self._check_open()
-        async with aclosing(self._history.follow(from_version)) as events:
-            yield events
+        await self._hear("watch")
+        async with (
+            aclosing(self._history.follow(from_version)) as events,
+            aclosing(self._told(events)) as told,
+        ):
+            yield told
 
     async def close(self) -> None:
         """As the contract says; a fabric made by `running` ends with its block."""
@@ -167,141 +204,110 @@ class SimulatedFabric(contract.FabricAdapter):
         await self._lifetime.aclose()
 
     async def take_away(self, device_id: str) -> None:
-        """Disconnects a device without asking anybody, as an operator at the fabric manager's own console can.
-
-        Raises:
-            NotFound: no such device.
-            Aborted: the device has an operation in flight.
-        """
+        """Disconnects a device without asking anybody: `Console.surprise_detach`."""
         self._check_open()
-        connection = self._world.hold(device_id)
-        if connection is None:
+        await self.console.surprise_detach(device_id)
+
+    # --- the manager's moods ---
+
+    async def _begin(
+        self,
+        request: records.Request,
+        method: contract.OperationKind | str,
+        latency: latencies.Distribution | None,
+    ) -> contract.Operation:
+        await self._hear(method, device=request.device_id, host=request.host_id)
+        record = await self._works.begin(request)
+        await self._pass(latency, f"{method}-call", record.device_id)
+        lost = self._deck.draw((faults.LoseReply,), method, device=record.device_id, host=record.host_id)
+        if lost is not None:
+            self._works.save()
+            await self._lose_reply(hang=lost.hang)
+        return self._works.shown(self._works.latest(record))
+
+    async def _hear(self, method: str, *, device: str | None = None, host: str | None = None) -> None:
+        """Waits while the manager is silent, and ends the call if it is to end before it begins."""
+        self._check_open()
+        await self.console.awake.wait()
+        self._check_open()
+        match self._deck.draw((faults.Refuse, faults.Hang), method, device=device, host=host):
+            case faults.Refuse() as refusal:
+                raise refusal.error()
+            case faults.Hang():
+                await self._never()
+
+    async def _pass(self, latency: latencies.Distribution | None, *key: str) -> None:
+        """Lets the latency of a call pass; a fabric that ends does not wait for it."""
+        seconds = self._dice.seconds(latency, "call", *key)
+        if seconds == 0:
             return
-        self._log_taken_away("started", device_id, connection.host_id)
-        try:
-            if connection.host_id in self._sysfs and connection.port_id is not None:
-                await asyncio.to_thread(slots.unplug, self._sysfs[connection.host_id], connection.port_id)
-        finally:
-            self._world.take_away(device_id)
-            self._save()
-            self._log_taken_away("finished", device_id, connection.host_id)
-
-    # --- operations ---
-
-    async def _begin(self, request: records.Request, seconds: float) -> contract.Operation:
-        self._check_open()
-        record, new = self._world.begin(request)
-        if new:
-            self._save()
-            self._log("started", record)
-            task = self._start(record)
-            if seconds == 0:
-                # Not awaited itself: the caller's cancellation must not undo half an attach.
-                await asyncio.wait({task})
-        return self._shown(self._world.record(record.operation.id))
-
-    def _start(self, record: records.Record) -> asyncio.Task[None]:
-        operation_id = record.operation.id
-        self._cancelled[operation_id] = asyncio.Event()
-        self._started[operation_id] = asyncio.get_running_loop().time()
-        task = self._tasks.create_task(self._carry_out(record), name=operation_id)
-        self._running[operation_id] = task
-        return task
-
-    async def _carry_out(self, record: records.Record) -> None:
-        operation_id = record.operation.id
-        error: errors.FabricError | None = None
-        try:
-            if await self._is_cancelled_within(self._seconds(record), self._cancelled[operation_id]):
-                raise errors.Aborted(
-                    "the operation was cancelled", reason=errors.Reason.CANCELLED, retryable=False
-                )
-            del self._cancelled[operation_id]
-            self._fail_if_told(record)
-            await self._change_slot(record)
-        except errors.FabricError as failure:
-            error = failure
-        finally:
-            self._cancelled.pop(operation_id, None)
-            self._started.pop(operation_id, None)
-            self._running.pop(operation_id, None)
-        finished = self._world.finish(operation_id, error)
-        self._save()
-        self._log("finished", finished)
-
-    async def _is_cancelled_within(self, seconds: float, cancelled: asyncio.Event) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                await cancelled.wait()
+                await self._closing.wait()
         except TimeoutError:
-            return False
-        return True
-
-    def _fail_if_told(self, record: records.Record) -> None:
-        """Raises the next failure that the configuration has for an attach of this device."""
-        if record.attach is None:
             return
-        for index, failure in enumerate(self._configuration.attach_fails):
-            used = self._failures_used.get(str(index), 0)
-            if failure.device == record.device_id and used < failure.times:
-                self._failures_used[str(index)] = used + 1
-                raise errors.BY_CODE[failure.code](
-                    failure.message, reason=failure.reason, retryable=failure.retryable
-                )
+        self._check_open()
 
-    async def _change_slot(self, record: records.Record) -> None:
-        sysfs = self._sysfs.get(record.host_id)
-        if sysfs is None or record.port_id is None:
-            return
-        if record.operation.kind is contract.OperationKind.ATTACH:
-            await asyncio.to_thread(slots.plug, sysfs, record.port_id, self._world.device(record.device_id))
-        else:
-            await asyncio.to_thread(slots.unplug, sysfs, record.port_id)
-
-    def _shown(self, record: records.Record) -> contract.Operation:
-        """The operation as a caller sees it now: with progress while it runs."""
-        operation = record.operation
-        started = self._started.get(operation.id)
-        if operation.done or started is None:
-            return operation
-        seconds = self._seconds(record)
-        elapsed = asyncio.get_running_loop().time() - started
-        percent = min(99, int(100 * elapsed / seconds)) if seconds > 0 else 99
-        return replace(operation, percent=percent, retry_after_seconds=max(0.01, seconds - elapsed))
-
-    def _seconds(self, record: records.Record) -> float:
-        if record.operation.kind is contract.OperationKind.ATTACH:
-            return self._configuration.attach_seconds
-        return self._configuration.detach_seconds
-
-    # --- files and life ---
-
-    def _log(self, event: journals.Event, record: records.Record) -> None:
-        operation = record.operation
-        self._journal.write(
-            event,
-            operation.kind,
-            operation=operation.id,
-            request_id=operation.request_id,
-            device=record.device_id,
-            host=record.host_id,
-            error=None if operation.error is None else operation.error.reason,
+    async def _lose_reply(self, *, hang: bool) -> NoReturn:
+        if hang:
+            await self._never()
+        raise errors.Unavailable(
+            "the simulated fabric manager lost its connection before it answered",
+            reason="REPLY_LOST",
+            side_effects_unknown=True,
         )
 
-    def _log_taken_away(self, event: journals.Event, device_id: str, host_id: str) -> None:
-        kind = contract.OperationKind.DETACH
-        self._journal.write(event, kind, operation=None, request_id=None, device=device_id, host=host_id)
+    async def _never(self) -> NoReturn:
+        await self._closing.wait()
+        raise errors.Unavailable("the simulated fabric is closed")
 
-    def _save(self) -> None:
-        self._state.save(self._world.state(self._failures_used))
+    async def _told(
+        self, events: AsyncIterator[contract.WatchEvent]
+    ) -> AsyncGenerator[contract.WatchEvent, None]:
+        """The events, unless the manager is silent."""
+        async for event in events:
+            await self.console.awake.wait()
+            yield event
+
+    def _loses(self, event: contract.WatchEvent) -> bool:
+        """Whether an event gets lost; some time after that, all watchers list again."""
+        device, host = _about(event)
+        lost = self._deck.draw((faults.LoseEvents,), "event", device=device, host=host)
+        if lost is None:
+            return False
+        if self._resync is None:
+            loop = asyncio.get_running_loop()
+            self._resync = loop.call_later(lost.resync_seconds, self._tell_to_list_again)
+        return True
+
+    def _tell_to_list_again(self) -> None:
+        self._resync = None
+        self._history.resync()
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closing.is_set():
             raise errors.Unavailable("the simulated fabric is closed")
 
     def _stop(self) -> None:
         """Ends operations where they are; with a state file the next start resumes them."""
-        self._closed = True
+        self._closing.set()
+        self.console.awake.set()
+        if self._resync is not None:
+            self._resync.cancel()
         self._history.close()
-        for task in self._running.values():
-            task.cancel()
+        self._works.stop()
+
+
+def _about(event: contract.WatchEvent) -> tuple[str | None, str | None]:
+    """The device and the host that an event is about."""
+    match event:
+        case contract.DeviceChanged(device=device):
+            return device.id, None
+        case contract.DeviceGone(device_id=device_id):
+            return device_id, None
+        case contract.HostChanged(host=host):
+            return None, host.id
+        case contract.OperationChanged(operation=operation):
+            return (None if operation.device is None else operation.device.id), None
+        case _:
+            return None, None

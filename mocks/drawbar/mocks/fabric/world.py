@@ -1,54 +1,43 @@
-"""The state of a simulated fabric and every rule of the contract, without time, files or tasks.
+"""The requests of a simulated fabric and every rule of the contract, without time, files or tasks.
 
-Invariants: a port carries or is reserved for at most one device; a device is on at most one port and has at most
-one operation in flight; every change of either is in the history. Requests are judged completely before
-anything changes, so a refusal leaves nothing behind.
+Invariants, beside those of the stock: a device has at most one operation in flight, or is held by an operator. Requests
+are judged completely before anything changes, so a refusal leaves nothing behind.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import replace
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import configuration as configurations
 from drawbar.mocks.fabric import records
 from drawbar.mocks.fabric.history import History
+from drawbar.mocks.fabric.stock import Stock
 
 REMEMBERED_OPERATIONS = 1024
 """Finished operations beyond this are forgotten, oldest first; those in flight never are."""
+_HELD = "of an operator"
 
 
 class World:
-    """Hosts, devices and operations. Everything is synchronous and happens at once."""
+    """Operations over a stock of hosts and devices. Everything is synchronous and happens at once."""
 
     def __init__(
         self, configuration: configurations.Configuration, state: records.State, history: History
     ) -> None:
         self._history = history
-        self._hosts = {spec.id: spec for spec in configuration.hosts}
-        self._devices: dict[str, contract.Device] = {}
-        self._reserved: dict[tuple[str, str], str] = {}
+        self.stock = Stock(configuration, state, history)
         self._counter = state.counter
-        self._revisions = dict(state.revisions)
         self._in_flight: dict[str, str] = {}
-        for enclosure, spec in configuration.devices():
-            connection = state.connections.get(spec.id)
-            if connection is not None and connection.host_id not in self._hosts:
-                connection = None
-            self._devices[spec.id] = replace(
-                configurations.device(enclosure, spec),
-                connection=connection,
-                etag=str(self._revisions.get(spec.id, 0)),
-            )
-            if connection is not None and connection.port_id is not None:
-                self._reserved[connection.host_id, connection.port_id] = spec.id
+        self._forgotten: set[str] = set()
         # The configuration may have lost a host or device since the state was written.
         self._records = OrderedDict(
             (record.operation.id, record)
             for record in state.records
-            if record.device_id in self._devices and record.host_id in self._hosts
+            if self.stock.has(record.device_id) and self.stock.has_host(record.host_id)
         )
-        self._by_request = {record.operation.request_id: id_ for id_, record in self._records.items()}
+        self._by_request: dict[str, str] = {}
+        for record in self._records.values():
+            self._by_request.setdefault(record.operation.request_id, record.operation.id)
         for record in self.unfinished():
             self._reserve(record)
 
@@ -56,11 +45,11 @@ class World:
 
     def inventory(self) -> contract.Inventory:
         """All devices now."""
-        return contract.Inventory(version=self._history.version, devices=tuple(self._devices.values()))
+        return contract.Inventory(version=self._history.version, devices=self.stock.devices())
 
     def hosts(self) -> tuple[contract.Host, ...]:
         """All hosts now."""
-        return tuple(self._host(host_id) for host_id in self._hosts)
+        return self.stock.hosts()
 
     def device(self, device_id: str) -> contract.Device:
         """One device.
@@ -68,10 +57,7 @@ class World:
         Raises:
             NotFound: there is none of that id.
         """
-        try:
-            return self._devices[device_id]
-        except KeyError:
-            raise errors.NotFound(f'the fabric has no device "{errors.cut(device_id, 128)}"') from None
+        return self.stock.device(device_id)
 
     def record(self, operation_id: str) -> records.Record:
         """One operation with its request.
@@ -79,10 +65,10 @@ class World:
         Raises:
             NotFound: never begun, or forgotten.
         """
-        try:
-            return self._records[operation_id]
-        except KeyError:
-            raise errors.NotFound(f'no operation "{errors.cut(operation_id, 128)}" is remembered') from None
+        record = self._records.get(operation_id)
+        if record is None or operation_id in self._forgotten:
+            raise errors.NotFound(f'no operation "{errors.cut(operation_id, 128)}" is remembered')
+        return record
 
     def record_of_request(self, request_id: str) -> records.Record:
         """The operation that a request began.
@@ -97,23 +83,17 @@ class World:
 
     def remembered(self) -> tuple[records.Record, ...]:
         """All remembered operations, oldest first."""
-        return tuple(self._records.values())
+        return tuple(
+            record for record in self._records.values() if record.operation.id not in self._forgotten
+        )
 
     def unfinished(self) -> tuple[records.Record, ...]:
-        """The operations in flight."""
+        """The operations in flight, also those that the manager no longer knows."""
         return tuple(record for record in self._records.values() if not record.operation.done)
 
-    def state(self, failures_used: dict[str, int]) -> records.State:
+    def state(self) -> records.State:
         """What must survive a restart."""
-        return records.State(
-            counter=self._counter,
-            connections={
-                device.id: device.connection for device in self._devices.values() if device.connection
-            },
-            revisions=dict(self._revisions),
-            records=self.remembered(),
-            failures_used=failures_used,
-        )
+        return replace(self.stock.state(), counter=self._counter, records=self.remembered())
 
     # --- changing ---
 
@@ -132,57 +112,93 @@ class World:
                     f'the request id "{request.request_id}" was used for another request'
                 )
             return record, False
+        return self.begin_anew(request)
+
+    def begin_anew(self, request: records.Request) -> tuple[records.Record, bool]:
+        """Begins what is asked for even if it was begun before, as a manager does that loses count.
+
+        Raises:
+            FabricError: as `begin`.
+        """
         match request:
             case contract.AttachRequest():
                 return self._begin_attach(request)
             case contract.DetachRequest():
                 return self._begin_detach(request)
 
-    def finish(self, operation_id: str, error: errors.FabricError | None) -> records.Record:
-        """Ends an operation in flight, with what it changes if it went well."""
+    def finish(
+        self, operation_id: str, error: errors.FabricError | None, *, happened: bool | None = None
+    ) -> records.Record:
+        """Ends an operation in flight, with what it changes.
+
+        Args:
+            operation_id: the operation.
+            error: how it failed, if it did.
+            happened: whether it did its work; None: if it did not fail.
+        """
         record = self._records[operation_id]
         self._in_flight.pop(record.device_id, None)
-        match record.operation.kind, error:
-            case contract.OperationKind.ATTACH, None:
-                self._connect(record)
-            case contract.OperationKind.DETACH, None:
-                self._disconnect(record.device_id)
-            case contract.OperationKind.ATTACH, _ if record.port_id is not None:
-                self._reserved.pop((record.host_id, record.port_id), None)
-        self._history.host_changed(self._host(record.host_id))
+        happened = error is None if happened is None else happened
+        if record.operation.kind is contract.OperationKind.ATTACH and record.port_id is not None:
+            if happened:
+                self.stock.connect(
+                    record.device_id, record.host_id, record.port_id, record.operation.request_id
+                )
+            else:
+                self.stock.give_back(record.host_id, record.port_id)
+        elif happened:
+            self.stock.disconnect(record.device_id)
         operation = replace(
             record.operation,
             done=True,
             percent=None if error else 100,
-            device=self._devices[record.device_id],
+            device=self.stock.device(record.device_id),
             error=None if error is None else contract.OperationError.of(error),
             side_effects_unknown=error is not None and error.side_effects_unknown,
         )
         return self._remember(replace(record, operation=operation))
 
+    def forget(self) -> None:
+        """Forgets all operations; those in flight go on, and nobody can ask for them any more."""
+        for operation_id, record in list(self._records.items()):
+            if record.operation.done:
+                del self._records[operation_id]
+            else:
+                self._forgotten.add(operation_id)
+        self._by_request.clear()
+
     def hold(self, device_id: str) -> contract.Connection | None:
-        """Keeps a device from all operations until `take_away`; None, and not held, if it is free.
+        """Keeps a device from all operations until `release`, and answers where it is attached.
 
         Raises:
             NotFound: no such device.
             Aborted: the device has an operation in flight.
         """
-        device = self.device(device_id)
+        device = self.stock.device(device_id)
         self._check_idle(device_id)
-        if device.connection is not None:
-            self._in_flight[device_id] = "of an operator"
+        self._in_flight[device_id] = _HELD
         return device.connection
 
-    def take_away(self, device_id: str) -> None:
-        """Disconnects a device that is held, as an operator beside us does."""
-        connection = self._devices[device_id].connection
+    def release(self, device_id: str) -> None:
+        """Ends a hold."""
         self._in_flight.pop(device_id, None)
-        self._disconnect(device_id)
-        if connection is not None:
-            self._history.host_changed(self._host(connection.host_id))
+
+    def take_away(self, device_id: str) -> None:
+        """Disconnects a device that is held, as an operator beside us does; the hold ends."""
+        self.release(device_id)
+        self.stock.disconnect(device_id)
+
+    def remove(self, device_id: str) -> None:
+        """Takes a device that is free and idle out of the fabric, and with it the operations about it."""
+        for operation_id, record in list(self._records.items()):
+            if record.device_id == device_id:
+                del self._records[operation_id]
+                if self._by_request.get(record.operation.request_id) == operation_id:
+                    del self._by_request[record.operation.request_id]
+        self.stock.remove(device_id)
 
     def _begin_attach(self, request: contract.AttachRequest) -> tuple[records.Record, bool]:
-        host_id = self._known_host(request.host_id)
+        host_id = self.stock.known_host(request.host_id)
         device = self._selected(request)
         self._check_idle(device.id)
         if request.expected_etag not in {None, device.etag}:
@@ -190,7 +206,7 @@ class World:
                 f"device {device.id} changed since it was read; read it again",
                 reason=errors.Reason.STALE_ETAG,
             )
-        port_id = self._known_port(request)
+        port_id = request.port_id and self.stock.usable_port(host_id, request.port_id, request.device_id)
         if device.connection is not None:
             if device.connection.host_id == host_id and port_id in {None, device.connection.port_id}:
                 return self._nothing_to_do(request, device), False
@@ -200,14 +216,14 @@ class World:
                 reason=errors.Reason.IN_USE,
                 host_id=device.connection.host_id,
             )
-        record = self._new_record(request, device, port_id or self._free_port(host_id))
+        record = self._new_record(request, device, port_id or self.stock.free_port(host_id))
         self._reserve(record)
-        self._history.host_changed(self._host(host_id))
+        self.stock.tell_host(host_id)
         return self._remember(record), True
 
     def _begin_detach(self, request: contract.DetachRequest) -> tuple[records.Record, bool]:
-        host_id = self._known_host(request.host_id)
-        device = self.device(request.device_id)
+        host_id = self.stock.known_host(request.host_id)
+        device = self.stock.device(request.device_id)
         self._check_idle(device.id)
         if device.connection is None or device.connection.host_id != host_id:
             return self._nothing_to_do(request, device), False
@@ -223,31 +239,11 @@ class World:
 
     # --- judging ---
 
-    def _known_host(self, host_id: str) -> str:
-        if host_id not in self._hosts:
-            raise errors.NotFound(f'the fabric has no host "{host_id}"')
-        return host_id
-
-    def _known_port(self, request: contract.AttachRequest) -> str | None:
-        """The port asked for, if it can be the device's; None if none was asked for."""
-        if request.port_id is None:
-            return None
-        if request.port_id not in self._port_ids(request.host_id):
-            raise errors.NotFound(f'host {request.host_id} has no port "{request.port_id}"')
-        occupant = self._reserved.get((request.host_id, request.port_id))
-        if occupant not in {None, request.device_id}:
-            raise errors.FailedPrecondition(
-                f"port {request.port_id} of host {request.host_id} carries device {occupant}",
-                reason=errors.Reason.PORT_IN_USE,
-                host_id=request.host_id,
-            )
-        return request.port_id
-
     def _selected(self, request: contract.AttachRequest) -> contract.Device:
         """The device named, or the first free one of the model."""
         if request.device_id is not None:
-            return self.device(request.device_id)
-        models = [device for device in self._devices.values() if device.model == request.model]
+            return self.stock.device(request.device_id)
+        models = [device for device in self.stock.devices() if device.model == request.model]
         if not models:
             raise errors.NotFound(f'the fabric has no device of the model "{request.model}"')
         for device in models:
@@ -263,14 +259,6 @@ class World:
                 f"device {device_id} has operation {operation_id} in flight; wait for its end",
                 reason=errors.Reason.OPERATION_PENDING,
             )
-
-    def _free_port(self, host_id: str) -> str:
-        for port_id in self._port_ids(host_id):
-            if (host_id, port_id) not in self._reserved:
-                return port_id
-        raise errors.ResourceExhausted(
-            f"host {host_id} has no free port", reason=errors.Reason.NO_FREE_PORT, host_id=host_id
-        )
 
     # --- bookkeeping ---
 
@@ -303,60 +291,23 @@ class World:
         )
 
     def _remember(self, record: records.Record) -> records.Record:
-        self._records[record.operation.id] = record
-        self._by_request[record.operation.request_id] = record.operation.id
+        operation_id, request_id = record.operation.id, record.operation.request_id
+        if operation_id in self._forgotten:
+            self._forgotten.discard(operation_id)
+            del self._records[operation_id]
+            return record
+        self._records[operation_id] = record
+        self._by_request.setdefault(request_id, operation_id)
         self._history.operation_changed(record.operation)
         # Everything but what is in flight is finished, so that this looks at few and ends.
         while len(self._records) - len(self._in_flight) > REMEMBERED_OPERATIONS:
             oldest = next(old for old in self._records.values() if old.operation.done)
             del self._records[oldest.operation.id]
-            del self._by_request[oldest.operation.request_id]
+            if self._by_request.get(oldest.operation.request_id) == oldest.operation.id:
+                del self._by_request[oldest.operation.request_id]
         return record
 
     def _reserve(self, record: records.Record) -> None:
         self._in_flight[record.device_id] = record.operation.id
         if record.port_id is not None:
-            self._reserved[record.host_id, record.port_id] = record.device_id
-
-    def _connect(self, record: records.Record) -> None:
-        connection = contract.Connection(
-            host_id=record.host_id,
-            port_id=record.port_id,
-            slot_hint=record.port_id,
-            request_id=record.operation.request_id,
-        )
-        self._change(record.device_id, lambda device: replace(device, connection=connection))
-
-    def _disconnect(self, device_id: str) -> None:
-        connection = self._devices[device_id].connection
-        if connection is not None and connection.port_id is not None:
-            self._reserved.pop((connection.host_id, connection.port_id), None)
-        self._change(device_id, lambda device: replace(device, connection=None))
-
-    def _change(self, device_id: str, edit: Callable[[contract.Device], contract.Device]) -> None:
-        self._revisions[device_id] = self._revisions.get(device_id, 0) + 1
-        device = replace(edit(self._devices[device_id]), etag=str(self._revisions[device_id]))
-        self._devices[device_id] = device
-        self._history.device_changed(device)
-
-    def _port_ids(self, host_id: str) -> tuple[str, ...]:
-        return tuple(str(number + 1) for number in range(self._hosts[host_id].ports))
-
-    def _host(self, host_id: str) -> contract.Host:
-        spec = self._hosts[host_id]
-        name = spec.name or spec.id
-        occupants = [(port_id, self._reserved.get((host_id, port_id))) for port_id in self._port_ids(host_id)]
-        return contract.Host(
-            id=spec.id,
-            name=name,
-            identifiers={"hostname": name, **spec.identifiers},
-            ports=tuple(
-                contract.Port(
-                    id=port_id,
-                    state=contract.PortState.USED if device_id else contract.PortState.FREE,
-                    device_id=device_id,
-                    slot_hint=port_id,
-                )
-                for port_id, device_id in occupants
-            ),
-        )
+            self.stock.reserve(record.host_id, record.port_id, record.device_id)

@@ -1,65 +1,91 @@
-"""What a node knows of the claims its pods use.
+"""What a node knows of the claims its pods use, by namespace and name.
 
-The references are written to a file per pod before the plugin is called, so that a kubelet double that is started again
-can still unprepare; the `prepared` flag is in memory only, as in the real kubelet, so Prepare is called again then.
+Everything but the `prepared` flag is in `dra_manager_state`, written before a plugin is called; the flag is in memory
+only. So a kubelet that is started again still unprepares what the one before prepared, and calls Prepare again for the
+next sandbox. As in the real kubelet the devices of a second answer are added to those of the first.
+
+Source: pkg/kubelet/cm/dra/claiminfo.go of Kubernetes 1.36, as described by the fact pages.
 """
 
-import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
+from drawbar.mocks.kubelet import checkpoint
 
-FILE = "claims.json"
+Key = tuple[str, str]
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that a plugin prepared. No request names: it is for all requests."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device as a plugin described it. No request names: it is for all requests."""
 
     driver: str
     pool: str
     device: str
     requests: tuple[str, ...] = ()
     cdi: tuple[str, ...] = ()
+    share_id: str | None = None
+
+    def serves(self, request: str) -> bool:
+        """Whether it is for this request of its claim; an empty name means any."""
+        return not request or not self.requests or request in self.requests
 
 
-class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that a pod uses, as stored."""
+@dataclass(slots=True, kw_only=True)
+class ClaimInfo:
+    """One claim on this node.
+
+    Attributes:
+        drivers: all drivers with devices in the allocation, whether or not they answered yet.
+        pods: the uids of the pods that use it.
+    """
 
     namespace: str
     name: str
     uid: str
     drivers: tuple[str, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class ClaimInfo:
-    """One claim on this node."""
-
-    reference: Reference
     pods: set[str] = field(default_factory=set)
     prepared: bool = False
     devices: list[Device] = field(default_factory=list)
 
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.namespace, self.name
+
 
 class ClaimInfos:
-    """All claims of one node, by uid."""
+    """All claims of one node. Changes are in memory until `save`."""
 
-    def __init__(self, pods: Path) -> None:
-        self._folder = pods
-        self._claims: dict[str, ClaimInfo] = {}
-        for file in sorted(pods.glob(f"*/{FILE}")):
-            for reference in msgspec.json.decode(file.read_bytes(), type=list[Reference]):
-                self._add(reference, file.parent.name)
+    def __init__(self, directory: Path) -> None:
+        """Takes up what the kubelet before stored.
 
-    def hold(self, pod_uid: str, references: list[Reference]) -> list[ClaimInfo]:
-        """Notes that the pod uses these claims, in the file first."""
-        file = self._folder / pod_uid / FILE
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(msgspec.json.encode(references))
-        return [self._add(reference, pod_uid) for reference in references]
+        Raises:
+            errors.StateError: the file is corrupt.
+        """
+        self._path = directory / checkpoint.FILE
+        infos = [_info(entry) for entry in checkpoint.load(self._path)]
+        self._claims: dict[Key, ClaimInfo] = {info.key: info for info in infos}
 
-    def held_by(self, pod_uid: str) -> list[ClaimInfo]:
+    def __iter__(self) -> Iterator[ClaimInfo]:
+        return iter(tuple(self._claims.values()))
+
+    def get(self, namespace: str, name: str) -> ClaimInfo | None:
+        """The claim of that name, of whatever uid."""
+        return self._claims.get((namespace, name))
+
+    def add(self, info: ClaimInfo) -> ClaimInfo:
+        """Takes a claim in."""
+        self._claims[info.key] = info
+        return info
+
+    def remove(self, infos: Iterable[ClaimInfo]) -> None:
+        """Forgets claims."""
+        for info in infos:
+            self._claims.pop(info.key, None)
+
+    def used_by(self, pod_uid: str) -> list[ClaimInfo]:
         """The claims a pod uses."""
         return [info for info in self._claims.values() if pod_uid in info.pods]
 
@@ -67,15 +93,50 @@ class ClaimInfos:
         """The uids of all pods that use a claim."""
         return {pod for info in self._claims.values() for pod in info.pods}
 
-    def release(self, pod_uid: str) -> None:
-        """Forgets the pod, its folder, and the claims that no other pod uses."""
-        for info in self.held_by(pod_uid):
-            info.pods.discard(pod_uid)
-            if not info.pods:
-                del self._claims[info.reference.uid]
-        shutil.rmtree(self._folder / pod_uid, ignore_errors=True)
+    def save(self) -> None:
+        """Stores everything but the `prepared` flags."""
+        checkpoint.save(self._path, (_entry(info) for info in self._claims.values()))
 
-    def _add(self, reference: Reference, pod_uid: str) -> ClaimInfo:
-        info = self._claims.setdefault(reference.uid, ClaimInfo(reference=reference))
-        info.pods.add(pod_uid)
-        return info
+
+def _entry(info: ClaimInfo) -> checkpoint.Entry:
+    by_driver: dict[str, list[checkpoint.Device]] = {driver: [] for driver in info.drivers}
+    for device in info.devices:
+        by_driver.setdefault(device.driver, []).append(
+            checkpoint.Device(
+                pool_name=device.pool,
+                device_name=device.device,
+                share_id=device.share_id,
+                request_names=device.requests,
+                cdi_device_ids=device.cdi,
+            )
+        )
+    return checkpoint.Entry(
+        claim_uid=info.uid,
+        claim_name=info.name,
+        namespace=info.namespace,
+        pod_uids={uid: {} for uid in sorted(info.pods)},
+        driver_state={name: checkpoint.DriverState(devices=tuple(held)) for name, held in by_driver.items()},
+    )
+
+
+def _info(entry: checkpoint.Entry) -> ClaimInfo:
+    devices = [
+        Device(
+            driver=driver,
+            pool=device.pool_name,
+            device=device.device_name,
+            requests=device.request_names,
+            cdi=device.cdi_device_ids,
+            share_id=device.share_id,
+        )
+        for driver, state in entry.driver_state.items()
+        for device in state.devices or ()
+    ]
+    return ClaimInfo(
+        namespace=entry.namespace,
+        name=entry.claim_name,
+        uid=entry.claim_uid,
+        drivers=tuple(entry.driver_state),
+        pods=set(entry.pod_uids),
+        devices=devices,
+    )

@@ -37,13 +37,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="refuse CDI device nodes that are not on this host, as a container runtime does",
     )
+    parser.add_argument(
+        "--time",
+        metavar="NAME=SECONDS",
+        action="append",
+        default=[],
+        help=f"another time than the real kubelet's; may be given several times: {', '.join(settings.times())}",
+    )
 
 
 async def serve(args: argparse.Namespace) -> int:
     """Runs until cancelled; one line of JSON on stdout says that all nodes are Ready.
 
     Raises:
-        errors.UsageError: a node or a label is not NAME=VALUE, or a node is given twice.
+        errors.UsageError: a node, a label or a time is not NAME=VALUE, a node is given twice, or there is no such time.
     """
     labels = dict(_pair(text, "--label") for text in args.label)
     pairs = [_pair(text, "--node") for text in args.node]
@@ -51,10 +58,20 @@ async def serve(args: argparse.Namespace) -> int:
         raise errors.UsageError("a node is given twice with --node: give each name once")
     nodes = [node.NodeSpec(name=name, directory=Path(folder), labels=labels) for name, folder in pairs]
     times = settings.Settings(release=args.release, check_device_nodes=args.check_device_nodes)
+    for text in args.time:
+        times = _with_time(times, text)
     async with server.serving(config.load(args.kubeconfig), nodes, times):
         print(json.dumps({"ready": True, "nodes": [name for name, _ in pairs]}), flush=True)  # noqa: T201 - the ready line
         await asyncio.get_running_loop().create_future()
     return 0
+
+
+def _with_time(times: settings.Settings, text: str) -> settings.Settings:
+    name, value = _pair(text, "--time")
+    try:
+        return times.with_time(name, float(value))
+    except ValueError as error:
+        raise errors.UsageError(f"--time {text}: {error}") from error
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -1,13 +1,31 @@
-"""What keeps the kubelet double from running a pod.
+"""What can go wrong in the kubelet double.
 
 KubeletError
-├── PrepareError        the plugin, a claim, or the answer is not as it must be: event, then retry
-└── RuntimeFailure      the container runtime could not make the container: event, then retry
+├── RegistrationError       a plugin is refused; the message is for the plugin
+│   └── EndpointTaken       its endpoint is registered already: not tried again until its socket is made anew
+├── CallFailed              a plugin's call failed as a whole; the message is gRPC's
+├── PrepareError            the plugin, a claim, or the answer is not as it must be: event, then retry
+├── RuntimeFailure          the container runtime could not make the container: event, then retry
+└── StateError              a state file cannot be used: the kubelet does not start (also a DrawbarError: one sentence)
 """
+
+from drawbar.driver import errors as driver_errors
 
 
 class KubeletError(Exception):
-    """Base; the message is for the pod's event."""
+    """Base; unless it says otherwise, the message is for the pod's event."""
+
+
+class RegistrationError(KubeletError):
+    """The kubelet does not take this plugin."""
+
+
+class EndpointTaken(RegistrationError):
+    """Another registration of the driver has that endpoint."""
+
+
+class CallFailed(KubeletError):
+    """A call to a plugin failed as a whole."""
 
 
 class PrepareError(KubeletError):
@@ -16,3 +34,7 @@ class PrepareError(KubeletError):
 
 class RuntimeFailure(KubeletError):
     """The container could not be created."""
+
+
+class StateError(KubeletError, driver_errors.DrawbarError):
+    """A file that the kubelet needs to start is broken."""

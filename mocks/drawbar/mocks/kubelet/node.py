@@ -3,8 +3,11 @@
     DIR/boot_id           made at the first start; delete it while the double is down, and the node has rebooted
     DIR/plugins_registry/ registration sockets
     DIR/plugins/          folders of the plugins
-    DIR/cdi/              CDI spec files
-    DIR/pods/<uid>/       claims.json (what was prepared), config.json (the OCI runtime spec)
+    DIR/cdi/              CDI spec files; what /var/run/cdi is on a real node
+    DIR/etc_cdi/          CDI spec files that are there from the start, as in /etc/cdi; need not exist
+    DIR/pods/<uid>/       see `sandboxes`
+    DIR/dra_manager_state claims and what was prepared for them, in the real kubelet's format
+    DIR/dra_health_state  what plugins said of their devices' health
 
 Not emulated: the lease and the heartbeat; a node stays Ready when its kubelet double ends.
 """
@@ -18,6 +21,7 @@ from typing import Any
 
 from drawbar.driver.kube import client, errors, kinds
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kubelet import sandboxes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +49,39 @@ class NodeSpec:
         return self.directory / "cdi"
 
     @property
+    def cdi_directories(self) -> tuple[Path, ...]:
+        """All directories with CDI specs, the last one with the highest priority."""
+        return self.directory / "etc_cdi", self.cdi
+
+    @property
     def pods(self) -> Path:
         """The folders of the pods, by uid."""
         return self.directory / "pods"
 
 
 def prepare_directory(node: NodeSpec) -> str:
-    """Makes the node's folders and gives its boot id. After a reboot no sandbox is left."""
+    """Makes the node's folders and gives its boot id.
+
+    After a reboot no sandbox and no CDI file is left. The kubelet's state files and the plugins' sockets stay, as they
+    are not on a tmpfs.
+    """
     for folder in (node.registry, node.directory / "plugins", node.cdi, node.pods):
         folder.mkdir(parents=True, exist_ok=True)
     file = node.directory / "boot_id"
     if not file.exists():
-        for spec in node.pods.glob("*/config*.json"):
-            spec.unlink()
+        pods = sandboxes.Sandboxes(node.pods)
+        for uid in pods.uids():
+            pods.kill(uid)
         for content in node.cdi.iterdir():
             # The real directory is a tmpfs.
             shutil.rmtree(content) if content.is_dir() else content.unlink()
         file.write_text(f"{uuid.uuid4()}\n", encoding="ascii")
     return file.read_text(encoding="ascii").strip()
+
+
+def reboot(node: NodeSpec) -> None:
+    """Makes the next start the first one after a reboot. Only while the node's double is down."""
+    (node.directory / "boot_id").unlink(missing_ok=True)
 
 
 async def register(api: client.Client, node: NodeSpec, *, boot_id: str, release: str, now: str) -> None:

@@ -1,105 +1,112 @@
-"""Plugin registration: watches the registration directory, and calls the plugins that registered.
+"""The registered plugins of a node: which one to call, how to call it, and whether it is connected.
 
-Guarantees: names that start with '.' and what is no socket are ignored; a socket that goes away is deregistered; one
-that comes again (another inode) is registered again; a failed registration is tried again with growing pauses; the
-newest plugin of a driver is used, unless its connection is broken and an older one's is not.
+Guarantees: the newest connected plugin of a driver is used, or the newest if none is connected; a broken connection is
+made again; one driver and endpoint is registered once at most; `changed` returns after every registration,
+deregistration, connect and disconnect.
 
-Not emulated: inotify (the directory is polled), plugin types other than DRA, and the wiping of ResourceSlices after
-the last plugin went away.
-
-Source: pkg/kubelet/pluginmanager and pkg/kubelet/cm/dra/plugin of Kubernetes 1.36, as described by the fact pages.
+Source: pkg/kubelet/cm/dra/plugin of Kubernetes 1.36, as described by the fact pages.
 """
 
 import asyncio
 import logging
-import os
-import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from typing import TypeVar
 
 import grpc
 import grpc.aio
 
-from drawbar.mocks.kubelet import errors, settings
+from drawbar.mocks.kubelet import errors, versions
 from drawbar.proto.kubelet.dra.v1 import api_pb2, api_pb2_grpc
 from drawbar.proto.kubelet.dra.v1beta1 import api_pb2 as beta_pb2
 from drawbar.proto.kubelet.dra.v1beta1 import api_pb2_grpc as beta_pb2_grpc
-from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2 as registration_pb2
-from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 
 log = logging.getLogger(__name__)
 
-PLUGIN_TYPE = "DRAPlugin"
-SOCKET_PATH_LIMIT_BYTES = 107
-Identity = tuple[int, int]
+T = TypeVar("T")
+
+CLOSED = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+# Otherwise a new plugin at an old path waits out the back-off of the connection to the plugin before.
+CHANNEL_OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Plugin:
-    """One registered plugin and the connection to its service socket."""
+    """One registered plugin and the connection to its service socket. Equal to itself only.
+
+    Attributes:
+        driver: the driver's name.
+        endpoint: path of the service socket.
+        service: the service to call, such as `v1.DRAPlugin`.
+        health_service: the health service to open a stream to, or None.
+        channel: the connection.
+        connected: whether the connection stands.
+    """
 
     driver: str
     endpoint: str
     service: str
+    health_service: str | None
     channel: grpc.aio.Channel
+    connected: bool = False
 
     async def prepare(
         self, claims: Sequence[api_pb2.Claim], timeout_seconds: float
     ) -> api_pb2.NodePrepareResourcesResponse:
-        """One NodePrepareResources call. Raises grpc.aio.AioRpcError."""
-        if self.service == "v1.DRAPlugin":
-            request = api_pb2.NodePrepareResourcesRequest(claims=claims)
+        """One NodePrepareResources call.
+
+        Raises:
+            errors.CallFailed: it failed as a whole.
+        """
+        request = api_pb2.NodePrepareResourcesRequest(claims=claims)
+        if self.service == versions.V1:
             stub = api_pb2_grpc.DRAPluginStub(self.channel)
-            return await stub.NodePrepareResources(request, timeout=timeout_seconds)
-        beta = beta_pb2.NodePrepareResourcesRequest.FromString(
-            api_pb2.NodePrepareResourcesRequest(claims=claims).SerializeToString()
-        )
-        answer = await beta_pb2_grpc.DRAPluginStub(self.channel).NodePrepareResources(
-            beta, timeout=timeout_seconds
-        )
+            return await _answer(lambda: stub.NodePrepareResources(request, timeout=timeout_seconds))
         # The messages of the two versions are the same on the wire.
+        old = beta_pb2.NodePrepareResourcesRequest.FromString(request.SerializeToString())
+        beta = beta_pb2_grpc.DRAPluginStub(self.channel)
+        answer = await _answer(lambda: beta.NodePrepareResources(old, timeout=timeout_seconds))
         return api_pb2.NodePrepareResourcesResponse.FromString(answer.SerializeToString())
 
     async def unprepare(
         self, claims: Sequence[api_pb2.Claim], timeout_seconds: float
     ) -> api_pb2.NodeUnprepareResourcesResponse:
-        """One NodeUnprepareResources call. Raises grpc.aio.AioRpcError."""
-        if self.service == "v1.DRAPlugin":
-            request = api_pb2.NodeUnprepareResourcesRequest(claims=claims)
+        """One NodeUnprepareResources call.
+
+        Raises:
+            errors.CallFailed: it failed as a whole.
+        """
+        request = api_pb2.NodeUnprepareResourcesRequest(claims=claims)
+        if self.service == versions.V1:
             stub = api_pb2_grpc.DRAPluginStub(self.channel)
-            return await stub.NodeUnprepareResources(request, timeout=timeout_seconds)
-        beta = beta_pb2.NodeUnprepareResourcesRequest.FromString(
-            api_pb2.NodeUnprepareResourcesRequest(claims=claims).SerializeToString()
-        )
-        answer = await beta_pb2_grpc.DRAPluginStub(self.channel).NodeUnprepareResources(
-            beta, timeout=timeout_seconds
-        )
+            return await _answer(lambda: stub.NodeUnprepareResources(request, timeout=timeout_seconds))
+        old = beta_pb2.NodeUnprepareResourcesRequest.FromString(request.SerializeToString())
+        beta = beta_pb2_grpc.DRAPluginStub(self.channel)
+        answer = await _answer(lambda: beta.NodeUnprepareResources(old, timeout=timeout_seconds))
         return api_pb2.NodeUnprepareResourcesResponse.FromString(answer.SerializeToString())
 
 
-@dataclass(slots=True, kw_only=True)
-class _Entry:
-    """What is known of one registration socket."""
+class Plugins:
+    """All registered plugins of one node. Make it with `holding`.
 
-    identity: Identity
-    plugin: Plugin | None = None
-    failures: int = 0
-    next_try: float = 0.0
-    busy: bool = False
-    gone: bool = False
+    Each plugin has a task while it is registered: it follows the connection, and runs `live` beside it.
+    """
 
-
-@dataclass(slots=True, kw_only=True)
-class PluginWatcher:
-    """The registered plugins of one node. Make it with `watching`."""
-
-    directory: Path
-    times: settings.Settings
-    _entries: dict[Path, _Entry] = field(default_factory=dict)
-    _registered: list[Plugin] = field(default_factory=list)
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        *,
+        live: Callable[[Plugin], Awaitable[None]],
+        usable: Callable[[str, bool], None],
+    ) -> None:
+        # `usable` is told the driver, and whether a plugin of it is connected, after each change.
+        self._group = group
+        self._live = live
+        self._usable = usable
+        self._registered: list[Plugin] = []
+        self._lives: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
 
     def plugin(self, driver: str) -> Plugin:
         """The plugin to call for a driver.
@@ -110,145 +117,120 @@ class PluginWatcher:
         known = [plugin for plugin in self._registered if plugin.driver == driver]
         if not known:
             raise errors.PrepareError(f"DRA driver {driver} is not registered")
-        ready = grpc.ChannelConnectivity.READY
-        connected = [plugin for plugin in known if plugin.channel.get_state(try_to_connect=True) is ready]
-        return (connected or known)[-1]
+        return ([plugin for plugin in known if plugin.connected] or known)[-1]
 
     def drivers(self) -> list[str]:
         """Drivers with a registered plugin, oldest first; one may come several times."""
         return [plugin.driver for plugin in self._registered]
 
+    def connected(self) -> list[str]:
+        """The endpoints that are connected, oldest registration first."""
+        return [plugin.endpoint for plugin in self._registered if plugin.connected]
+
     async def changed(self) -> None:
-        """Returns after the next registration or deregistration."""
+        """Returns after the next registration, deregistration, connect or disconnect."""
         await self._changed.wait()
 
-    async def run(self) -> None:
-        """Watches until cancelled, then closes all connections."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                await self._watch(group)
-        finally:
-            for plugin in self._registered:
-                await plugin.channel.close()
+    def add(self, *, driver: str, endpoint: str, service: str, health_service: str | None) -> Plugin:
+        """Registers a plugin and begins to connect.
 
-    async def _watch(self, group: asyncio.TaskGroup) -> None:
-        while True:
-            await self._look(group)
-            # A directory has no event that this double could wait for everywhere it runs.
-            await asyncio.sleep(self.times.watch_seconds)
-
-    async def _look(self, group: asyncio.TaskGroup) -> None:
-        found = sockets(self.directory)
-        for path, entry in list(self._entries.items()):
-            if found.get(path) != entry.identity:
-                del self._entries[path]
-                entry.gone = True
-                if entry.plugin is not None:
-                    await self._deregister(entry.plugin)
-        now = asyncio.get_running_loop().time()
-        for path, identity in found.items():
-            entry = self._entries.setdefault(path, _Entry(identity=identity))
-            if entry.plugin is None and not entry.busy and entry.next_try <= now:
-                entry.busy = True
-                # One silent plugin must not hold up the others.
-                group.create_task(self._try(path, entry), name=f"plugin-registration-{path.name}")
-
-    async def _try(self, path: Path, entry: _Entry) -> None:
-        try:
-            plugin = await self._register(path)
-            if entry.gone:
-                await self._deregister(plugin)
-            else:
-                entry.plugin, entry.failures = plugin, 0
-        except (grpc.aio.AioRpcError, TimeoutError, errors.PrepareError) as error:
-            entry.failures += 1
-            pause = self.times.pause_seconds(entry.failures)
-            entry.next_try = asyncio.get_running_loop().time() + pause
-            reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error) or "timeout"
-            log.warning(
-                "plugin not registered", extra={"socket": str(path), "reason": reason, "pause": pause}
+        Raises:
+            errors.EndpointTaken: this driver and endpoint are registered already.
+        """
+        if any((known.driver, known.endpoint) == (driver, endpoint) for known in self._registered):
+            raise errors.EndpointTaken(
+                f"endpoint {endpoint} already registered for DRA driver plugin {driver}"
             )
-        finally:
-            entry.busy = False
-
-    async def _register(self, path: Path) -> Plugin:
-        if len(os.fsencode(path)) > SOCKET_PATH_LIMIT_BYTES:
-            raise errors.PrepareError(
-                f"{path} is longer than {SOCKET_PATH_LIMIT_BYTES} bytes: use a shorter directory or driver name"
-            )
-        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-            async with asyncio.timeout(self.times.dial_timeout_seconds):
-                await channel.channel_ready()
-            stub = registration_pb2_grpc.RegistrationStub(channel)
-            info = await stub.GetInfo(registration_pb2.InfoRequest(), timeout=self.times.info_timeout_seconds)
-            try:
-                plugin = self._accept(path, info)
-            except errors.PrepareError as error:
-                refusal = registration_pb2.RegistrationStatus(plugin_registered=False, error=str(error))
-                await stub.NotifyRegistrationStatus(refusal, timeout=self.times.notify_timeout_seconds)
-                raise
-            try:
-                accepted = registration_pb2.RegistrationStatus(plugin_registered=True)
-                await stub.NotifyRegistrationStatus(accepted, timeout=self.times.notify_timeout_seconds)
-            except grpc.aio.AioRpcError:
-                await self._deregister(plugin)
-                raise
-        log.info("plugin registered", extra={"driver": plugin.driver, "endpoint": plugin.endpoint})
-        self._tell()
-        return plugin
-
-    def _accept(self, path: Path, info: registration_pb2.PluginInfo) -> Plugin:
-        if info.type != PLUGIN_TYPE:
-            raise errors.PrepareError(f"plugin type {info.type!r} has no handler")
-        endpoint = info.endpoint or str(path)
-        spoken = settings.SERVICES_BY_RELEASE[self.times.release]
-        service = next((version for version in info.supported_versions if version in spoken), None)
-        if service is None:
-            raise errors.PrepareError(
-                f"none of the plugin's versions {list(info.supported_versions)} is supported by this kubelet"
-            )
-        if any((known.driver, known.endpoint) == (info.name, endpoint) for known in self._registered):
-            raise errors.PrepareError(f"plugin {info.name} with endpoint {endpoint} is already registered")
-        channel = grpc.aio.insecure_channel(f"unix:{endpoint}")
-        channel.get_state(try_to_connect=True)
-        plugin = Plugin(driver=info.name, endpoint=endpoint, service=service, channel=channel)
+        channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)
+        plugin = Plugin(
+            driver=driver,
+            endpoint=endpoint,
+            service=service,
+            health_service=health_service,
+            channel=channel,
+        )
         self._registered.append(plugin)
+        life = self._group.create_task(self._run(plugin), name=f"plugin-{endpoint}")
+        self._lives[driver, endpoint] = life
+        log.info("plugin registered", extra={"driver": driver, "endpoint": endpoint})
+        self._tell(driver)
         return plugin
 
-    async def _deregister(self, plugin: Plugin) -> None:
+    async def remove(self, plugin: Plugin) -> None:
+        """Deregisters a plugin and closes its connection. One that is not registered is left alone."""
+        if plugin not in self._registered:
+            return
         self._registered.remove(plugin)
+        life = self._lives.pop((plugin.driver, plugin.endpoint))
+        life.cancel()
+        await asyncio.wait([life])
+        plugin.connected = False
         await plugin.channel.close()
         log.info("plugin deregistered", extra={"driver": plugin.driver, "endpoint": plugin.endpoint})
-        self._tell()
+        self._tell(plugin.driver)
 
-    def _tell(self) -> None:
+    async def close(self) -> None:
+        """Closes all connections. The plugins are not deregistered: a kubelet that ends deregisters nobody."""
+        for life in self._lives.values():
+            life.cancel()
+        if self._lives:
+            await asyncio.wait(self._lives.values())
+        for plugin in self._registered:
+            await plugin.channel.close()
+
+    async def _run(self, plugin: Plugin) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(plugin), name=f"plugin-connection-{plugin.endpoint}")
+            await self._live(plugin)
+
+    async def _follow(self, plugin: Plugin) -> None:
+        """Keeps `connected` true to the connection, and the connection up."""
+        while True:
+            state = plugin.channel.get_state(try_to_connect=True)
+            connected = state is grpc.ChannelConnectivity.READY
+            if connected is not plugin.connected:
+                plugin.connected = connected
+                self._tell(plugin.driver)
+            await plugin.channel.wait_for_state_change(state)
+
+    def _tell(self, driver: str) -> None:
+        self._usable(driver, any(one.driver == driver and one.connected for one in self._registered))
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 @asynccontextmanager
-async def watching(directory: Path, times: settings.Settings) -> AsyncIterator[PluginWatcher]:
-    """A watcher at work for as long as the block lasts."""
-    watcher = PluginWatcher(directory=directory, times=times)
+async def holding(
+    live: Callable[[Plugin], Awaitable[None]], usable: Callable[[str, bool], None]
+) -> AsyncIterator[Plugins]:
+    """An empty set of plugins; on leaving, all are forgotten and all connections closed."""
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(watcher.run(), name=f"plugin-watcher-{directory}")
+        held = Plugins(group, live=live, usable=usable)
         try:
-            yield watcher
+            yield held
         finally:
-            task.cancel()
+            await held.close()
 
 
-def sockets(directory: Path) -> dict[Path, Identity]:
-    """The sockets to look at, with what tells a new one of the same path from the old one."""
-    found: dict[Path, Identity] = {}
-    for folder, subfolders, files in os.walk(directory):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        for name in sorted(files):
-            path = Path(folder, name)
-            try:
-                status = path.lstat()
-            except FileNotFoundError:
-                continue
-            if not name.startswith(".") and stat.S_ISSOCK(status.st_mode):
-                found[path] = (status.st_ino, status.st_ctime_ns)
-    return found
+async def _answer(call: Callable[[], Awaitable[T]]) -> T:
+    """The answer of a call, or its error in the words of the real kubelet's gRPC library."""
+    try:
+        return await call()
+    except grpc.aio.AioRpcError as error:
+        raise errors.CallFailed(_words(error)) from error
+    except grpc.aio.UsageError as error:
+        raise errors.CallFailed(CLOSED) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Not we are cancelled but the call is: the plugin was deregistered meanwhile.
+        raise errors.CallFailed(CLOSED) from error
+
+
+def _words(error: grpc.aio.AioRpcError) -> str:
+    code = error.code()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+    name = "".join(part.capitalize() for part in code.name.split("_"))
+    return f"rpc error: code = {name} desc = {error.details()}"

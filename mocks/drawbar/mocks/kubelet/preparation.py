@@ -1,17 +1,28 @@
 """Prepares and unprepares the devices of pods: one call per pod and driver, with all its claims.
 
-Source: pkg/kubelet/cm/dra/manager.go of Kubernetes 1.36, as described by the fact pages.
+Rules: everything is looked up before anything is noted, so that a pod whose driver is not there can be deleted; what is
+noted is stored before a plugin is called; the first failure ends the work, and the next try starts from the beginning;
+a claim that another pod uses is not unprepared.
+
+Source: pkg/kubelet/cm/dra/manager.go of Kubernetes 1.36, as described by the fact pages. Not emulated: claims of extended
+resources and of pod groups.
 """
 
-from collections.abc import Iterable
-
-import grpc.aio
+from collections.abc import Collection, Iterable
+from typing import Protocol
 
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.mocks.claims import documents
 from drawbar.mocks.kubelet import claiminfo, errors, plugins, settings
 from drawbar.proto.kubelet.dra.v1 import api_pb2
+
+
+class _Answer(Protocol):
+    """What both answers say of one claim."""
+
+    @property
+    def error(self) -> str: ...
 
 
 class Preparer:
@@ -21,63 +32,67 @@ class Preparer:
         self,
         api: client.Client,
         *,
-        watcher: plugins.PluginWatcher,
+        held: plugins.Plugins,
         infos: claiminfo.ClaimInfos,
         times: settings.Settings,
     ) -> None:
         self._api = api
-        self._watcher = watcher
+        self._plugins = held
         self._infos = infos
         self._times = times
 
-    async def prepare(self, pod: documents.Document) -> dict[str, claiminfo.ClaimInfo]:
-        """Prepares what is not prepared yet; gives the claims by the names the pod has for them.
+    async def prepare(self, pod: documents.Document) -> None:
+        """Prepares what is not prepared yet.
 
         Raises:
             errors.PrepareError: a claim is not as it must be, or a plugin refused or is not there.
         """
         claims = await self._resolve(pod)
-        references = {
-            claim.metadata.uid: claiminfo.Reference(
-                namespace=claim.metadata.namespace,
-                name=claim.metadata.name,
-                uid=claim.metadata.uid,
-                drivers=tuple(dict.fromkeys(result["driver"] for result in documents.results(claim))),
-            )
-            for claim in claims.values()
+        # A driver that is gone is an error even if all is prepared: something is wrong with the node.
+        by_driver = {
+            driver: self._plugins.plugin(driver) for claim in claims.values() for driver in _drivers(claim)
         }
-        held = self._infos.hold(pod.metadata.uid, list(references.values()))
-        todo = [info for info in held if not info.prepared]
-        batches = _by_driver(todo)
-        # All plugins are looked up before the first is called.
-        called = [(self._watcher.plugin(driver), batch) for driver, batch in batches.items()]
-        for plugin, batch in called:
-            await self._prepare_batch(plugin, batch)
+        todo = [info for info in self._note(pod, claims.values()) if not info.prepared]
+        for driver, batch in _by_driver(todo).items():
+            await self._prepare_batch(by_driver[driver], batch)
         for info in todo:
             info.prepared = True
-        by_uid = {info.reference.uid: info for info in held}
-        return {name: by_uid[claim.metadata.uid] for name, claim in claims.items()}
+        self._infos.save()
+
+    def claims(self, pod: documents.Document) -> dict[str, claiminfo.ClaimInfo]:
+        """The claims of a prepared pod, by the names it has for them; one that is not known here is left out."""
+        found = {
+            entry: self._infos.get(pod.metadata.namespace, name)
+            for entry, name, _ in documents.pod_claims(pod)
+            if name
+        }
+        return {entry: info for entry, info in found.items() if info is not None}
 
     async def unprepare(self, pod_uid: str) -> None:
         """Unprepares what no other pod uses, and forgets the pod.
 
         Raises:
-            errors.PrepareError: a plugin refused or is not there; nothing is forgotten.
+            errors.PrepareError: a plugin refused or is not there; what only this pod used stays noted.
         """
-        last = [info for info in self._infos.held_by(pod_uid) if info.pods == {pod_uid}]
-        batches = _by_driver(last)
-        called = [(self._watcher.plugin(driver), batch) for driver, batch in batches.items()]
-        for plugin, batch in called:
-            await self._unprepare_batch(plugin, batch)
-        self._infos.release(pod_uid)
+        used = self._infos.used_by(pod_uid)
+        if not used:
+            return
+        last = []
+        for info in used:
+            if len(info.pods) > 1:
+                info.pods.discard(pod_uid)
+            else:
+                last.append(info)
+        for driver, batch in _by_driver(last).items():
+            await self._unprepare_batch(self._plugins.plugin(driver), batch)
+        self._infos.remove(last)
+        self._infos.save()
 
     async def _resolve(self, pod: documents.Document) -> dict[str, documents.Document]:
         found: dict[str, documents.Document] = {}
         for entry, name, template in documents.pod_claims(pod):
             if name is None:
-                raise errors.PrepareError(
-                    f"pod {pod.full_name}: ResourceClaim for {entry} was not created yet"
-                )
+                raise errors.PrepareError(f'pod "{pod.full_name}": ResourceClaim not created yet')
             if name:
                 found[entry] = await self._claim(pod, name, from_template=template is not None)
         return found
@@ -86,84 +101,99 @@ class Preparer:
         namespace = pod.metadata.namespace
         try:
             claim = await self._api.read(kinds.CLAIM, name, into=documents.Document, namespace=namespace)
-        except kube_errors.NotFound as error:
-            raise errors.PrepareError(
-                f"failed to fetch ResourceClaim {name} referenced by pod {pod.metadata.name}: not found"
-            ) from error
+        except kube_errors.KubeError as error:
+            raise errors.PrepareError(f"fetch ResourceClaim {name}: {error}") from error
         if from_template and not documents.is_owned_by(claim, pod):
-            raise errors.PrepareError(f"ResourceClaim {name} was not created for pod {pod.full_name}")
+            raise errors.PrepareError(
+                f"ResourceClaim {claim.full_name} was not created for pod {pod.full_name} (pod is not owner)"
+            )
         if not documents.is_reserved_for(claim, pod):
             raise errors.PrepareError(
-                f"pod {pod.metadata.name}({pod.metadata.uid}) is not allowed to use ResourceClaim "
-                f"{name}({claim.metadata.uid})"
+                f"pod {pod.metadata.name} ({pod.metadata.uid}) is not allowed to use ResourceClaim "
+                f"{name} ({claim.metadata.uid})"
             )
         if documents.allocation(claim) is None:
-            raise errors.PrepareError(f"ResourceClaim {name} is not allocated")
+            raise errors.PrepareError(f"ResourceClaim {name}: not allocated")
         return claim
 
+    def _note(
+        self, pod: documents.Document, claims: Iterable[documents.Document]
+    ) -> list[claiminfo.ClaimInfo]:
+        """Notes that the pod uses these claims, each stored before the next is looked at."""
+        noted = []
+        for claim in claims:
+            known = self._infos.get(*claim.key)
+            if known is None:
+                known = self._infos.add(
+                    claiminfo.ClaimInfo(
+                        namespace=claim.metadata.namespace,
+                        name=claim.metadata.name,
+                        uid=claim.metadata.uid,
+                        drivers=_drivers(claim),
+                    )
+                )
+            elif known.uid != claim.metadata.uid:
+                raise errors.PrepareError(
+                    f"old ResourceClaim with same name {known.name} and different UID {known.uid} still exists "
+                    f"(previous pod force-deleted?!)"
+                )
+            known.pods.add(pod.metadata.uid)
+            self._infos.save()
+            noted.append(known)
+        # A pod may name one claim twice.
+        return list({info.uid: info for info in noted}.values())
+
     async def _prepare_batch(self, plugin: plugins.Plugin, batch: list[claiminfo.ClaimInfo]) -> None:
+        method = "NodePrepareResources"
         try:
             answer = await plugin.prepare(_messages(batch), self._times.call_timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise errors.PrepareError(f"NodePrepareResources: {_words(error)}") from error
-        self._check("NodePrepareResources", batch, answer.claims.keys())
-        for info in batch:
-            if message := answer.claims[info.reference.uid].error:
-                raise errors.PrepareError(
-                    f"NodePrepareResources failed for ResourceClaim {info.reference.name}: {message}"
-                )
-        for info in batch:
-            kept = [device for device in info.devices if device.driver != plugin.driver]
-            prepared = answer.claims[info.reference.uid].devices
-            info.devices = kept + [_device(plugin.driver, device) for device in prepared]
+        except errors.CallFailed as error:
+            raise errors.PrepareError(f"{method}: {error}") from error
+        by_uid = {info.uid: info for info in batch}
+        for uid, result in answer.claims.items():
+            _check_result(method, by_uid, uid, result)
+            by_uid[uid].devices += [_device(plugin.driver, device) for device in result.devices]
+        _check_count(method, batch, answer.claims)
 
     async def _unprepare_batch(self, plugin: plugins.Plugin, batch: list[claiminfo.ClaimInfo]) -> None:
+        method = "NodeUnprepareResources"
         try:
             answer = await plugin.unprepare(_messages(batch), self._times.call_timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise errors.PrepareError(f"NodeUnprepareResources: {_words(error)}") from error
-        self._check("NodeUnprepareResources", batch, answer.claims.keys())
-        for info in batch:
-            if message := answer.claims[info.reference.uid].error:
-                raise errors.PrepareError(
-                    f"NodeUnprepareResources failed for ResourceClaim {info.reference.name}: {message}"
-                )
-
-    def _check(self, method: str, batch: list[claiminfo.ClaimInfo], answered: Iterable[str]) -> None:
-        asked = {info.reference.uid for info in batch}
-        unknown = sorted(set(answered) - asked)
-        if unknown:
-            raise errors.PrepareError(f"{method} returned result for unknown claim UID {unknown[0]}")
-        skipped = asked - set(answered)
-        if skipped:
-            raise errors.PrepareError(f"{method} skipped {len(skipped)} ResourceClaims")
+        except errors.CallFailed as error:
+            raise errors.PrepareError(f"{method}: {error}") from error
+        by_uid = {info.uid: info for info in batch}
+        for uid, result in answer.claims.items():
+            _check_result(method, by_uid, uid, result)
+        _check_count(method, batch, answer.claims)
 
 
-def container_ids(container: dict[str, object], claims: dict[str, claiminfo.ClaimInfo]) -> list[str]:
-    """The CDI ids of one container: of the claims, or the single requests, that it names."""
-    resources = container.get("resources")
-    wanted = resources.get("claims") if isinstance(resources, dict) else None
-    ids: list[str] = []
-    for use in wanted or ():
-        info = claims.get(use["name"])
-        for device in info.devices if info is not None else ():
-            request = use.get("request")
-            if not request or not device.requests or request in device.requests:
-                ids += device.cdi
-    return ids
+def _check_result(method: str, by_uid: dict[str, claiminfo.ClaimInfo], uid: str, result: _Answer) -> None:
+    if uid not in by_uid:
+        raise errors.PrepareError(f"{method} returned result for unknown claim UID {uid}")
+    if result.error:
+        raise errors.PrepareError(f"{method} failed for ResourceClaim {by_uid[uid].name}: {result.error}")
+
+
+def _check_count(method: str, batch: list[claiminfo.ClaimInfo], answered: Collection[str]) -> None:
+    skipped = len(batch) - len(answered)
+    if skipped:
+        raise errors.PrepareError(f"{method} skipped {skipped} ResourceClaims")
+
+
+def _drivers(claim: documents.Document) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(result["driver"] for result in documents.results(claim)))
 
 
 def _by_driver(infos: Iterable[claiminfo.ClaimInfo]) -> dict[str, list[claiminfo.ClaimInfo]]:
     batches: dict[str, list[claiminfo.ClaimInfo]] = {}
     for info in infos:
-        for driver in info.reference.drivers:
+        for driver in info.drivers:
             batches.setdefault(driver, []).append(info)
     return batches
 
 
 def _messages(batch: Iterable[claiminfo.ClaimInfo]) -> list[api_pb2.Claim]:
-    references = [info.reference for info in batch]
-    return [api_pb2.Claim(namespace=one.namespace, uid=one.uid, name=one.name) for one in references]
+    return [api_pb2.Claim(namespace=one.namespace, uid=one.uid, name=one.name) for one in batch]
 
 
 def _device(driver: str, device: api_pb2.Device) -> claiminfo.Device:
@@ -173,8 +203,5 @@ def _device(driver: str, device: api_pb2.Device) -> claiminfo.Device:
         device=device.device_name,
         requests=tuple(device.request_names),
         cdi=tuple(device.cdi_device_ids),
+        share_id=device.share_id if device.HasField("share_id") else None,
     )
-
-
-def _words(error: grpc.aio.AioRpcError) -> str:
-    return f"rpc error: code = {error.code().name} desc = {error.details()}"

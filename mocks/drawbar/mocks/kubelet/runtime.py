@@ -1,45 +1,33 @@
 """The container runtime of the kubelet double: merges CDI edits into an OCI runtime spec and writes it to a file.
 
-As in a real runtime an id that no CDI spec file defines is an error, and so is one that two files of the same directory
-define. Nothing is executed. The merging is written from the CDI specification and shares no code with the product's
-CDI component, so that each checks the other.
+As in a real runtime an id that no valid CDI spec file defines is an error. Nothing is executed.
 
-Source: Container Device Interface specification 1.1.0; OCI runtime specification 1.2.
+Source: Container Device Interface specification 1.1.0; OCI runtime specification 1.3.
 """
 
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+import msgspec
 
-from drawbar.mocks.kubelet import errors
+from drawbar.mocks.kubelet import cdi, errors, files
 
-SUFFIXES = {".json", ".yaml"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """One device, and the spec it stands in."""
-
-    file: Path
-    spec: dict[str, Any]
-    device: dict[str, Any]
+FAILED = "failed to create containerd container: CDI device injection failed"
 
 
 def create(
-    container: dict[str, Any], ids: Sequence[str], *, cdi: Path, check_device_nodes: bool
+    container: dict[str, Any], ids: Sequence[str], *, directories: Sequence[Path], check_device_nodes: bool
 ) -> dict[str, Any]:
     """The OCI runtime spec of one container with the edits of these CDI ids.
 
     Args:
         container: the container's entry in the pod's spec.
         ids: fully qualified CDI ids; repeated ones count once.
-        cdi: the directory of CDI spec files.
+        directories: the directories of CDI spec files, the last one with the highest priority.
         check_device_nodes: whether a device node must exist on this host.
 
     Raises:
@@ -55,90 +43,67 @@ def create(
         "hooks": {},
         "annotations": {},
     }
-    known = _devices(cdi)
-    unknown = [name for name in dict.fromkeys(ids) if name not in known]
+    known = cdi.devices(directories)
+    wanted = list(dict.fromkeys(ids))
+    unknown = [name for name in wanted if name not in known.by_id]
     if unknown:
-        raise errors.RuntimeFailure(
-            f"CDI device injection failed: unresolvable CDI devices {', '.join(unknown)}"
-        )
+        faults = "".join(f"; {file} is ignored: {reason}" for file, reason in known.faults.items())
+        raise errors.RuntimeFailure(f"{FAILED}: unresolvable CDI devices {', '.join(unknown)}{faults}")
     applied: set[Path] = set()
-    for name in dict.fromkeys(ids):
-        found = known[name]
+    for name in wanted:
+        found = known.by_id[name]
         if found.file not in applied:
             applied.add(found.file)
-            _apply(spec, found.spec.get("containerEdits") or {}, check_device_nodes)
-        _apply(spec, found.device.get("containerEdits") or {}, check_device_nodes)
+            _apply(spec, found.spec.container_edits, check_device_nodes)
+        _apply(spec, found.device.container_edits, check_device_nodes)
     return spec
 
 
 def write(path: Path, spec: dict[str, Any]) -> None:
     """Writes the spec, making its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
+    files.replace(path, (json.dumps(spec, indent=2) + "\n").encode())
 
 
-def _devices(cdi: Path) -> dict[str, _Found]:
-    found: dict[str, _Found] = {}
-    twice: set[str] = set()
-    for file, spec in _specs(cdi):
-        for device in spec.get("devices") or ():
-            name = f"{spec.get('kind')}={device.get('name')}"
-            if name in found:
-                twice.add(name)
-            found[name] = _Found(file=file, spec=spec, device=device)
-    # What two files claim is nobody's.
-    return {name: device for name, device in found.items() if name not in twice}
-
-
-def _specs(cdi: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for file in sorted(cdi.glob("*")):
-        if file.suffix not in SUFFIXES:
-            continue
-        try:
-            spec = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            continue
-        except (yaml.YAMLError, UnicodeDecodeError):
-            # A broken file hides only its own devices.
-            continue
-        if isinstance(spec, dict) and "cdiVersion" in spec and "kind" in spec:
-            yield file, spec
-
-
-def _apply(spec: dict[str, Any], edits: dict[str, Any], check_device_nodes: bool) -> None:
-    for assignment in edits.get("env") or ():
+def _apply(spec: dict[str, Any], edits: cdi.Edits, check_device_nodes: bool) -> None:
+    for assignment in edits.env:
         name = assignment.partition("=")[0]
         kept = [one for one in spec["process"]["env"] if one.partition("=")[0] != name]
         spec["process"]["env"] = [*kept, assignment]
-    for node in edits.get("deviceNodes") or ():
+    for node in edits.device_nodes:
         _add_device(spec["linux"], node, check_device_nodes)
-    for mount in edits.get("mounts") or ():
-        others = [one for one in spec["mounts"] if one["destination"] != mount["containerPath"]]
+    for net in edits.net_devices:
+        spec["linux"].setdefault("netDevices", {})[net.host_interface_name] = {"name": net.name}
+    for mount in edits.mounts:
+        others = [one for one in spec["mounts"] if one["destination"] != mount.container_path]
         added = {
-            "destination": mount["containerPath"],
-            "source": mount["hostPath"],
-            "type": mount.get("type", ""),
-            "options": list(mount.get("options") or ()),
+            "destination": mount.container_path,
+            "source": mount.host_path,
+            "type": mount.type,
+            "options": list(mount.options),
         }
         spec["mounts"] = [*others, added]
-    for hook in edits.get("hooks") or ():
-        content = {key: value for key, value in hook.items() if key != "hookName"}
-        spec["hooks"].setdefault(hook["hookName"], []).append(content)
+    for hook in edits.hooks:
+        content = msgspec.to_builtins(hook)
+        spec["hooks"].setdefault(content.pop("hookName"), []).append(content)
+    if edits.intel_rdt is not None:
+        spec["linux"]["intelRdt"] = msgspec.to_builtins(edits.intel_rdt)
+    # Group 0 is not handed out: the library that the runtimes use leaves it out.
+    if groups := [group for group in edits.additional_gids if group]:
+        user = spec["process"].setdefault("user", {})
+        user["additionalGids"] = list(dict.fromkeys([*user.get("additionalGids", ()), *groups]))
 
 
-def _add_device(linux: dict[str, Any], node: dict[str, Any], check: bool) -> None:
-    device = {
-        "path": node["path"],
-        "type": node.get("type", ""),
-        "major": node.get("major", 0),
-        "minor": node.get("minor", 0),
+def _add_device(linux: dict[str, Any], node: cdi.DeviceNode, check: bool) -> None:
+    device: dict[str, Any] = {
+        "path": node.path,
+        "type": node.type,
+        "major": node.major,
+        "minor": node.minor,
     }
-    for key in ("fileMode", "uid", "gid"):
-        if key in node:
-            device[key] = node[key]
+    optional = {"fileMode": node.file_mode, "uid": node.uid, "gid": node.gid}
+    device |= {key: value for key, value in optional.items() if value is not None}
     if not device["type"] or (not device["major"] and device["type"] != "p"):
-        host = Path(node.get("hostPath") or node["path"])
-        device |= _numbers(host, check)
+        device |= _numbers(Path(node.host_path or node.path), check)
     linux["devices"] = [*(one for one in linux["devices"] if one["path"] != device["path"]), device]
     if device["type"] in {"b", "c"}:
         rule = {
@@ -146,7 +111,7 @@ def _add_device(linux: dict[str, Any], node: dict[str, Any], check: bool) -> Non
             "type": device["type"],
             "major": device["major"],
             "minor": device["minor"],
-            "access": node.get("permissions") or "rwm",
+            "access": node.permissions or "rwm",
         }
         linux["resources"]["devices"].append(rule)
 
@@ -157,13 +122,12 @@ def _numbers(host: Path, check: bool) -> dict[str, Any]:
     except OSError as error:
         if check:
             raise errors.RuntimeFailure(
-                f"CDI device injection failed: failed to stat CDI host device {str(host)!r}: {error.strerror}"
+                f"{FAILED}: failed to stat CDI host device {str(host)!r}: {error.strerror}"
             ) from error
         return {}
     letter = "b" if stat.S_ISBLK(status.st_mode) else "c" if stat.S_ISCHR(status.st_mode) else ""
     if not letter:
         if check:
-            raise errors.RuntimeFailure(f"CDI device injection failed: {host} is not a device node")
+            raise errors.RuntimeFailure(f"{FAILED}: {host} is not a device node")
         return {}
-
     return {"type": letter, "major": os.major(status.st_rdev), "minor": os.minor(status.st_rdev)}

@@ -1,32 +1,38 @@
-"""The kubelet double at work, for any number of nodes in one process.
+"""The kubelet doubles of any number of nodes in one process, each of which can be started again.
 
-A pod of a node goes: prepare its devices, make its containers (only their runtime specs), say Running; when it is being
-deleted or has finished: unprepare; when it was deleted: remove the object. Each failure is an event and a retry.
+    async with server.serving(connection, nodes) as kubelets:
+        kubelets["node-a"].plugins.drivers()
+        await kubelets.restart("node-a")
 
-Not emulated: images, networks, probes, init containers, container exits, the health stream, the wiping of
-ResourceSlices, graceful termination time.
+What outlives a restart is what outlives the process: the files of the node. So killing the process and starting another
+one is the same as `restart`, but for the connections, which a killed process does not close in order.
+
+A start goes: read the state file (or refuse), list the pods, make the Node Ready, wipe the node's ResourceSlices, then
+look for plugins and work on pods.
 """
 
 import asyncio
 import datetime
-import json
-import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
+from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config, kinds, queue, reflector
-from drawbar.driver.kube import errors as kube_errors
-from drawbar.mocks.claims import documents, events
-from drawbar.mocks.kubelet import claiminfo, errors, node, plugins, preparation, runtime, settings
+from drawbar.driver.kube import client, config
+from drawbar.mocks.kubelet import (
+    agent,
+    claiminfo,
+    health,
+    healthstream,
+    node,
+    plugins,
+    settings,
+    slices,
+    statuses,
+    watcher,
+)
 
-log = logging.getLogger(__name__)
-
-PREPARED_ANNOTATION = "mocks.drawbar.dev/prepared"
-WORKERS = 8
-WorkKey = tuple[str, str, str]
+PREPARED_ANNOTATION = statuses.PREPARED_ANNOTATION
 
 
 def utc_now() -> datetime.datetime:
@@ -34,194 +40,97 @@ def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-class Kubelet:
-    """One node. Make it with `serving`."""
+class Kubelets(Mapping[str, agent.Kubelet]):
+    """The running kubelets by node name; a restarted one is another object. Make it with `serving`."""
 
     def __init__(
         self,
         api: client.Client,
-        spec: node.NodeSpec,
+        nodes: Sequence[node.NodeSpec],
         *,
-        watcher: plugins.PluginWatcher,
         times: settings.Settings,
         clock: Callable[[], datetime.datetime],
+        group: asyncio.TaskGroup,
     ) -> None:
-        self.spec = spec
-        self.plugins = watcher
         self._api = api
+        self._specs = {spec.name: spec for spec in nodes}
         self._times = times
         self._clock = clock
-        self._events = events.Recorder(api, component="kubelet", clock=clock)
-        self._infos = claiminfo.ClaimInfos(spec.pods)
-        self._preparer = preparation.Preparer(api, watcher=watcher, infos=self._infos, times=times)
-        self._queue: queue.WorkQueue[WorkKey] = queue.WorkQueue()
-        self._failures: dict[WorkKey, int] = {}
-        self._pods = reflector.Reflector(
-            api,
-            kinds.POD,
-            into=documents.Document,
-            changed=self._pod_changed,
-            fields=f"spec.nodeName={spec.name}",
-        )
+        self._group = group
+        self._running: dict[str, agent.Kubelet] = {}
+        self._stops: dict[str, asyncio.Event] = {}
+        self._lives: dict[str, asyncio.Task[None]] = {}
 
-    async def run(self, ready: asyncio.Event) -> None:
-        """Works until cancelled; sets `ready` when the first list of pods is in."""
+    def __getitem__(self, name: str) -> agent.Kubelet:
+        return self._running[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._running)
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def start(self, name: str) -> None:
+        """Starts the kubelet of a node that is stopped; returns once its node is Ready.
+
+        Raises:
+            errors.StateError: its state file is broken.
+            kube_errors.KubeError: the API server refuses the node.
+            KeyError: there is no such node, or it runs.
+        """
+        spec = self._specs[name]
+        if name in self._lives:
+            raise KeyError(f"the kubelet of {name} runs already")
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stops[name] = asyncio.Event()
+        self._lives[name] = self._group.create_task(self._live(spec, started), name=f"kubelet-{name}")
+        await started
+
+    async def stop(self, name: str) -> None:
+        """Ends the kubelet of a node. Its containers and its Node object stay.
+
+        Raises:
+            KeyError: it does not run.
+        """
+        self._stops[name].set()
+        await self._lives[name]
+
+    async def restart(self, name: str) -> agent.Kubelet:
+        """Ends the kubelet of a node and starts it again; gives the new one. Raises as `start` does."""
+        await self.stop(name)
+        await self.start(name)
+        return self[name]
+
+    async def reboot(self, name: str) -> agent.Kubelet:
+        """As `restart`, with a new boot id, and without the containers and the CDI files of before.
+
+        The plugins are not the double's: stop them before and start them after, as the boot would.
+        """
+        await self.stop(name)
+        node.reboot(self._specs[name])
+        await self.start(name)
+        return self[name]
+
+    def close(self) -> None:
+        """Lets all kubelets end."""
+        for stop in self._stops.values():
+            stop.set()
+
+    async def _live(self, spec: node.NodeSpec, started: asyncio.Future[None]) -> None:
+        """One life of a kubelet. What keeps it from starting goes to whoever started it."""
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pods.run(), name=f"kubelet-pods-{self.spec.name}")
-                await self._pods.synced.wait()
-                present = {pod.metadata.uid for pod in self._pods}
-                for uid in self._infos.pods() - present:
-                    self._queue.add(("", "", uid))
-                ready.set()
-                for number in range(WORKERS):
-                    group.create_task(self._work(), name=f"kubelet-worker-{self.spec.name}-{number}")
+            async with _running(self._api, spec, self._times, self._clock) as kubelet:
+                self._running[spec.name] = kubelet
+                started.set_result(None)
+                await self._stops[spec.name].wait()
+        except* driver_errors.DrawbarError as group:
+            if started.done():
+                raise
+            started.set_exception(_first(group))
         finally:
-            self._queue.close()
-
-    def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._queue.add((*old.key, old.metadata.uid))
-        if new is not None:
-            self._queue.add((*new.key, new.metadata.uid))
-
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.take()
-            try:
-                await self._sync(key)
-                self._failures.pop(key, None)
-            except (errors.KubeletError, kube_errors.KubeError) as error:
-                failures = self._failures.get(key, 0) + 1
-                self._failures[key] = failures
-                self._queue.add_after(key, self._times.pause_seconds(failures))
-                log.info("pod sync failed", extra={"pod": key, "reason": str(error)})
-            finally:
-                self._queue.done(key)
-
-    async def _sync(self, key: WorkKey) -> None:
-        namespace, name, uid = key
-        pod = self._pods.get(name, namespace)
-        if pod is None or pod.metadata.uid != uid:
-            # Deleted without this kubelet, by force.
-            await self._preparer.unprepare(uid)
-        elif documents.is_deleting(pod):
-            await self._preparer.unprepare(uid)
-            await self._remove(pod)
-        elif documents.is_finished(pod):
-            await self._preparer.unprepare(uid)
-        elif not self._config(pod, 0).exists():
-            await self._start(pod)
-        elif pod.status.get("phase") != "Running":
-            await self._say_running(pod)
-
-    async def _start(self, pod: documents.Document) -> None:
-        try:
-            claims = await self._preparer.prepare(pod)
-            self._run_containers(pod, claims)
-        except errors.PrepareError as error:
-            note = f"Failed to prepare dynamic resources: {error}"
-            await self._warn(pod, "FailedPrepareDynamicResources", note)
-            raise
-        except errors.RuntimeFailure as error:
-            await self._warn(pod, "Failed", f"Error: {error}")
-            raise
-        await self._annotate(pod, claims)
-        await self._say_running(pod)
-        log.info("pod runs", extra={"pod": pod.full_name, "node": self.spec.name})
-
-    def _run_containers(self, pod: documents.Document, claims: dict[str, claiminfo.ClaimInfo]) -> None:
-        containers: Sequence[dict[str, Any]] = pod.spec.get("containers") or ()
-        specs = [
-            runtime.create(
-                container,
-                preparation.container_ids(container, claims),
-                cdi=self.spec.cdi,
-                check_device_nodes=self._times.check_device_nodes,
-            )
-            for container in containers
-        ]
-        # The first one last: its file says that the pod has all its containers.
-        for number, spec in reversed(list(enumerate(specs))):
-            runtime.write(self._config(pod, number), spec)
-
-    def _config(self, pod: documents.Document, number: int) -> Path:
-        """The runtime spec of a container: `config.json` for the first, `config-<name>.json` for the others."""
-        containers = pod.spec.get("containers") or ()
-        name = f"config-{containers[number]['name']}.json" if number else "config.json"
-        return self.spec.pods / pod.metadata.uid / name
-
-    async def _annotate(self, pod: documents.Document, claims: Mapping[str, claiminfo.ClaimInfo]) -> None:
-        prepared = [
-            {
-                "claim": info.reference.name,
-                "device": f"{device.driver}/{device.pool}/{device.device}",
-                "cdi": list(device.cdi),
-            }
-            for info in claims.values()
-            for device in info.devices
-        ]
-        if prepared:
-            annotations = {PREPARED_ANNOTATION: json.dumps(prepared)}
-            await self._patch(pod, {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}})
-
-    async def _say_running(self, pod: documents.Document) -> None:
-        now = meta.timestamp(self._clock())
-        containers = [
-            {
-                "name": container["name"],
-                "image": container.get("image", ""),
-                "imageID": "",
-                "ready": True,
-                "started": True,
-                "restartCount": 0,
-                "state": {"running": {"startedAt": now}},
-            }
-            for container in pod.spec.get("containers") or ()
-        ]
-        conditions = [
-            {"type": kind, "status": "True", "lastTransitionTime": now}
-            for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
-        ]
-        status = {
-            "phase": "Running",
-            "startTime": now,
-            "conditions": conditions,
-            "containerStatuses": containers,
-        }
-        body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-        await self._patch(pod, body, subresource="status")
-
-    async def _patch(
-        self, pod: documents.Document, body: dict[str, Any], *, subresource: str | None = None
-    ) -> None:
-        written = await self._api.patch(
-            kinds.POD,
-            pod.metadata.name,
-            body,
-            content=client.Patch.MERGE,
-            into=documents.Document,
-            namespace=pod.metadata.namespace,
-            subresource=subresource,
-        )
-        self._pods.learn(written)
-
-    async def _remove(self, pod: documents.Document) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "gracePeriodSeconds": 0,
-            "preconditions": {"uid": pod.metadata.uid},
-        }
-        path = kinds.POD.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
-        try:
-            await self._api.request("DELETE", path, body=body)
-        except (kube_errors.NotFound, kube_errors.Conflict):
-            # It is gone, or another pod has its name.
-            return
-
-    async def _warn(self, pod: documents.Document, reason: str, note: str) -> None:
-        await self._events.record(pod, kind="Pod", reason=reason, note=note, action="Starting", warning=True)
+            self._running.pop(spec.name, None)
+            del self._lives[spec.name]
+            del self._stops[spec.name]
 
 
 @asynccontextmanager
@@ -231,15 +140,27 @@ async def serving(
     times: settings.Settings | None = None,
     *,
     clock: Callable[[], datetime.datetime] = utc_now,
-) -> AsyncIterator[dict[str, Kubelet]]:
-    """Kubelets by node name, for as long as the block lasts; entered once their nodes are Ready."""
-    times = times or settings.Settings()
-    async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(client.connecting(connection))
-        kubelets = {}
-        for spec in nodes:
-            kubelets[spec.name] = await stack.enter_async_context(_running(api, spec, times, clock))
-        yield kubelets
+) -> AsyncIterator[Kubelets]:
+    """Kubelets by node name, for as long as the block lasts; entered once their nodes are Ready.
+
+    Raises:
+        errors.StateError: a node's state file is broken.
+        kube_errors.KubeError: the API server refuses a node.
+    """
+    failure: driver_errors.DrawbarError | None = None
+    async with client.connecting(connection) as api, asyncio.TaskGroup() as group:
+        kubelets = Kubelets(api, nodes, times=times or settings.Settings(), clock=clock, group=group)
+        try:
+            for spec in nodes:
+                await kubelets.start(spec.name)
+        except driver_errors.DrawbarError as error:
+            failure = error
+        else:
+            yield kubelets
+        finally:
+            kubelets.close()
+    if failure is not None:
+        raise failure
 
 
 @asynccontextmanager
@@ -248,16 +169,39 @@ async def _running(
     spec: node.NodeSpec,
     times: settings.Settings,
     clock: Callable[[], datetime.datetime],
-) -> AsyncIterator[Kubelet]:
+) -> AsyncIterator[agent.Kubelet]:
     boot_id = node.prepare_directory(spec)
-    async with plugins.watching(spec.registry, times) as watcher, asyncio.TaskGroup() as group:
-        ready = asyncio.Event()
-        kubelet = Kubelet(api, spec, watcher=watcher, times=times, clock=clock)
-        task = group.create_task(kubelet.run(ready), name=f"kubelet-{spec.name}")
+    infos = claiminfo.ClaimInfos(spec.directory)
+    healths = health.Healths(
+        spec.directory, default_timeout_seconds=times.health_timeout_seconds, clock=clock
+    )
+
+    async def listen(plugin: plugins.Plugin) -> None:
+        await healthstream.follow(plugin, healths, times, kubelet.health_changed)
+
+    async with (
+        slices.wiping(api, spec.name, times) as wiper,
+        plugins.holding(listen, wiper.usable) as held,
+        asyncio.TaskGroup() as group,
+    ):
+        kubelet = agent.Kubelet(api, spec, held=held, infos=infos, healths=healths, times=times, clock=clock)
+        tasks = [group.create_task(kubelet.follow(), name=f"kubelet-pods-{spec.name}")]
         try:
-            await ready.wait()
+            await kubelet.listed()
             now = meta.timestamp(clock())
             await node.register(api, spec, boot_id=boot_id, release=times.release, now=now)
-            yield kubelet
+            await wiper.wipe()
+            async with watcher.watching(spec.registry, held, times):
+                tasks.append(group.create_task(kubelet.run(), name=f"kubelet-work-{spec.name}"))
+                yield kubelet
         finally:
-            task.cancel()
+            for task in tasks:
+                task.cancel()
+
+
+def _first(group: BaseExceptionGroup[driver_errors.DrawbarError]) -> driver_errors.DrawbarError:
+    inner: BaseException = group
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    assert isinstance(inner, driver_errors.DrawbarError)
+    return inner

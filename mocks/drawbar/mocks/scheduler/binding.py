@@ -1,8 +1,8 @@
 """The binding cycle of one pod: reserve and allocate its claims, wait for their devices, bind; or take it all back.
 
-Order, as in PreBind and Unreserve of the real scheduler: the finalizer is on the claim before its allocation is written,
-so that an allocated claim cannot vanish; the pod is bound last. When anything fails, the pod leaves `reservedFor`, and
-the allocation stays for the next scheduling cycle to judge.
+Order, as in PreBind and Unreserve of the real scheduler: the pod is nominated for the node before its claims change; the
+finalizer is on the claim before its allocation is written, so that an allocated claim cannot vanish; the pod is bound
+last. When anything fails, the pod leaves `reservedFor`, and the allocation stays for the next scheduling cycle to judge.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import msgspec
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, errors, kinds, reflector
 from drawbar.mocks.claims import documents
-from drawbar.mocks.scheduler import objects, plan, settings
+from drawbar.mocks.scheduler import objects, plan, reports, settings
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +40,14 @@ class Binder:
         *,
         claims: reflector.Reflector[documents.Document],
         pods: reflector.Reflector[documents.Document],
+        reporter: reports.Reporter,
         times: settings.Settings,
         clock: Callable[[], datetime.datetime],
     ) -> None:
         self._api = api
         self._claims = claims
         self._pods = pods
+        self._reporter = reporter
         self._times = times
         self._clock = clock
 
@@ -60,13 +62,15 @@ class Binder:
             errors.KubeError: the API server refused something; call `unreserve` when it answers again.
         """
         try:
+            if claims:
+                await self._nominate(pod, placement.node)
             reserved = [
                 await self._reserve(pod, claim, placement.allocations.get(claim.metadata.uid))
                 for claim in claims
             ]
-            if any(plan.claim_readiness(claim) is not None for claim in reserved):
-                await self._nominate(pod, placement.node)
-            await self._wait(pod, reserved)
+            if any(plan.has_binding_conditions(claim) for claim in reserved):
+                await self._reporter.waiting(pod, placement.node)
+                await self._wait(pod, reserved)
             await self._bind(pod, placement.node)
         except (BindingFailed, PodGone, errors.KubeError):
             await self.unreserve(pod, claims)
@@ -153,15 +157,18 @@ class Binder:
 
     async def _nominate(self, pod: documents.Document, node: str) -> None:
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}}
-        await self._api.patch(
-            kinds.POD,
-            pod.metadata.name,
-            body,
-            content=client.Patch.MERGE,
-            into=documents.Document,
-            namespace=pod.metadata.namespace,
-            subresource="status",
-        )
+        try:
+            await self._api.patch(
+                kinds.POD,
+                pod.metadata.name,
+                body,
+                content=client.Patch.MERGE,
+                into=documents.Document,
+                namespace=pod.metadata.namespace,
+                subresource="status",
+            )
+        except (errors.NotFound, errors.Conflict) as error:
+            raise PodGone(pod.full_name) from error
 
     async def _wait(self, pod: documents.Document, claims: Sequence[documents.Document]) -> None:
         timeout = datetime.timedelta(seconds=self._times.binding_timeout_seconds)
@@ -181,23 +188,23 @@ class Binder:
         known = self._pods.get(pod.metadata.name, pod.metadata.namespace)
         if known is None or known.metadata.uid != pod.metadata.uid or documents.is_deleting(known):
             raise PodGone(pod.full_name)
-        current = [self._current(pod, claim) for claim in claims]
+        current = [self._current(claim) for claim in claims]
         match plan.readiness(current):
             case None:
                 return True
             case plan.Failed(message=message):
                 raise BindingFailed(message)
-            case plan.Pending():
-                if any(plan.has_timed_out(claim, now=self._clock(), timeout=timeout) for claim in current):
-                    raise BindingFailed("device binding timeout")
+            case plan.Pending(claim=name):
+                # The first claim that is not ready: those behind it are not looked at.
+                first = next(claim for claim in current if claim.metadata.name == name)
+                if plan.has_timed_out(first, now=self._clock(), timeout=timeout):
+                    raise BindingFailed(f"device binding timeout: claim={name}")
                 return False
 
-    def _current(self, pod: documents.Document, claim: documents.Document) -> documents.Document:
+    def _current(self, claim: documents.Document) -> documents.Document:
         known = self._claims.get(claim.metadata.name, claim.metadata.namespace)
         if known is None or known.metadata.uid != claim.metadata.uid:
             raise BindingFailed(f'resourceclaim "{claim.metadata.name}" not found')
-        if documents.allocation(known) is None or not documents.is_reserved_for(known, pod):
-            raise BindingFailed(f"claim {claim.full_name} was deallocated while the pod waited for it")
         return known
 
     async def _bind(self, pod: documents.Document, node: str) -> None:

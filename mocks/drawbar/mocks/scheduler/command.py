@@ -1,14 +1,19 @@
-"""`drawbar mock scheduler`: the scheduler double and the claim controller double in one process."""
+"""`drawbar mock scheduler`: the scheduler double in one process with the two controllers it cannot do without.
+
+These are the claim controller double and the device taint eviction double; the latter can be left out.
+"""
 
 import argparse
 import asyncio
+import contextlib
 import json
 
 from drawbar.driver.kube import config
 from drawbar.mocks.claims import server as claims
+from drawbar.mocks.eviction import server as eviction
 from drawbar.mocks.scheduler import server, settings
 
-HELP = "schedule pods with device claims, and make claims from templates"
+HELP = "schedule pods with device claims, make claims from templates, evict pods from tainted devices"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=times.binding_timeout_seconds,
         help="how long a pod waits for its devices (default: %(default)s)",
     )
+    parser.add_argument(
+        "--no-eviction",
+        dest="eviction",
+        action="store_false",
+        help="leave pods alone whose devices are tainted NoExecute",
+    )
 
 
 async def serve(args: argparse.Namespace) -> int:
@@ -35,7 +46,12 @@ async def serve(args: argparse.Namespace) -> int:
     times = settings.Settings(
         poll_seconds=args.poll_seconds, binding_timeout_seconds=args.binding_timeout_seconds
     )
-    async with claims.serving(connection), server.serving(connection, times):
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(claims.serving(connection))
+        if args.eviction:
+            await stack.enter_async_context(eviction.serving(connection))
+        # Last, so that everybody is at work when the first pod gets its node.
+        await stack.enter_async_context(server.serving(connection, times))
         print(json.dumps({"ready": True, "server": connection.server}), flush=True)  # noqa: T201 - the ready line
         await asyncio.get_running_loop().create_future()
     return 0

@@ -19,11 +19,13 @@ class Node:
         name: its name.
         labels: its labels.
         taints: its taints.
+        closed: why no new pod may go there, whatever it tolerates; empty when they may.
     """
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[objects.Taint, ...] = ()
+    closed: str = ""
 
 
 def selects(selector: objects.NodeSelector, node: Node) -> bool:

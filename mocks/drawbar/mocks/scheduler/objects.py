@@ -39,6 +39,7 @@ class Taint(Struct, frozen=True):
     key: str
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class Toleration(Struct, frozen=True):
@@ -51,6 +52,14 @@ class Toleration(Struct, frozen=True):
     toleration_seconds: int | None = None
 
 
+class Counters(Struct, frozen=True):
+    """Amounts by counter name (`{"value": QUANTITY}`): what a set holds (`name`), or a device takes of it."""
+
+    name: str = ""
+    counter_set: str = ""
+    counters: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+
+
 class Device(Struct, frozen=True):
     """One device of a slice."""
 
@@ -60,6 +69,8 @@ class Device(Struct, frozen=True):
     node_name: str = ""
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
+    consumes_counters: tuple[Counters, ...] = ()
+    allow_multiple_allocations: bool = False
     taints: tuple[Taint, ...] = ()
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] = ()
@@ -83,6 +94,7 @@ class SliceSpec(Struct, frozen=True):
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
     per_device_node_selection: bool = False
+    shared_counters: tuple[Counters, ...] = ()
     devices: tuple[Device, ...] = ()
 
 
@@ -126,6 +138,12 @@ class DeviceClass(Struct, frozen=True):
     spec: ClassSpec = ClassSpec()
 
 
+class CapacityRequirements(Struct, frozen=True):
+    """How much of a device is wanted, by capacity name."""
+
+    requests: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class Ask(Struct, frozen=True):
     """One way to fulfil a request. `name` is set for the members of `firstAvailable`."""
 
@@ -136,6 +154,7 @@ class Ask(Struct, frozen=True):
     count: int = 1
     admin_access: bool = False
     tolerations: tuple[Toleration, ...] = ()
+    capacity: CapacityRequirements = CapacityRequirements()
 
 
 class Request(Struct, frozen=True):
@@ -147,7 +166,7 @@ class Request(Struct, frozen=True):
 
 
 class Constraint(Struct, frozen=True):
-    """Devices of the named requests (none: of all) must agree in an attribute."""
+    """Devices of the named requests (none: of all) must agree, or must all differ, in an attribute."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str = ""
@@ -173,6 +192,8 @@ class Result(Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    consumed_capacity: dict[str, str] | None = None
 
 
 class AllocatedConfiguration(Struct, frozen=True):

@@ -1,13 +1,18 @@
 """What one scheduling cycle decides for one pod, and what a waiting pod sees in its claims; pure.
 
 A claim that waits for binding conditions is looked at as the real scheduler does it: claims in the pod's order, devices
-in the order of the allocation, and the look ends at the first device that is not ready. A failure behind it is unseen.
+in the order of the allocation, and the look ends at the first device that is not ready. A failure behind it is unseen;
+a share's own entry is not told from another's; a claim that lost its allocation is waited for until the time is over.
+
+Nor is it softened here that a pod gets rid of a failed claim only on a node where its other, unallocated claims could
+be served: while they cannot, nothing is deallocated.
 
 Source: pkg/scheduler/framework/plugins/dynamicresources of Kubernetes 1.36, as described by the fact pages.
 """
 
 import datetime
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +20,9 @@ import msgspec
 
 from drawbar.driver.api import meta
 from drawbar.mocks.claims import documents
-from drawbar.mocks.scheduler import allocation, matching, objects
+from drawbar.mocks.scheduler import allocation, matching, messages, objects, pools, search, usage
+
+RESERVATIONS_LIMIT = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,19 +35,27 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deallocate:
-    """The pod fits nowhere because of this claim, which it may give back."""
+    """The pod fits nowhere because of this claim, which it may give back; `reason` is for people."""
 
     claim: documents.Document
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unschedulable:
-    """The pod fits nowhere; `reason` is for people."""
+    """The pod fits nowhere until something changes; `reason` is for people."""
 
     reason: str
 
 
-Decision = Placement | Deallocate | Unschedulable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """What the pod asks for is at fault; it is tried again all the same. `reason` is for people."""
+
+    reason: str
+
+
+Decision = Placement | Deallocate | Unschedulable | Broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +63,18 @@ class World:
     """What a cycle looks at besides the pod.
 
     Attributes:
-        nodes: usable nodes, the preferred ones first.
-        supply: the pools in order.
+        nodes: all nodes, the preferred ones first.
+        supply: the pools in order, DeviceTaintRules applied.
         classes: device classes by name.
-        taken: devices of all allocated claims and of allocations under way.
+        used: what all claims and the allocations under way have.
+        new_share_id: a fresh id for each share of a device.
     """
 
     nodes: Sequence[matching.Node]
-    supply: Sequence[allocation.PoolSupply]
+    supply: Sequence[pools.PoolSupply]
     classes: Mapping[str, objects.DeviceClass]
-    taken: Collection[documents.DeviceID]
+    used: usage.Usage
+    new_share_id: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,40 +107,28 @@ def decide(
         world: everything else.
         now: the current time.
         timeout: the binding timeout.
+
+    Raises:
+        msgspec.ValidationError: the pod or a claim is not what the API allows.
     """
     if not world.nodes:
         return Unschedulable(reason="no nodes available to schedule pods")
-    nodes = [node for node in world.nodes if _admits(node, pod)]
-    unusable = [claim for claim in claims if _is_unusable(claim, nodes, now=now, timeout=timeout)]
-    if unusable:
-        refusals = ["resourceclaim not available on the node"] * len(world.nodes)
-        return _without(pod, unusable, refusals)
-    open_claims = [claim for claim in claims if documents.allocation(claim) is None]
-    demands = [
-        allocation.Demand(
+    demands = {
+        claim.metadata.uid: search.Demand(
             name=claim.full_name,
             devices=msgspec.convert(claim.spec.get("devices") or {}, objects.ClaimDevices),
         )
-        for claim in open_claims
-    ]
-    refusals = ["node(s) didn't match Pod's node affinity/selector"] * (len(world.nodes) - len(nodes))
-    elsewhere: list[documents.Document] = []
-    for node in nodes:
-        unfit = [claim for claim in claims if not _is_usable_on(claim, node)]
-        if unfit:
-            elsewhere += unfit
-            refusals.append("resourceclaim not available on the node")
-            continue
-        answer = allocation.allocate(
-            demands, node=node, supply=world.supply, classes=world.classes, taken=world.taken
-        )
-        if isinstance(answer, allocation.Refusal):
-            refusals.append(answer.reason)
-            continue
-        uids = (claim.metadata.uid for claim in open_claims)
-        return Placement(node=node.name, allocations=dict(zip(uids, answer, strict=True)))
-    # A claim that is allocated for one node may be what keeps the pod from another.
-    return _without(pod, elsewhere, refusals)
+        for claim in claims
+        if documents.allocation(claim) is None
+    }
+    problem = _problem(pod, claims, demands.values(), world.classes)
+    if problem:
+        return Unschedulable(reason=messages.unready(len(world.nodes), problem))
+    spoilt = [claim for claim in claims if _is_spoilt(claim, now=now, timeout=timeout)]
+    try:
+        return _held_against_nodes(pod, claims, demands, world, spoilt)
+    except search.AllocationError as error:
+        return Broken(reason=messages.broken(str(error)))
 
 
 def readiness(claims: Sequence[documents.Document]) -> Pending | Failed | None:
@@ -137,10 +142,13 @@ def readiness(claims: Sequence[documents.Document]) -> Pending | Failed | None:
 
 def claim_readiness(claim: documents.Document) -> Pending | Failed | None:
     """The same for one claim. Only type and status of a condition count, as in the real scheduler."""
-    states = {
-        (state.get("driver"), state.get("pool"), state.get("device")): state.get("conditions") or []
-        for state in claim.status.get("devices") or ()
-    }
+    if documents.allocation(claim) is None:
+        return Pending(claim=claim.metadata.name)
+    states: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for state in claim.status.get("devices") or ():
+        # The first entry of a device counts, whatever its share.
+        key = (state.get("driver"), state.get("pool"), state.get("device"))
+        states.setdefault(key, state.get("conditions") or [])
     for result in documents.results(claim):
         wanted = result.get("bindingConditions") or ()
         if not wanted:
@@ -157,24 +165,80 @@ def claim_readiness(claim: documents.Document) -> Pending | Failed | None:
     return None
 
 
+def has_binding_conditions(claim: documents.Document) -> bool:
+    """Whether a pod must wait for a device of the claim."""
+    return any(result.get("bindingConditions") for result in documents.results(claim))
+
+
 def has_timed_out(claim: documents.Document, *, now: datetime.datetime, timeout: datetime.timedelta) -> bool:
-    """Whether the claim was allocated so long ago that nobody waits for it any more."""
+    """Whether a claim that is not ready was allocated so long ago that nobody waits for it any more."""
     since = (documents.allocation(claim) or {}).get("allocationTimestamp")
-    return since is not None and now >= meta.moment(since) + timeout
+    return since is not None and now > meta.moment(since) + timeout
 
 
-def _is_unusable(
-    claim: documents.Document,
-    nodes: Sequence[matching.Node],
-    *,
-    now: datetime.datetime,
-    timeout: datetime.timedelta,
-) -> bool:
+def _problem(
+    pod: documents.Document,
+    claims: Sequence[documents.Document],
+    demands: Iterable[search.Demand],
+    classes: Mapping[str, objects.DeviceClass],
+) -> str:
+    """Why no node need be looked at; empty when there is no such reason."""
+    for claim in claims:
+        full = len(documents.reserved_for(claim)) >= RESERVATIONS_LIMIT
+        if full and not documents.is_reserved_for(claim, pod):
+            return "resourceclaim in use"
+    for demand in demands:
+        for request in demand.devices.requests:
+            if request.exactly is None and not request.first_available:
+                return f"resource claim {demand.name}, request {request.name}: unknown request type"
+            asks = (request.exactly,) if request.exactly is not None else request.first_available
+            for ask in asks:
+                if ask.device_class_name not in classes:
+                    name = request.name if request.exactly is not None else f"{request.name}/{ask.name}"
+                    return f"request {name}: device class {ask.device_class_name} does not exist"
+    return ""
+
+
+def _held_against_nodes(
+    pod: documents.Document,
+    claims: Sequence[documents.Document],
+    demands: Mapping[str, search.Demand],
+    world: World,
+    spoilt: Sequence[documents.Document],
+) -> Decision:
+    refusals: list[str] = []
+    unavailable: list[documents.Document] = []
+    for node in world.nodes:
+        refusal = node.closed or _objection(node, pod)
+        if refusal:
+            refusals.append(refusal)
+            continue
+        answer = allocation.allocate(
+            tuple(demands.values()),
+            node=node,
+            supply=world.supply,
+            classes=world.classes,
+            used=world.used,
+            new_share_id=world.new_share_id,
+        )
+        if isinstance(answer, allocation.Refusal):
+            refusals.append(answer.reason)
+            continue
+        unfit = [claim for claim in claims if claim in spoilt or not _is_usable_on(claim, node)]
+        if not unfit:
+            return Placement(node=node.name, allocations=dict(zip(demands, answer, strict=True)))
+        refusals.append("resourceclaim not available on the node")
+        unavailable += unfit
+    return _without(pod, claims, unavailable, refusals)
+
+
+def _is_spoilt(claim: documents.Document, *, now: datetime.datetime, timeout: datetime.timedelta) -> bool:
+    """Whether its devices failed, or nobody waits for them any more."""
     if documents.allocation(claim) is None:
         return False
     ready = claim_readiness(claim)
     timed_out = isinstance(ready, Pending) and has_timed_out(claim, now=now, timeout=timeout)
-    return isinstance(ready, Failed) or timed_out or not any(_is_usable_on(claim, node) for node in nodes)
+    return isinstance(ready, Failed) or timed_out
 
 
 def _is_usable_on(claim: documents.Document, node: matching.Node) -> bool:
@@ -183,36 +247,41 @@ def _is_usable_on(claim: documents.Document, node: matching.Node) -> bool:
 
 
 def _without(
-    pod: documents.Document, unusable: Sequence[documents.Document], refusals: Sequence[str]
+    pod: documents.Document,
+    claims: Sequence[documents.Document],
+    unavailable: Sequence[documents.Document],
+    refusals: Sequence[str],
 ) -> Deallocate | Unschedulable:
-    for claim in unusable:
+    """One claim of those that keep the pod from a node goes back, if nobody else has it."""
+    for claim in unavailable:
         others = [one for one in documents.reserved_for(claim) if one.get("uid") != pod.metadata.uid]
         if not others:
-            return Deallocate(claim=claim)
-    return Unschedulable(reason=_summary(refusals))
+            return Deallocate(claim=claim, reason=messages.unfit(refusals, messages.DEALLOCATED))
+    after = messages.STILL_NOT_SCHEDULABLE if claims else messages.NOTHING_TO_DEALLOCATE
+    return Unschedulable(reason=messages.unfit(refusals, after))
 
 
-def _admits(node: matching.Node, pod: documents.Document) -> bool:
+def _objection(node: matching.Node, pod: documents.Document) -> str:
+    """Why the node is not for the pod, whatever its claims; empty when it is."""
     wanted: dict[str, Any] = pod.spec.get("nodeSelector") or {}
-    if any(node.labels.get(key) != value for key, value in wanted.items()):
-        return False
     affinity = ((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
-    if affinity and not matching.selects(msgspec.convert(affinity, objects.NodeSelector), node):
-        return False
     tolerations = [msgspec.convert(one, objects.Toleration) for one in pod.spec.get("tolerations") or ()]
-    return all(matching.is_tolerated(taint, tolerations) for taint in node.taints)
-
-
-def _summary(refusals: Sequence[str]) -> str:
-    counted = dict.fromkeys(refusals)
-    parts = ", ".join(f"{refusals.count(reason)} {reason}" for reason in counted)
-    return f"0/{len(refusals)} nodes are available: {parts}. still not schedulable."
+    if not all(matching.is_tolerated(taint, tolerations) for taint in node.taints):
+        return "node(s) had untolerated taint(s)"
+    if any(node.labels.get(key) != value for key, value in wanted.items()) or (
+        affinity and not matching.selects(msgspec.convert(affinity, objects.NodeSelector), node)
+    ):
+        return "node(s) didn't match Pod's node affinity/selector"
+    return ""
 
 
 def _failure(claim: documents.Document, condition: Mapping[str, Any]) -> Failed:
-    reason, message = condition.get("reason", ""), condition.get("message", "")
+    reason, message = (
+        condition.get("reason", ""),
+        json.dumps(condition.get("message", ""), ensure_ascii=False),
+    )
     return Failed(
-        message=f'device binding failed: claim={claim.metadata.name}, reason={reason}, message="{message}"'
+        message=f"device binding failed: claim={claim.metadata.name}, reason={reason}, message={message}"
     )

@@ -1,30 +1,22 @@
 """CEL selectors over devices, with the functions Kubernetes adds.
 
-A device is `device.driver`, `device.attributes["domain"].name` and `device.capacity["domain"].name`; an attribute
-without a domain belongs to the driver's own. Quantities become numbers and versions stay strings, and the comparing
-functions look at which of the two they got. Not emulated: cost limits, type checking ahead of evaluation, `cel.bind`,
-optional syntax, and the string library beyond `lowerAscii` and `upperAscii`.
+A device is `device.driver`, `device.allowMultipleAllocations`, `device.attributes["domain"].name` and
+`device.capacity["domain"].name`; an attribute without a domain belongs to the driver's own. Quantities become numbers
+and versions stay strings, and the comparing functions look at which of the two they got. Not emulated: cost limits,
+type checking ahead of evaluation, `cel.bind`, optional syntax, and the string library beyond `lowerAscii` and
+`upperAscii`.
 
 Source: Kubernetes documentation, "Common Expression Language in Kubernetes"; ResourceSlice API reference.
 """
 
 import functools
 import re
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import cel
 
-from drawbar.mocks.scheduler import objects
+from drawbar.mocks.scheduler import objects, quantities
 
-SUFFIXES = {
-    **{
-        suffix: Decimal(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)
-    },
-    **{suffix: Decimal(1000) ** power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
-    **{suffix: Decimal(1000) ** -power for power, suffix in enumerate(("m", "u", "n"), 1)},
-}
-_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)")
 _DOMAIN = re.compile(r"\.(attributes|capacity)\s*\[\s*[\"']([^\"']+)[\"']\s*\]")
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
@@ -60,13 +52,7 @@ def quantity(text: str) -> int | float:
     Raises:
         ValueError: it is no quantity.
     """
-    parts = _QUANTITY.fullmatch(text)
-    try:
-        if parts is None:
-            raise ValueError(f"{text!r} is no quantity")
-        value = Decimal(parts[1]) * (SUFFIXES[parts[2]] if parts[2] else 1)
-    except (InvalidOperation, KeyError) as error:
-        raise ValueError(f"{text!r} is no quantity") from error
+    value = quantities.parse(text)
     return int(value) if value == value.to_integral_value() else float(value)
 
 
@@ -91,7 +77,7 @@ def _variables(expression: str, driver: str, device: objects.Device) -> dict[str
     # A domain that the device does not have is an empty map, so that has() can be asked about its names.
     for box_name, domain in _DOMAIN.findall(expression):
         boxes[box_name].setdefault(domain, {})
-    return {"driver": driver, **boxes}
+    return {"driver": driver, "allowMultipleAllocations": device.allow_multiple_allocations, **boxes}
 
 
 def _version(text: str) -> tuple[Any, ...]:

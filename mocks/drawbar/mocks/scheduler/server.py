@@ -1,23 +1,38 @@
 """The scheduler double at work: one scheduling cycle at a time, any number of pods in their binding cycles.
 
-Not emulated: resources other than devices, priorities and preemption, pod (anti-)affinity, topology spread, volumes,
-extenders, profiles, and the hints that let a real scheduler skip hopeless wake-ups. Pods are spread: the node with the
-fewest pods comes first.
+Not emulated: resources other than devices (extended resources backed by a device class too), priorities and preemption,
+pod (anti-)affinity, topology spread, volumes, pod groups, extenders, more profiles than one, and the hints that let a
+real scheduler skip hopeless wake-ups. Pods are spread: the node with the fewest pods comes first. An allocated claim is
+open to further pods even when its device is tainted.
 """
 
 import asyncio
 import datetime
 import logging
+import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, assert_never
 
 import msgspec
 
 from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
-from drawbar.mocks.claims import documents, events
-from drawbar.mocks.scheduler import allocation, binding, matching, objects, plan, settings
+from drawbar.mocks.claims import documents
+from drawbar.mocks.scheduler import (
+    binding,
+    discovery,
+    matching,
+    messages,
+    nodes,
+    objects,
+    plan,
+    pools,
+    reports,
+    settings,
+    taintrules,
+    usage,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +54,7 @@ class Scheduler:
         self._api = api
         self._times = times
         self._clock = clock
-        self._events = events.Recorder(api, component=COMPONENT, clock=clock)
+        self._reporter = reports.Reporter(api, component=COMPONENT, clock=clock)
         self._queue: queue.WorkQueue[documents.Key] = queue.WorkQueue()
         self._attempts: dict[documents.Key, int] = {}
         # Pods that wait for a change, with the loop time before which they are not tried again.
@@ -47,24 +62,32 @@ class Scheduler:
         self._binding: dict[documents.Key, plan.Placement] = {}
         # Uids of bound pods, until the watch shows their node: otherwise they would be scheduled again.
         self._bound: dict[documents.Key, str] = {}
-        self._taken: dict[documents.Key, frozenset[documents.DeviceID]] = {}
-        self._supply: tuple[allocation.PoolSupply, ...] | None = None
+        self._uses: dict[documents.Key, tuple[usage.Use, ...]] = {}
+        self._allocated: set[str] = set()
+        self._supply: tuple[pools.PoolSupply, ...] | None = None
+        self._rules: reflector.Reflector[taintrules.Rule] | None = None
         self._classes = self._reflector(kinds.DEVICE_CLASS, objects.DeviceClass, self._something_changed)
-        self._slices = self._reflector(kinds.SLICE, objects.Slice, self._slice_changed)
+        self._slices = self._reflector(kinds.SLICE, objects.Slice, self._supply_changed)
         self._nodes = self._reflector(kinds.NODE, documents.Document, self._node_changed)
         self._claims = self._reflector(kinds.CLAIM, documents.Document, self._claim_changed)
         self._pods = self._reflector(kinds.POD, documents.Document, self._pod_changed)
-        self._binder = binding.Binder(api, claims=self._claims, pods=self._pods, times=times, clock=clock)
+        self._binder = binding.Binder(
+            api, claims=self._claims, pods=self._pods, reporter=self._reporter, times=times, clock=clock
+        )
 
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
-        reflectors: Sequence[reflector.Reflector[Any]] = (
+        rules = await discovery.taint_rules(self._api)
+        reflectors: list[reflector.Reflector[Any]] = [
             self._classes,
             self._slices,
             self._nodes,
             self._claims,
             self._pods,
-        )
+        ]
+        if rules is not None:
+            self._rules = self._reflector(rules, taintrules.Rule, self._supply_changed)
+            reflectors.append(self._rules)
         try:
             async with asyncio.TaskGroup() as group:
                 for number, reflected in enumerate(reflectors):
@@ -96,25 +119,28 @@ class Scheduler:
     async def _schedule(self, pod: documents.Document, group: asyncio.TaskGroup) -> None:
         claims, problem = self._claims_of(pod)
         if problem:
-            await self._fail(pod, problem)
+            await self._fail(pod, messages.unready(len(self._nodes), problem))
             return
         timeout = datetime.timedelta(seconds=self._times.binding_timeout_seconds)
         try:
             decision = plan.decide(pod, claims, self._world(), now=self._clock(), timeout=timeout)
         except msgspec.ValidationError as error:
-            await self._fail(pod, f"cannot read the pod or a claim of it: {error}")
+            await self._fail(pod, f"cannot read the pod, a claim of it or a node: {error}")
             return
         match decision:
             case plan.Placement():
                 self._binding[pod.key] = decision
                 group.create_task(self._bind(pod, claims, decision), name=f"scheduler-bind-{pod.full_name}")
             case plan.Deallocate():
-                # The pod is parked first, so that the watch event of this write wakes it.
-                await self._fail(pod, _DEALLOCATED.format(len(self._nodes)))
-                self._parked[pod.key] = 0.0
                 await self._binder.deallocate(decision.claim)
+                await self._fail(pod, decision.reason)
+                # An idle scheduler takes the pod up again at once, back-off or not.
+                self._parked.pop(pod.key, None)
+                self._queue.add(pod.key)
             case plan.Unschedulable():
                 await self._fail(pod, decision.reason)
+            case plan.Broken():
+                await self._fail(pod, decision.reason, retry=True)
             case _:
                 assert_never(decision)
 
@@ -130,7 +156,7 @@ class Scheduler:
             self._queue.add(pod.key)
         except binding.BindingFailed as error:
             del self._binding[pod.key]
-            await self._fail(pod, f'running PreBind plugin "DynamicResources": {error}', retry=True)
+            await self._fail(pod, messages.unbound(str(error)), retry=True)
         except errors.KubeError as error:
             del self._binding[pod.key]
             await self._fail(pod, str(error), retry=True)
@@ -138,13 +164,7 @@ class Scheduler:
             self._attempts.pop(pod.key, None)
             self._bound[pod.key] = pod.metadata.uid
             log.info("pod bound", extra={"pod": pod.full_name, "node": placement.node})
-            await self._events.record(
-                pod,
-                kind="Pod",
-                reason="Scheduled",
-                note=f"Successfully assigned {pod.full_name} to {placement.node}",
-                action="Binding",
-            )
+            await self._reporter.scheduled(pod, placement.node)
         finally:
             self._binding.pop(pod.key, None)
             self._something_changed(None, None)
@@ -159,10 +179,10 @@ class Scheduler:
             self._queue.add_after(pod.key, pause)
         else:
             self._parked[pod.key] = asyncio.get_running_loop().time() + pause
-        log.info("pod not scheduled", extra={"pod": pod.full_name, "reason": reason})
-        await self._events.record(
-            pod, kind="Pod", reason="FailedScheduling", note=reason, action="Scheduling", warning=True
-        )
+        known = self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        if known is not None and known.metadata.uid == pod.metadata.uid:
+            code = reports.SCHEDULER_ERROR if retry else reports.UNSCHEDULABLE
+            await self._reporter.failed(known, code, reason)
 
     def _claims_of(self, pod: documents.Document) -> tuple[list[documents.Document], str]:
         claims = []
@@ -180,29 +200,36 @@ class Scheduler:
             if template is not None and not documents.is_owned_by(claim, pod):
                 return [], f'resourceclaim "{name}" for {entry} was not created for pod {pod.full_name}'
             if claim.metadata.uid in under_way and documents.allocation(claim) is None:
-                return [], f'resource claim "{name}" is in the process of being allocated'
+                return [], f"resource claim {claim.full_name} is in the process of being allocated"
             claims.append(claim)
         return claims, ""
 
     def _world(self) -> plan.World:
         if self._supply is None:
-            self._supply = allocation.pools(self._slices)
-        taken: set[documents.DeviceID] = set().union(*self._taken.values())
-        for placement in self._binding.values():
-            for allocated in placement.allocations.values():
-                taken.update((one.driver, one.pool, one.device) for one in allocated.devices.results)
+            rules = list(self._rules or ())
+            self._supply = pools.of(taintrules.tainted(self._slices, rules))
         return plan.World(
             nodes=self._ranked_nodes(),
             supply=self._supply,
             classes={item.metadata.name: item for item in self._classes},
-            taken=taken,
+            used=usage.total(self._all_uses()),
+            new_share_id=lambda: str(uuid.uuid4()),
         )
+
+    def _all_uses(self) -> Iterator[usage.Use]:
+        for uses in self._uses.values():
+            yield from uses
+        for placement in self._binding.values():
+            for uid, allocated in placement.allocations.items():
+                # Once it is written it is among the claims', and a share must not count twice.
+                if uid not in self._allocated:
+                    yield from usage.of_allocation(allocated)
 
     def _ranked_nodes(self) -> list[matching.Node]:
         load = Counter(documents.node_name(pod) for pod in self._pods if not documents.is_done(pod))
         load.update(placement.node for placement in self._binding.values())
-        usable = [_node(node) for node in self._nodes if _is_usable(node)]
-        return sorted(usable, key=lambda node: (load[node.name], node.name))
+        views = [nodes.view(node) for node in self._nodes]
+        return sorted(views, key=lambda node: (load[node.name], node.name))
 
     def _reflector(
         self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
@@ -216,20 +243,22 @@ class Scheduler:
             self._queue.add_after(key, earliest - now)
         self._parked.clear()
 
-    def _slice_changed(self, old: objects.Slice | None, new: objects.Slice | None) -> None:
+    def _supply_changed(self, old: object, new: object) -> None:
         self._supply = None
         self._something_changed(old, new)
 
     def _node_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
         # A node's heartbeat is no news.
-        if old is None or new is None or _is_usable(old) != _is_usable(new) or _node(old) != _node(new):
+        if old is None or new is None or nodes.view(old) != nodes.view(new):
             self._something_changed(old, new)
 
     def _claim_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
-        if new is not None:
-            self._taken[new.key] = frozenset(documents.devices(new))
-        elif old is not None:
-            self._taken.pop(old.key, None)
+        if old is not None:
+            self._uses.pop(old.key, None)
+            self._allocated.discard(old.metadata.uid)
+        if new is not None and documents.allocation(new) is not None:
+            self._uses[new.key] = usage.of_claim(new)
+            self._allocated.add(new.metadata.uid)
         self._something_changed(old, new)
 
     def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
@@ -248,12 +277,6 @@ class Scheduler:
         if _wants_node(new) and news and new.key not in self._binding:
             self._parked.pop(new.key, None)
             self._queue.add(new.key)
-
-
-_DEALLOCATED = (
-    "0/{0} nodes are available: {0} resourceclaim not available on the node. "
-    "deallocation of ResourceClaim completed."
-)
 
 
 @asynccontextmanager
@@ -287,14 +310,3 @@ def _wants_node(pod: documents.Document) -> bool:
 
 def _recorded(pod: documents.Document) -> object:
     return pod.status.get("resourceClaimStatuses")
-
-
-def _is_usable(node: documents.Document) -> bool:
-    conditions = node.status.get("conditions") or ()
-    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
-    return ready and not node.spec.get("unschedulable") and not documents.is_deleting(node)
-
-
-def _node(node: documents.Document) -> matching.Node:
-    taints = msgspec.convert(node.spec.get("taints") or (), tuple[objects.Taint, ...])
-    return matching.Node(name=node.metadata.name, labels=node.metadata.labels, taints=taints)

@@ -1,8 +1,11 @@
 """A mocked /sys: a host with hot-plug slots that cards are put into and taken out of, with uevents."""
 
+from drawbar.mocks.sysfs.aer import Severity
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.errors import ImpossibleWorld
+from drawbar.mocks.sysfs.nodes import build
 from drawbar.mocks.sysfs.recording import load_recording
+from drawbar.mocks.sysfs.states import Arrival
 from drawbar.mocks.sysfs.tree import SysfsTree
 
-__all__ = ["ImpossibleWorld", "MockDevice", "SysfsTree", "load_recording"]
+__all__ = ["Arrival", "ImpossibleWorld", "MockDevice", "Severity", "SysfsTree", "build", "load_recording"]

@@ -11,81 +11,110 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from drawbar.fabric import contract
-from drawbar.mocks.sysfs import config_space, hosts
+from drawbar.mocks.sysfs import aer, config_space, cxl, functions
 from drawbar.mocks.sysfs.device import MockDevice
+from drawbar.mocks.sysfs.functions import Ids
 from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, trigger, writable
+from drawbar.mocks.sysfs.places import Place
+from drawbar.mocks.sysfs.steps import Add, Bind, Change, Step
 
-_SUBSYSTEM = (0x1AF4, 0x1100)
 _SECTOR_BYTES = 512
 _DEFAULT_NAMESPACE_BYTES = 16 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Add:
-    """The device appears."""
+class Seat:
+    """Where a card is, and the number that the kernel gives it.
 
-    kobject: Kobject
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Bind:
-    """Its driver has taken the device."""
-
-    kobject: Kobject
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """The device announces something, with a further variable."""
-
-    kobject: Kobject
-    variable: tuple[str, str]
-
-
-Step = Add | Bind | Change
-
-
-def steps(slot: int, device: MockDevice, instance: int) -> tuple[Step, ...]:
-    """What happens when `device` is put into `slot`, in order.
-
-    Args:
-        slot: 1 to the number of slots.
-        device: the card.
-        instance: the number that the kernel gives it among the devices of its class (nvme<N>, mem<N>, ...).
+    Attributes:
+        place: the slot.
+        bus: the bus that the card is on.
+        instance: its number among the devices of its class (nvme<N>, mem<N>, ...).
+        endpoint: the number of its CXL port, if it has one.
     """
-    function = _function(slot, device)
-    if function.driver is None:
-        return (Add(kobject=function),)
+
+    place: Place
+    bus: int
+    instance: int
+    endpoint: int
+
+    @property
+    def address(self) -> str:
+        """The card's first function."""
+        return f"{self.place.at(self.bus)}.0"
+
+    @property
+    def path(self) -> str:
+        """That function's directory."""
+        return f"{self.place.port}/{self.address}"
+
+
+def steps(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
+    """What happens when `device` is put in and powered, in order."""
+    card = function(seat, device)
+    if card.driver is None:
+        return (Add(kobject=card),)
     build = _CHILDREN.get(device.device_class, _bind_only)
-    return (Add(kobject=function), *build(function, device, instance))
+    return (Add(kobject=card), *build(card, device, seat))
 
 
-def _function(slot: int, device: MockDevice) -> Kobject:
-    address = hosts.slot_address(slot) + ".0"
+def running_link(place: Place, device: MockDevice) -> tuple[str, str]:
+    """Speed and width, as the files say them, of the link between a card and its port."""
+    speed, width = fastest_link(place, device)
+    return functions.speed_text(speed), str(width)
+
+
+def fastest_link(place: Place, device: MockDevice) -> tuple[float, int]:
+    """What card and port can do both: GT/s and lanes."""
+    return min(device.link_speed_gts, place.speed_gts), min(device.link_width, place.width)
+
+
+def function(seat: Seat, device: MockDevice) -> Kobject:
+    """The card's only function of its own."""
+    ids = Ids(vendor=device.vendor, device=device.device, class_code=device.class_code)
     config = config_space.endpoint(
-        vendor=device.vendor,
-        device=device.device,
-        class_code=device.class_code,
-        subsystem=_SUBSYSTEM,
+        vendor=ids.vendor,
+        device=ids.device,
+        class_code=ids.class_code,
+        subsystem=ids.subsystem,
         serial_number=device.serial_number,
     )
-    common = {"vendor": device.vendor, "device": device.device, "class_code": device.class_code}
     return Kobject(
-        path=f"{hosts.port_path(slot)}/{address}",
+        path=seat.path,
         subsystem="pci",
         subsystem_path="bus/pci",
-        uevent=hosts.pci_uevent(**common, subsystem=_SUBSYSTEM, address=address),
+        uevent=functions.uevent(ids, seat.address),
         files={
-            **hosts.pci_files(**common, subsystem=_SUBSYSTEM, config=config),
-            **hosts.link_files(hosts.SLOWEST, "1"),
+            **functions.files(ids, config=config, locality=seat.place.locality),
+            **functions.link_files(
+                current=running_link(seat.place, device),
+                fastest_gts=device.link_speed_gts,
+                widest=device.link_width,
+            ),
+            **(aer.files() if device.aer else {}),
             "link/l0s_aspm": writable("0"),
             "reset": trigger(),
             "reset_method": writable("flr bus"),
             "resource0": Attribute(mode=0o600),
             **_memory_files(device),
+            **_sriov_files(device),
         },
         driver=device.bound_driver,
     )
+
+
+def _sriov_files(device: MockDevice) -> dict[str, Attribute]:
+    if not device.total_vfs:
+        return {}
+    return {
+        "sriov_drivers_autoprobe": writable("1"),
+        "sriov_numvfs": writable("0"),
+        "sriov_offset": readable("1"),
+        "sriov_stride": readable("1"),
+        "sriov_totalvfs": readable(str(device.total_vfs)),
+        "sriov_vf_device": readable(f"{device.vf_device or device.device:x}"),
+        "sriov_vf_total_msix": readable("0"),
+    }
 
 
 def _memory_files(device: MockDevice) -> dict[str, Attribute]:
@@ -94,11 +123,12 @@ def _memory_files(device: MockDevice) -> dict[str, Attribute]:
     return {}
 
 
-def _bind_only(function: Kobject, _device: MockDevice, _instance: int) -> Iterator[Step]:
+def _bind_only(function: Kobject, _device: MockDevice, _seat: Seat) -> Iterator[Step]:
     yield Bind(kobject=function)
 
 
-def _nvme(function: Kobject, device: MockDevice, instance: int) -> Iterator[Step]:
+def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
+    instance = seat.instance
     controller = f"nvme{instance}"
     serial = device.serial or ""
     node = _node(
@@ -113,7 +143,7 @@ def _nvme(function: Kobject, device: MockDevice, instance: int) -> Iterator[Step
             "cntrltype": readable("io"),
             "firmware_rev": readable("1.0     "),
             "model": readable(f"{'Drawbar Mock NVMe':40}"),
-            "numa_node": readable("-1"),
+            "numa_node": readable(str(seat.place.locality.node)),
             "queue_count": readable("2"),
             "rescan_controller": trigger(),
             "reset_controller": trigger(),
@@ -147,9 +177,9 @@ def _nvme(function: Kobject, device: MockDevice, instance: int) -> Iterator[Step
     yield Add(kobject=_node(node, f"ng{instance}n1", "nvme-generic", numbers=(245, instance)))
 
 
-def _cxl_memory(function: Kobject, device: MockDevice, instance: int) -> Iterator[Step]:
-    port = instance + 2  # root0 and port1 are the host's
-    memdev = hosts.cxl_object(
+def _cxl_memory(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
+    instance, port = seat.instance, seat.endpoint
+    memdev = cxl.device(
         f"{function.path}/mem{instance}",
         "cxl_memdev",
         kind=5,
@@ -158,7 +188,7 @@ def _cxl_memory(function: Kobject, device: MockDevice, instance: int) -> Iterato
             "dev": readable(f"247:{instance}"),
             "firmware_version": readable("BWFW VERSION 00"),
             "label_storage_size": readable("0"),
-            "numa_node": readable("-1"),
+            "numa_node": readable(str(seat.place.locality.node)),
             "payload_max": readable("2048"),
             "pmem/size": readable("0x0"),
             "ram/size": readable(f"{device.memory_bytes:#x}"),
@@ -166,31 +196,27 @@ def _cxl_memory(function: Kobject, device: MockDevice, instance: int) -> Iterato
         },
         driver="cxl_mem",
     )
-    endpoint = hosts.cxl_object(
-        f"{hosts.CXL_PORT}/endpoint{port}",
+    endpoint = cxl.device(
+        f"{seat.place.cxl_port}/endpoint{port}",
         "cxl_port",
         kind=3,
         links={"uport": memdev.path},
         driver="cxl_port",
     )
-    decoder = hosts.cxl_object(
-        f"{endpoint.path}/decoder{port}.0",
-        "cxl_decoder_endpoint",
-        kind=0,
-        files={
-            **hosts.decoder_files(start=0, size=0),
-            "dpa_resource": readable("0xffffffffffffffff"),
-            "dpa_size": writable("0x0000000000000000"),
-            "mode": writable("none"),
-            "region": readable(""),
-            "target_type": readable("expander"),
-        },
+    decoder = cxl.device(
+        endpoint_decoder(seat), "cxl_decoder_endpoint", kind=0, files=cxl.endpoint_decoder_files()
     )
     yield from (Add(kobject=each) for each in (memdev, endpoint, decoder))
     yield from (Bind(kobject=each) for each in (endpoint, memdev, function))
 
 
-def _gpu(function: Kobject, _device: MockDevice, instance: int) -> Iterator[Step]:
+def endpoint_decoder(seat: Seat) -> str:
+    """The directory of a memory card's decoder."""
+    return f"{seat.place.cxl_port}/endpoint{seat.endpoint}/decoder{seat.endpoint}.0"
+
+
+def _gpu(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
+    instance = seat.instance
     for name, minor in ((f"renderD{128 + instance}", 128 + instance), (f"card{instance}", instance)):
         yield Add(
             kobject=_node(
@@ -205,7 +231,8 @@ def _gpu(function: Kobject, _device: MockDevice, instance: int) -> Iterator[Step
     yield Bind(kobject=function)
 
 
-def _accelerator(function: Kobject, _device: MockDevice, instance: int) -> Iterator[Step]:
+def _accelerator(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
+    instance = seat.instance
     name = f"accel{instance}"
     yield Add(
         kobject=_node(
@@ -220,10 +247,10 @@ def _accelerator(function: Kobject, _device: MockDevice, instance: int) -> Itera
     yield Bind(kobject=function)
 
 
-def _fpga(function: Kobject, _device: MockDevice, instance: int) -> Iterator[Step]:
+def _fpga(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
     yield Add(
         kobject=Kobject(
-            path=f"{function.path}/fpga_manager/fpga{instance}",
+            path=f"{function.path}/fpga_manager/fpga{seat.instance}",
             subsystem="fpga_manager",
             subsystem_path="class/fpga_manager",
             files={"name": readable("Drawbar Mock FPGA Manager"), "state": readable("operating")},
@@ -233,7 +260,8 @@ def _fpga(function: Kobject, _device: MockDevice, instance: int) -> Iterator[Ste
     yield Bind(kobject=function)
 
 
-def _nic(function: Kobject, _device: MockDevice, instance: int) -> Iterator[Step]:
+def _nic(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
+    instance = seat.instance
     name, index = f"eth{instance}", str(instance + 2)  # interface 1 is lo
     yield Add(
         kobject=Kobject(
@@ -281,7 +309,7 @@ def _node(
     )
 
 
-_Builder = Callable[[Kobject, MockDevice, int], Iterator[Step]]
+_Builder = Callable[[Kobject, MockDevice, Seat], Iterator[Step]]
 _CHILDREN: dict[contract.DeviceClass, _Builder] = {
     contract.DeviceClass.NVME: _nvme,
     contract.DeviceClass.CXL_MEMORY: _cxl_memory,

@@ -11,7 +11,7 @@ _CAPABILITIES = 0x40
 _STATUS_HAS_CAPABILITIES = 0x10
 _COMMAND_MEMORY_AND_MASTER = 0x06
 _PCI_EXPRESS = 0x10
-_ENDPOINT, _ROOT_PORT_WITH_SLOT = 0x0002, 0x0142
+_ENDPOINT = 0x0002
 _DSN_HEADER = 0x0003 | 1 << 16  # capability 3, version 1, last in the list
 
 
@@ -27,11 +27,11 @@ def endpoint(
     return bytes(space)
 
 
-def root_port(*, vendor: int, device: int, secondary_bus: int) -> bytes:
-    """Configuration space of a root port that leads to `secondary_bus`."""
+def bridge(*, vendor: int, device: int, capability: int, buses: tuple[int, int, int]) -> bytes:
+    """Configuration space of a port: `capability` is its PCI Express register, `buses` are those before and behind."""
     space = _header(vendor, device, 0x060400, header_type=1)
-    struct.pack_into("<BBB", space, 0x18, 0, secondary_bus, secondary_bus)
-    struct.pack_into("<BBH", space, _CAPABILITIES, _PCI_EXPRESS, 0, _ROOT_PORT_WITH_SLOT)
+    struct.pack_into("<BBB", space, 0x18, *buses)
+    struct.pack_into("<BBH", space, _CAPABILITIES, _PCI_EXPRESS, 0, capability)
     return bytes(space)
 
 

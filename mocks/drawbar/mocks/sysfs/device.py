@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 from drawbar.fabric.contract import DeviceClass
-from drawbar.mocks.sysfs import errors
+from drawbar.mocks.sysfs import errors, functions
 
 _DSN = re.compile(r"([0-9a-f]{2}-){7}[0-9a-f]{2}", re.IGNORECASE)
 _NVME_SERIAL_BYTES = 20  # NVM Express Base Specification, Identify Controller, SN
@@ -26,6 +26,18 @@ _DRIVERS = {
     DeviceClass.CXL_MEMORY: "cxl_pci",
     DeviceClass.NIC: "mlx5_core",
 }
+USUAL_LANES = {
+    DeviceClass.GPU: 16,
+    DeviceClass.ACCELERATOR: 16,
+    DeviceClass.FPGA: 16,
+    DeviceClass.NVME: 4,
+    DeviceClass.CXL_MEMORY: 8,
+    DeviceClass.NIC: 16,
+    DeviceClass.OTHER: 1,
+}
+"""How wide the link of a real card usually is; QEMU's, like a `MockDevice` that is told nothing, have one lane."""
+MOST_VFS = 255
+"""All on the card's own bus, one routing id after the other (PCI Express Base Specification, 9.2.1.2)."""
 _DRIVERS_BY_VENDOR = {
     (DeviceClass.GPU, 0x10DE): "nvidia",
     (DeviceClass.GPU, 0x8086): "xe",
@@ -36,7 +48,7 @@ _DRIVERS_BY_VENDOR = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MockDevice:
-    """A card with one function.
+    """A card with one function, and virtual functions if it can have them.
 
     Attributes:
         device_class: decides class code, default driver and what appears below the function.
@@ -47,6 +59,12 @@ class MockDevice:
         driver: the kernel driver that binds; None for the usual one of class and vendor, "" for none, and
             then nothing appears below the function.
         memory_bytes: capacity: of the NVMe namespace, the CXL memory, the GPU's memory.
+        link_speed_gts: its link's fastest in GT/s per lane.
+        link_width: its link's lanes.
+        aer: it counts PCI Express errors, as most cards do and QEMU's do not.
+        total_vfs: how many virtual functions it can have; 0: no SR-IOV.
+        vf_device: their PCI device id; None: the card's own.
+        vf_driver: the driver that binds to them; None if none does.
     """
 
     device_class: DeviceClass
@@ -55,6 +73,16 @@ class MockDevice:
     serial: str | None = None
     driver: str | None = None
     memory_bytes: int = 0
+    link_speed_gts: float = 2.5
+    link_width: int = 1
+    aer: bool = True
+    total_vfs: int = 0
+    vf_device: int | None = None
+    vf_driver: str | None = None
+
+    def with_usual_link(self, speed_gts: float = 16.0) -> "MockDevice":
+        """The same card with as many lanes as a real one of its class."""
+        return dataclasses.replace(self, link_speed_gts=speed_gts, link_width=USUAL_LANES[self.device_class])
 
     @property
     def class_code(self) -> int:
@@ -80,11 +108,20 @@ class MockDevice:
 
     def check(self) -> None:
         """Raises ImpossibleWorld unless such a card could be built."""
-        for name, value in (("vendor", self.vendor), ("device", self.device)):
+        for name, value in (
+            ("vendor", self.vendor),
+            ("device", self.device),
+            ("vf_device", self.vf_device or 0),
+        ):
             if not 0 <= value < 0xFFFF:
                 raise errors.ImpossibleWorld(f"{name} {value:#x} is no PCI id: give one below 0xffff")
         if self.memory_bytes < 0:
             raise errors.ImpossibleWorld(f"a device cannot have {self.memory_bytes} bytes of memory")
+        if not 0 <= self.total_vfs <= MOST_VFS:
+            raise errors.ImpossibleWorld(
+                f"a card can have 0 to {MOST_VFS} virtual functions, not {self.total_vfs}"
+            )
+        check_link(self.link_speed_gts, self.link_width)
         if self.serial is not None:
             self._check_serial(self.serial)
 
@@ -103,6 +140,15 @@ class MockDevice:
             raise errors.ImpossibleWorld(
                 f"{serial!r} is no Device Serial Number: give eight pairs like 00-11-22-33-44-55-66-77"
             )
+
+
+def check_link(speed_gts: float, width: int) -> None:
+    """Raises ImpossibleWorld unless a PCI Express link can run so."""
+    if speed_gts not in functions.SPEEDS_GTS or width not in functions.WIDTHS:
+        raise errors.ImpossibleWorld(
+            f"no link runs at {speed_gts:g} GT/s on {width} lanes: choose a speed of "
+            f"{', '.join(f'{speed:g}' for speed in functions.SPEEDS_GTS)} and {', '.join(map(str, functions.WIDTHS))} lanes"
+        )
 
 
 def _is_64_bit_number(text: str) -> bool:

@@ -1,231 +1,132 @@
-"""The host that cards are put into: host bridge, hot-plug root ports and their slots, a CXL root.
+"""What a mocked host consists of in a state: pure answers about slots, cards and addresses, and what it refuses."""
 
-Names, formats, modes and links follow the recording of a Linux 6.1 guest on QEMU's q35. What this host
-does not have: other devices, ACPI companions (those links dangle), AER counters, NUMA nodes, an IOMMU.
-"""
+import functools
+import re
+from collections.abc import Sequence
 
-from collections.abc import Iterator
-from pathlib import Path
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import cards, errors, layouts, places, regions, sriov, states
+from drawbar.mocks.sysfs.steps import Step
 
-from drawbar.mocks.sysfs import config_space, kobjects
-from drawbar.mocks.sysfs.kobjects import Kobject, readable, trigger, writable
-
-MOST_SLOTS = 224  # 28 device numbers of 8 functions each; every slot is a bus of its own
-_FIRST_PORT, _PORT_DEVICES = 3, 28
-ROOT = "devices/pci0000:00"
-CXL_ROOT = "devices/platform/ACPI0017:00/root0"
-CXL_PORT = f"{CXL_ROOT}/port1"
-_CXL_WINDOW_BYTES = 1 << 40
-_RED_HAT, _ROOT_PORT, _INTEL, _HOST_BRIDGE = 0x1B36, 0x000C, 0x8086, 0x29C0
-FASTEST, SLOWEST = "16.0 GT/s PCIe", "2.5 GT/s PCIe"
+MOST_SLOTS = layouts.MOST_SLOTS
+"""How many slots a host with the plain layout can have."""
+_ADDRESS = re.compile(r"0000:([0-9a-f]{2}):00\.0")
 
 
-def port_address(slot: int) -> str:
-    """The PCI address of a slot's root port."""
-    function, device = divmod(slot - 1, _PORT_DEVICES)
-    return f"0000:00:{_FIRST_PORT + device:02x}.{function}"
+class Host:
+    """A host as a state describes it; `name` is what messages call it."""
 
+    def __init__(self, name: str, state: states.State) -> None:
+        self._name = name
+        self._state = state
 
-def slot_address(slot: int) -> str:
-    """The address of a slot, without a function: its own bus, device 0."""
-    return f"0000:{slot:02x}:00"
+    @functools.cached_property
+    def layout(self) -> layouts.Layout:
+        """Its shape."""
+        return layouts.named(self._state.layout, self._state.slots)
 
+    def place(self, slot: int) -> places.Place:
+        """A slot.
 
-def port_path(slot: int) -> str:
-    """The directory of a slot's root port below the root."""
-    return f"{ROOT}/{port_address(slot)}"
+        Raises:
+            ImpossibleWorld: there is none of that number.
+        """
+        found = self.layout.places.get(slot)
+        if found is None:
+            raise errors.ImpossibleWorld(
+                f"the mocked host {self._name} has slots 1 to {self._state.slots}, no slot {slot}"
+            )
+        return found
 
+    def occupant(self, slot: int) -> states.Occupant:
+        """The card in a slot.
 
-def objects(slots: int) -> Iterator[Kobject]:
-    """Every device that the host has while all its slots are empty, parents first."""
-    yield _host_bridge()
-    for slot in range(1, slots + 1):
-        yield _root_port(slot)
-    yield from _cxl_root()
+        Raises:
+            ImpossibleWorld: there is no such slot, or no card in it.
+        """
+        self.place(slot)
+        occupant = self._state.occupants.get(slot)
+        if occupant is None:
+            raise errors.ImpossibleWorld(
+                f"slot {slot} of the mocked host {self._name} is empty: attach a card"
+            )
+        return occupant
 
+    def running(self, slot: int) -> states.Occupant:
+        """The card in a slot, if it came up.
 
-def write_slot(root: Path, slot: int, *, occupied: bool) -> None:
-    """Writes a slot's files, and the state of its port's link, for an empty or an occupied slot."""
-    folder = root / "bus/pci/slots" / str(slot)
-    speed, width = (SLOWEST, "1") if occupied else (FASTEST, "16")
-    files = {
-        "address": readable(slot_address(slot)),
-        "attention": writable("0"),
-        "max_bus_speed": readable(FASTEST),
-        "cur_bus_speed": readable(speed),
-        "adapter": readable(str(int(occupied))),
-        "power": writable(str(int(occupied))),
-    }
-    for name, attribute in files.items():
-        kobjects.write(folder / name, attribute)
-    port = root / port_path(slot)
-    kobjects.write(port / "current_link_speed", readable(speed))
-    kobjects.write(port / "current_link_width", readable(width))
+        Raises:
+            ImpossibleWorld: there is no such slot, no card in it, or it did not come up.
+        """
+        occupant = self.occupant(slot)
+        if occupant.arrival is not states.Arrival.COMPLETE:
+            raise errors.ImpossibleWorld(
+                f"the card in slot {slot} has not come up ({occupant.arrival.value})"
+            )
+        return occupant
 
+    def address(self, slot: int) -> str:
+        """The PCI address of the card in a slot, or the one that the next card would have."""
+        place = self.place(slot)
+        occupant = self._state.occupants.get(slot)
+        bus = place.bus if occupant is None or occupant.bus is None else occupant.bus
+        return f"{place.at(bus)}.0"
 
-def pci_files(
-    *, vendor: int, device: int, subsystem: tuple[int, int], class_code: int, config: bytes
-) -> dict[str, kobjects.Attribute]:
-    """The attributes that every PCI function has."""
-    return {
-        "ari_enabled": readable("0"),
-        "broken_parity_status": writable("0"),
-        "class": readable(f"0x{class_code:06x}"),
-        "config": kobjects.Attribute(content=config, mode=0o644),
-        "consistent_dma_mask_bits": readable("64"),
-        "d3cold_allowed": writable("1"),
-        "device": readable(f"0x{device:04x}"),
-        "dma_mask_bits": readable("64"),
-        "driver_override": writable("(null)"),
-        "enable": writable("1"),
-        "irq": readable("0"),
-        "local_cpulist": readable("0"),
-        "local_cpus": readable("1"),
-        "modalias": readable(modalias(vendor, device, subsystem, class_code)),
-        "msi_bus": writable("1"),
-        "numa_node": writable("-1"),
-        "power_state": readable("D0"),
-        "remove": trigger(0o220),
-        "rescan": trigger(),
-        "resource": readable("\n".join(["0x0000000000000000 0x0000000000000000 0x0000000000000000"] * 7)),
-        "revision": readable("0x00"),
-        "subsystem_device": readable(f"0x{subsystem[1]:04x}"),
-        "subsystem_vendor": readable(f"0x{subsystem[0]:04x}"),
-        "vendor": readable(f"0x{vendor:04x}"),
-    }
+    def free_bus(self, slot: int, address: str | None) -> int | None:
+        """The bus that an address asks for, None for the slot's own.
 
+        Raises:
+            ImpossibleWorld: the slot is not there or not free, or a card in it cannot have this address.
+        """
+        place = self.place(slot)
+        if slot in self._state.occupants:
+            raise errors.ImpossibleWorld(
+                f"slot {slot} of the mocked host {self._name} is occupied: detach it first"
+            )
+        if address is None:
+            return None
+        match = _ADDRESS.fullmatch(address)
+        if match is None:
+            raise errors.ImpossibleWorld(
+                f"a card in a slot cannot have the address {address}: give 0000:<bus>:00.0"
+            )
+        bus = int(match[1], 16)
+        others = {other.bus for other in self._state.occupants.values() if other.bus is not None}
+        if bus in self.layout.buses(beside=place) | others:
+            raise errors.ImpossibleWorld(f"bus {bus:02x} of {address} is another's: choose one that is free")
+        return bus
 
-def link_files(speed: str, width: str) -> dict[str, kobjects.Attribute]:
-    """The attributes of a PCI Express link that runs as fast as it can."""
-    return {
-        "current_link_speed": readable(speed),
-        "current_link_width": readable(width),
-        "max_link_speed": readable(speed),
-        "max_link_width": readable(width),
-    }
+    def seat(self, slot: int) -> cards.Seat:
+        """Where the card in a slot is."""
+        place, occupant = self.place(slot), self.occupant(slot)
+        return cards.Seat(
+            place=place,
+            bus=place.bus if occupant.bus is None else occupant.bus,
+            instance=occupant.instance,
+            endpoint=self.layout.first_endpoint + occupant.instance,
+        )
 
+    def steps(self, slot: int) -> tuple[Step, ...]:
+        """Everything that the card in a slot has put into the tree."""
+        occupant, seat = self.occupant(slot), self.seat(slot)
+        return (*cards.steps(seat, occupant.device), *sriov.steps(seat, occupant.device, occupant.vfs))
 
-def pci_uevent(
-    *, vendor: int, device: int, subsystem: tuple[int, int], class_code: int, address: str
-) -> dict[str, str]:
-    """The uevent variables of a PCI function (drivers/pci/pci-driver.c, `pci_uevent`)."""
-    return {
-        "PCI_CLASS": f"{class_code:04X}",
-        "PCI_ID": f"{vendor:04X}:{device:04X}",
-        "PCI_SUBSYS_ID": f"{subsystem[0]:04X}:{subsystem[1]:04X}",
-        "PCI_SLOT_NAME": address,
-        "MODALIAS": modalias(vendor, device, subsystem, class_code),
-    }
+    def new_region(self, slots: Sequence[int]) -> regions.Region:
+        """A CXL region of all the memory in these slots.
 
-
-def modalias(vendor: int, device: int, subsystem: tuple[int, int], class_code: int) -> str:
-    """What modprobe is asked for."""
-    return (
-        f"pci:v{vendor:08X}d{device:08X}sv{subsystem[0]:08X}sd{subsystem[1]:08X}"
-        f"bc{class_code >> 16:02X}sc{class_code >> 8 & 0xFF:02X}i{class_code & 0xFF:02X}"
-    )
-
-
-def _host_bridge() -> Kobject:
-    ids = {"vendor": _INTEL, "device": _HOST_BRIDGE}
-    subsystem = (0x1AF4, 0x1100)
-    return Kobject(
-        path=f"{ROOT}/0000:00:00.0",
-        subsystem="pci",
-        subsystem_path="bus/pci",
-        uevent=pci_uevent(**ids, subsystem=subsystem, class_code=0x060000, address="0000:00:00.0"),
-        files=pci_files(
-            **ids, subsystem=subsystem, class_code=0x060000, config=config_space.host_bridge(**ids)
-        ),
-    )
-
-
-def _root_port(slot: int) -> Kobject:
-    ids = {"vendor": _RED_HAT, "device": _ROOT_PORT}
-    subsystem = (_RED_HAT, 0)
-    config = config_space.root_port(**ids, secondary_bus=slot)
-    return Kobject(
-        path=port_path(slot),
-        subsystem="pci",
-        subsystem_path="bus/pci",
-        uevent=pci_uevent(**ids, subsystem=subsystem, class_code=0x060400, address=port_address(slot)),
-        files={
-            **pci_files(**ids, subsystem=subsystem, class_code=0x060400, config=config),
-            **link_files(FASTEST, "16"),
-            "reset_subordinate": trigger(),
-            "secondary_bus_number": readable(str(slot)),
-            "subordinate_bus_number": readable(str(slot)),
-        },
-        driver="pcieport",
-    )
-
-
-def _cxl_root() -> Iterator[Kobject]:
-    acpi = "devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0016:00"
-    yield cxl_object(
-        CXL_ROOT,
-        "cxl_port",
-        kind=4,
-        links={"uport": "devices/platform/ACPI0017:00", "dport0": acpi},
-    )
-    yield cxl_object(
-        f"{CXL_ROOT}/decoder0.0",
-        "cxl_decoder_root",
-        kind=0,
-        files={
-            **{name: readable("1") for name in ("cap_pmem", "cap_ram", "cap_type2", "cap_type3")},
-            "create_pmem_region": writable("region0"),
-            "delete_region": trigger(),
-            **decoder_files(start=0x2_D000_0000, size=_CXL_WINDOW_BYTES),
-            "target_list": readable("0"),
-        },
-    )
-    yield cxl_object(CXL_PORT, "cxl_port", kind=3, links={"uport": acpi, "dport0": ROOT}, driver="cxl_port")
-    yield cxl_object(
-        f"{CXL_PORT}/decoder1.0",
-        "cxl_decoder_switch",
-        kind=0,
-        files={
-            **decoder_files(start=0, size=0),
-            "region": readable(""),
-            "target_list": readable("0"),
-            "target_type": readable("expander"),
-        },
-    )
-
-
-def cxl_object(
-    path: str,
-    devtype: str,
-    *,
-    kind: int,
-    uevent: dict[str, str] | None = None,
-    files: dict[str, kobjects.Attribute] | None = None,
-    links: dict[str, str] | None = None,
-    driver: str | None = None,
-) -> Kobject:
-    """A device on the CXL bus; `kind` is the number in its module alias (drivers/cxl/cxl.h)."""
-    described = devtype != "cxl_memdev"  # a memdev is a character device and has `dev` in place of these two
-    return Kobject(
-        path=path,
-        subsystem="cxl",
-        subsystem_path="bus/cxl",
-        uevent={**(uevent or {}), "DEVTYPE": devtype, "MODALIAS": f"cxl:t{kind}"},
-        files={
-            **({"devtype": readable(devtype), "modalias": readable(f"cxl:t{kind}")} if described else {}),
-            **(files or {}),
-        },
-        links=links or {},
-        driver=driver,
-    )
-
-
-def decoder_files(*, start: int, size: int) -> dict[str, kobjects.Attribute]:
-    """The attributes that every CXL decoder has."""
-    return {
-        "interleave_granularity": readable("256"),
-        "interleave_ways": readable("1"),
-        "locked": readable("0"),
-        "size": readable(f"{size:#x}"),
-        "start": kobjects.Attribute(content=f"{start:#x}\n".encode(), mode=0o400),
-    }
+        Raises:
+            ImpossibleWorld: a slot has no CXL memory that came up, or they cannot make a region.
+        """
+        devices = [self.running(slot).device for slot in slots]
+        if len(set(slots)) < len(slots):
+            raise errors.ImpossibleWorld(f"a slot is named twice in {list(slots)}: name each once")
+        if any(
+            device.device_class is not DeviceClass.CXL_MEMORY or not device.bound_driver for device in devices
+        ):
+            raise errors.ImpossibleWorld(f"slots {list(slots)} do not all hold CXL memory with its driver")
+        sizes = {device.memory_bytes for device in devices}
+        if len(sizes) > 1:
+            raise errors.ImpossibleWorld(
+                f"the cards in slots {list(slots)} differ in size: choose equal ones"
+            )
+        return regions.made([self.seat(slot) for slot in slots], sum(sizes), self._state.regions)

@@ -21,6 +21,10 @@ class Attribute:
     mode: int = 0o444
 
 
+Files = Mapping[str, Attribute]
+"""Attributes by name."""
+
+
 def readable(text: str) -> Attribute:
     """An attribute that everybody may read; a final newline is added, as drivers do."""
     return Attribute(content=text.encode() + b"\n")

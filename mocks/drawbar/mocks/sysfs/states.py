@@ -6,22 +6,47 @@ The file lies next to the tree (`<name>.json` for a tree `<name>`), and whoever 
 
 import contextlib
 import dataclasses
+import enum
 import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from drawbar.mocks.sysfs import errors
+from drawbar.mocks.sysfs import errors, layouts
 from drawbar.mocks.sysfs.device import MockDevice
+from drawbar.mocks.sysfs.regions import Region
+
+
+class Arrival(enum.StrEnum):
+    """How a card that is put in comes up."""
+
+    COMPLETE = "complete"
+    UNPOWERED = "unpowered"
+    """Present, and powered only by `SysfsTree.power_on`: so was a CXL device recorded."""
+    NO_LINK = "no-link"
+    """Present and powered, and the function never appears."""
+    NOT_SEEN = "not-seen"
+    """The slot is powered, and does not notice the card."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Occupant:
-    """A card in a slot, and the number that the kernel gave it among its class."""
+    """A card in a slot.
+
+    Attributes:
+        device: the card.
+        instance: the number that the kernel gave it among its class.
+        bus: the bus that it is on; None for the slot's own.
+        arrival: how it came up.
+        vfs: how many virtual functions it has.
+    """
 
     device: MockDevice
     instance: int
+    bus: int | None = None
+    arrival: Arrival = Arrival.COMPLETE
+    vfs: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +55,19 @@ class State:
 
     Attributes:
         slots: how many slots there are.
+        layout: the name of its layout.
         uevent_socket: where events are sent, if anywhere.
         seqnum: the number of the last event.
         occupants: cards by slot.
+        regions: CXL regions.
     """
 
     slots: int
+    layout: str = layouts.PLAIN
     uevent_socket: str | None = None
     seqnum: int = 0
     occupants: dict[int, Occupant] = dataclasses.field(default_factory=dict)
+    regions: tuple[Region, ...] = ()
 
     def free_instance(self, device: MockDevice) -> int:
         """The lowest number that no other device of the class has, as the kernel would choose."""
@@ -48,6 +77,13 @@ class State:
             if occupant.device.device_class is device.device_class
         }
         return next(number for number in range(len(taken) + 1) if number not in taken)
+
+    def with_occupant(self, slot: int, occupant: Occupant | None) -> "State":
+        """The same with another card in a slot, or none."""
+        changed = {number: other for number, other in self.occupants.items() if number != slot}
+        if occupant is not None:
+            changed[slot] = occupant
+        return dataclasses.replace(self, occupants=dict(sorted(changed.items())))
 
 
 def path_of(root: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,6 @@ from drawbar.mocks.apiserver.resources import RBAC_GROUP, ResourceType
 from drawbar.mocks.apiserver.validation import names
 
 Json = dict[str, Any]
-_LABEL_VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
 ANNOTATIONS_LIMIT = 256 * 1024  # bytes of all keys and values together
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp")
 
@@ -28,11 +26,7 @@ def validate(metadata: Json, resource: ResourceType) -> Iterator[Cause]:
         yield from names.subdomain(name, "metadata.name")
     for key, value in (metadata.get("labels") or {}).items():
         yield from names.label_name(key, "metadata.labels")
-        if not isinstance(value, str) or len(value) > 63 or not _LABEL_VALUE.match(value):
-            text = (
-                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'"
-            )
-            yield errors.invalid_value("metadata.labels", value, text)
+        yield from names.label_value(value, "metadata.labels")
     total = 0
     for key, value in (metadata.get("annotations") or {}).items():
         yield from names.label_name(key.lower(), "metadata.annotations")
@@ -41,12 +35,27 @@ def validate(metadata: Json, resource: ResourceType) -> Iterator[Cause]:
         yield errors.too_long("metadata.annotations", ANNOTATIONS_LIMIT)
     for finalizer in metadata.get("finalizers") or ():
         yield from names.label_name(finalizer, "metadata.finalizers")
-    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
-        for key in ("apiVersion", "kind", "name", "uid"):
+    yield from _owners(metadata.get("ownerReferences") or [])
+
+
+def _owners(references: list[Json]) -> Iterator[Cause]:
+    """Owners are named completely, and at most one of them is the controller."""
+    for owner in references:
+        for key, text in (
+            ("apiVersion", "version must not be empty"),
+            ("kind", "kind must not be empty"),
+            ("name", "name must not be empty"),
+            ("uid", "uid must not be empty"),
+        ):
             if not owner.get(key):
-                yield errors.invalid_value(
-                    f"metadata.ownerReferences[{index}].{key}", "", "must not be empty"
-                )
+                yield errors.invalid_value(f"metadata.ownerReferences.{key}", owner.get(key, ""), text)
+    controllers = [owner.get("name") for owner in references if owner.get("controller")]
+    if len(controllers) > 1:
+        text = (
+            'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{controllers[0]} and {controllers[1]}"
+        )
+        yield errors.invalid_value("metadata.ownerReferences", "object", text)
 
 
 def validate_update(metadata: Json, old: Json) -> Iterator[Cause]:
@@ -63,25 +72,3 @@ def validate_update(metadata: Json, old: Json) -> Iterator[Cause]:
                 f"[]string{{{listed}}}"
             )
             yield errors.forbidden_value("metadata.finalizers", text)
-
-
-def malformed(metadata: Any) -> str | None:
-    """Why metadata does not even have the right types, or None."""
-    if not isinstance(metadata, dict):
-        return "metadata must be an object"
-    for key in ("name", "namespace", "generateName", "uid", "resourceVersion"):
-        if metadata.get(key) is not None and not isinstance(metadata[key], str):
-            return f"metadata.{key} must be a string"
-    for key in ("labels", "annotations"):
-        held = metadata.get(key)
-        if held is not None and not (
-            isinstance(held, dict) and all(isinstance(v, str) for v in held.values())
-        ):
-            return f"metadata.{key} must be a map of strings"
-    held = metadata.get("finalizers")
-    if held is not None and not (isinstance(held, list) and all(isinstance(v, str) for v in held)):
-        return "metadata.finalizers must be a list of strings"
-    held = metadata.get("ownerReferences")
-    if held is not None and not (isinstance(held, list) and all(isinstance(v, dict) for v in held)):
-        return "metadata.ownerReferences must be a list of objects"
-    return None

@@ -12,6 +12,7 @@ _LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 _SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 _NAME_PART = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
 _C_IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_UID = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _RBAC = re.compile(r"^[^/%]+$")
 
 SUBDOMAIN_TEXT = (
@@ -30,11 +31,22 @@ QUALIFIED_TEXT = (
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 
+LABEL_VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+IDENTIFIER_TEXT = (
+    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
+    "characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is "
+    "'[A-Za-z_][A-Za-z0-9_]*')"
+)
+
 
 def dns_label(value: str, path: str) -> Iterator[Cause]:
     """At most 63 characters of a lower-case RFC 1123 label."""
     if len(value) > 63:
-        yield errors.too_long(path, 63)
+        yield errors.invalid_value(path, value, "must be no more than 63 bytes")
     if not _LABEL.match(value):
         yield errors.invalid_value(path, value, LABEL_TEXT)
 
@@ -42,7 +54,7 @@ def dns_label(value: str, path: str) -> Iterator[Cause]:
 def subdomain(value: str, path: str, *, limit: int = 253) -> Iterator[Cause]:
     """At most ``limit`` characters of a lower-case RFC 1123 subdomain."""
     if len(value) > limit:
-        yield errors.too_long(path, limit)
+        yield errors.invalid_value(path, value, f"must be no more than {limit} bytes")
     if not _SUBDOMAIN.match(value):
         yield errors.invalid_value(path, value, SUBDOMAIN_TEXT)
 
@@ -58,30 +70,57 @@ def path_segment(value: str, path: str) -> Iterator[Cause]:
 def label_name(value: str, path: str) -> Iterator[Cause]:
     """A qualified name as label keys have it: an optional DNS prefix and a name of at most 63 characters."""
     prefix, slash, name = value.rpartition("/")
-    if slash:
-        yield from subdomain(prefix, path)
-    if not name or len(name) > 63 or not _NAME_PART.match(name):
+    if slash and not prefix:
+        yield errors.invalid_value(path, value, "prefix part must be non-empty")
+    elif slash and (len(prefix) > 253 or not _SUBDOMAIN.match(prefix)):
+        yield errors.invalid_value(path, value, f"prefix part {SUBDOMAIN_TEXT}")
+    if not name:
+        yield errors.invalid_value(path, value, "name part must be non-empty")
+    elif len(name) > 63:
+        yield errors.invalid_value(path, value, "name part must be no more than 63 bytes")
+    if not _NAME_PART.match(name):
         yield errors.invalid_value(path, value, QUALIFIED_TEXT)
+
+
+def label_value(value: str, path: str) -> Iterator[Cause]:
+    """At most 63 characters; empty, or alphanumeric at both ends."""
+    if len(value) > 63:
+        yield errors.invalid_value(path, value, "must be no more than 63 bytes")
+    if value and not _NAME_PART.match(value):
+        yield errors.invalid_value(path, value, LABEL_VALUE_TEXT)
 
 
 def attribute_name(value: str, path: str) -> Iterator[Cause]:
     """A device attribute's name: an optional domain of at most 63 and a C identifier of at most 32."""
-    if not value:
-        yield errors.required(path, "the name must not be empty")
+    parts = value.split("/")
+    if len(parts) > 2:
+        yield errors.invalid_value(path, value, "must not contain more than one slash")
         return
-    domain, slash, identifier = value.rpartition("/")
-    if slash:
-        if not domain:
-            yield errors.required(path, "the domain must not be empty")
+    if len(parts) == 2:
+        if parts[0]:
+            yield from driver_name(parts[0], path)
         else:
-            yield from subdomain(domain, path, limit=63)
-    if not identifier:
-        yield errors.required(path, "the name must not be empty")
-    elif len(identifier) > 32:
+            yield errors.invalid_value(path, "", "the domain must not be empty")
+    if len(parts) == 2 and not parts[1]:
+        yield errors.invalid_value(path, "", "the name must not be empty")
+    else:
+        yield from c_identifier(parts[-1], path)
+
+
+def c_identifier(value: str, path: str) -> Iterator[Cause]:
+    """A C identifier of at most 32 characters."""
+    if len(value) > 32:
         yield errors.too_long(path, 32)
-    elif not _C_IDENTIFIER.match(identifier):
-        text = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
-        yield errors.invalid_value(path, identifier, text)
+    if not _C_IDENTIFIER.match(value):
+        yield errors.invalid_value(path, value, IDENTIFIER_TEXT)
+
+
+def full_attribute_name(value: str, path: str) -> Iterator[Cause]:
+    """An attribute's name that says its domain."""
+    yield from attribute_name(value, path)
+    if "/" not in value:
+        text = "a fully qualified name must be a domain and a name separated by a slash"
+        yield errors.invalid_value(path, value, text)
 
 
 def pool_name(value: str, path: str) -> Iterator[Cause]:
@@ -96,8 +135,21 @@ def pool_name(value: str, path: str) -> Iterator[Cause]:
 
 
 def driver_name(value: str, path: str) -> Iterator[Cause]:
-    """At most 63 characters of a DNS subdomain."""
+    """At most 63 characters of a DNS subdomain, in whatever case: capitals are only warned of."""
     if not value:
         yield errors.required(path)
-    else:
-        yield from subdomain(value, path, limit=63)
+        return
+    if len(value) > 63:
+        yield errors.too_long(path, 63)
+    if not _SUBDOMAIN.match(value.lower()):
+        yield errors.invalid_value(path, value.lower(), SUBDOMAIN_TEXT)
+
+
+def uid(value: str, path: str) -> Iterator[Cause]:
+    """A UUID in its normal form."""
+    if not _UID.match(value):
+        text = (
+            "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase "
+            "hexadecimal characters"
+        )
+        yield errors.invalid_value(path, value, text)

@@ -21,7 +21,7 @@ def device(name: str, **edits: Any) -> dict[str, Any]:
 
 
 def create(folder: Path, *ids: str, container: dict[str, Any] | None = None, check: bool = False) -> Any:
-    return runtime.create(container or {}, ids, cdi=folder, check_device_nodes=check)
+    return runtime.create(container or {}, ids, directories=[folder], check_device_nodes=check)
 
 
 def test_edits_of_the_spec_are_applied_once_and_those_of_each_device_after(tmp_path: Path) -> None:

@@ -1,0 +1,273 @@
+"""How fast the API server double is with a large cluster in it: ``python bench/apiserver.py`` (``make bench``).
+
+The server is a process of its own over plain HTTP, the watchers are a second, the writer and reader a third, all on
+the same cores.  A list is timed from the request to the last byte of the body, uncompressed; a watch event from just
+before the write request is sent to its last byte at a watcher, so the write itself is in it.  A third of the writes
+applies a condition to a claim's status, a third merges a label into a claim, a third replaces a claim it has read
+before (the read is not counted as a write).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import report
+import world
+
+Json = dict[str, Any]
+LOADERS = 8
+READS = 3
+
+
+class Api:
+    """The writer's client."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, token: str) -> None:
+        self._session, self.url, self.token = session, url, token
+
+    async def send(
+        self, method: str, path: str, body: Json | None, kind: str = "application/json", **query: str
+    ) -> bytes:
+        """One request that must succeed; its body, undecoded."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
+        data = None if body is None else json.dumps(body).encode()
+        async with self._session.request(
+            method, self.url + path, data=data, headers=headers, params=query
+        ) as answer:
+            raw = await answer.read()
+            if answer.status >= 300:
+                raise SystemExit(f"{method} {path} was answered {answer.status}: {raw[:500].decode()}")
+            return raw
+
+
+@asynccontextmanager
+async def server(folder: Path) -> AsyncIterator[tuple[int, str, str]]:
+    """The server in a process of its own: its process id, URL and the administrator's token."""
+    command = (sys.executable, "-m", "drawbar.driver.main", "mock", "apiserver")
+    process = await asyncio.create_subprocess_exec(
+        *command, "--plain-http", "--kubeconfig-dir", str(folder), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(30):
+            ready = json.loads(await process.stdout.readline())
+        yield process.pid, ready["url"], token_in(Path(ready["kubeconfig"]))
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def token_in(kubeconfig: Path) -> str:
+    """The token of a kubeconfig's only user."""
+    token: str = json.loads(kubeconfig.read_bytes())["users"][0]["user"]["token"]
+    return token
+
+
+async def load(api: Api, size: float) -> int:
+    """Create the world; how many writes that took."""
+    count = 0
+
+    async def work(jobs: Iterator[tuple[str, str, Json]]) -> None:
+        nonlocal count
+        for method, path, body in jobs:
+            await api.send(method, path, body)
+            count += 1
+
+    jobs = _jobs(size)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(LOADERS):
+            group.create_task(work(jobs))
+    return count
+
+
+def _jobs(size: float) -> Iterator[tuple[str, str, Json]]:
+    for item in world.nodes(int(world.NODES * size)):
+        yield "POST", world.NODES_PATH, item
+    for item in world.pool_slices(int(world.POOLS * size)):
+        yield "POST", world.SLICES_PATH, item
+    for item in world.node_slices(int(world.NODES * size)):
+        yield "POST", world.SLICES_PATH, item
+    for index, item in enumerate(world.claims(int(world.CLAIMS * size))):
+        yield "POST", world.CLAIMS_PATH, {**item, "status": {}}
+        status = {"metadata": item["metadata"], "spec": item["spec"], "status": world.allocation(index)}
+        yield "PUT", f"{world.CLAIMS_PATH}/{item['metadata']['name']}/status", status
+
+
+async def lists(api: Api) -> list[report.Measure]:
+    """The slowest of a few full lists of each kind."""
+    found = []
+    paths = {"nodes": world.NODES_PATH, "slices": world.SLICES_PATH, "claims": world.CLAIMS_PATH}
+    for name, path in paths.items():
+        times = []
+        for _ in range(READS):
+            began = time.monotonic()
+            raw = await api.send("GET", path, None)
+            times.append(time.monotonic() - began)
+        megabytes = len(raw) / 1e6
+        found.append(
+            report.Measure(name=f"apiserver: full list of {name}", value=max(times), unit="s", target=3)
+        )
+        found.append(
+            report.Measure(name=f"apiserver: size of that list of {name}", value=megabytes, unit="MB")
+        )
+    return found
+
+
+async def write_steadily(api: Api, *, rate: float, seconds: float, claims: int) -> list[float]:
+    """Write at a fixed pace, late or not; the duration of each write in milliseconds."""
+    stored = json.loads(await api.send("GET", world.CLAIMS_PATH, None))["items"]
+    took: list[float] = []
+    gc.collect()
+    gc.freeze()  # the claims read above are not to slow down the instrument
+    began = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        for number in range(int(rate * seconds)):
+            await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+            group.create_task(_write(api, number, stored[number * 7 % claims], took))
+    return took
+
+
+async def _write(api: Api, number: int, held: Json, took: list[float]) -> None:
+    name = held["metadata"]["name"]
+    path = f"{world.CLAIMS_PATH}/{name}"
+    sent = time.monotonic_ns()
+    stamp = f"sent={sent}"
+    match number % 3:
+        case 0:
+            body = world.conditions(int(name.removeprefix("claim-")), stamp)
+            query = {"fieldManager": "bench", "force": "true"}
+            await api.send("PATCH", f"{path}/status", body, "application/apply-patch+yaml", **query)
+        case 1:
+            change = {"metadata": {"annotations": {"bench": stamp}}}
+            await api.send("PATCH", path, change, "application/merge-patch+json")
+        case _:
+            metadata = {
+                k: v for k, v in held["metadata"].items() if k not in ("resourceVersion", "managedFields")
+            }
+            await api.send("PUT", path, {**held, "metadata": {**metadata, "annotations": {"bench": stamp}}})
+    took.append((time.monotonic_ns() - sent) / 1e6)
+
+
+@asynccontextmanager
+async def watchers(api: Api, count: int) -> AsyncIterator[Callable[[], Any]]:
+    """Open watches on all claims; yields what ends them and gives the latencies in milliseconds."""
+    version = json.loads(await api.send("GET", world.CLAIMS_PATH, None, limit="1"))["metadata"][
+        "resourceVersion"
+    ]
+    script = str(Path(__file__).with_name("watchers.py"))
+    arguments = (api.url.rpartition(":")[2], api.token, world.CLAIMS_PATH, version, str(count))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, script, *arguments, stdin=pipe, stdout=pipe, limit=1 << 27
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+
+    async def finish() -> list[float]:
+        process.stdin.close()
+        latencies: list[float] = json.loads(await process.stdout.readline())["latencies"]
+        return latencies
+
+    try:
+        async with asyncio.timeout(30):
+            await process.stdout.readline()
+        yield finish
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def memory(pid: int) -> tuple[float, float]:
+    """Resident memory of a process in MB: now, and at its largest."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    sizes = {line.split(":")[0]: float(line.split()[1]) / 1024 for line in lines if line.startswith("Vm")}
+    return sizes["VmRSS"], sizes["VmHWM"]
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def p99(values: list[float]) -> float:
+    """The 99th percentile."""
+    return statistics.quantiles(values, n=100)[98]
+
+
+async def measure(options: argparse.Namespace) -> list[report.Measure]:
+    """Everything, in one run."""
+    with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as folder:
+        async with server(Path(folder)) as (pid, url, token), aiohttp.ClientSession() as session:
+            api = Api(session, url, token)
+            began = time.monotonic()
+            count = await load(api, options.size)
+            loaded = count / (time.monotonic() - began)
+            resident, _ = memory(pid)
+            found = await lists(api)
+            _, peak = memory(pid)
+            async with watchers(api, options.watchers) as finish:
+                used = processor_seconds(pid)
+                took = await write_steadily(
+                    api, rate=options.rate, seconds=options.seconds, claims=int(world.CLAIMS * options.size)
+                )
+                used = (processor_seconds(pid) - used) / options.seconds
+                await asyncio.sleep(1)  # what is on its way arrives
+                latencies = await finish()
+    expected = len(took) * options.watchers
+    under = f"{options.rate:g} writes/s, {options.watchers} watchers"
+    return [
+        *found,
+        report.Measure(
+            name=f"apiserver: watch event p99 ({under})", value=p99(latencies), unit="ms", target=20
+        ),
+        report.Measure(
+            name=f"apiserver: watch event p50 ({under})", value=statistics.median(latencies), unit="ms"
+        ),
+        report.Measure(name=f"apiserver: watch event slowest ({under})", value=max(latencies), unit="ms"),
+        report.Measure(
+            name="apiserver: events delivered of those expected",
+            value=100 * len(latencies) / expected,
+            unit="%",
+            target=100,
+            at_least=True,
+        ),
+        report.Measure(name=f"apiserver: write p99 ({under})", value=p99(took), unit="ms"),
+        report.Measure(name=f"apiserver: processor used ({under})", value=100 * used, unit="% of a core"),
+        report.Measure(name="apiserver: memory with the world loaded", value=resident, unit="MB"),
+        report.Measure(name="apiserver: memory at its largest during lists", value=peak, unit="MB"),
+        report.Measure(name="apiserver: writes while loading the world", value=loaded, unit="/s"),
+    ]
+
+
+def main() -> int:
+    """Run it; 1 if a target is missed."""
+    parser = argparse.ArgumentParser(description="benchmark of the API server double")
+    parser.add_argument("--size", type=float, default=1.0, help="fraction of the world to load")
+    parser.add_argument("--rate", type=float, default=200, help="writes per second")
+    parser.add_argument("--watchers", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=20, help="how long to write")
+    parser.add_argument("--output", type=Path, default=report.LATEST, help="the JSON file to merge into")
+    options = parser.parse_args()
+    where = report.machine()
+    title = f"API server double: {world.NODES} nodes, {world.POOLS} pool slices, {world.CLAIMS} claims"
+    if options.size != 1.0:
+        title += f", of which a fraction of {options.size:g}"
+    return 0 if report.publish(title, asyncio.run(measure(options)), where=where, path=options.output) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

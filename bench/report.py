@@ -1,0 +1,97 @@
+"""What a benchmark says: a table of numbers beside their targets, and ``bench/latest.json`` for programs.
+
+``latest.json`` is a list of ``{name, value, unit, target, met}``.  A benchmark replaces its own entries and leaves
+the others alone; an entry without a target is stated, not judged (``target`` and ``met`` are null).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+LATEST = Path(__file__).with_name("latest.json")
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """One number.
+
+    Attributes:
+        name: what was measured, the same in every run.
+        value: the number.
+        unit: of value and target.
+        target: the most that is allowed, or the least with ``at_least``; None where nothing is asked.
+        at_least: more is better.
+    """
+
+    name: str
+    value: float
+    unit: str
+    target: float | None = None
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is reached; None without one."""
+        if self.target is None:
+            return None
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    value: float
+    unit: str
+    target: float | None
+    met: bool | None
+
+
+def machine() -> str:
+    """The machine in one line: processor, cores, how busy it was, Python."""
+    model = platform.processor() or platform.machine()
+    facts = Path("/proc/cpuinfo")
+    if facts.exists():
+        lines = (line.partition(":") for line in facts.read_text(encoding="utf-8").splitlines())
+        model = next((value.strip() for key, _, value in lines if key.strip() == "model name"), model)
+    cores = len(os.sched_getaffinity(0))
+    return f"{model}, {cores} cores, load {os.getloadavg()[0]:.1f} before, Python {platform.python_version()}"
+
+
+def publish(title: str, measures: Sequence[Measure], *, where: str, path: Path = LATEST) -> bool:
+    """Print the table and merge the numbers into the file; whether every target is met.
+
+    Args:
+        title: the heading.
+        measures: the numbers, in the order of the table.
+        where: the machine, as ``machine`` gave it before the run.
+        path: the file.
+    """
+    table = Table(title=title, caption=where, title_justify="left", caption_justify="left")
+    for name, side in (("what", "left"), ("measured", "right"), ("target", "right"), ("", "left")):
+        table.add_column(name, justify="right" if side == "right" else "left")
+    for measure in measures:
+        sign = "≥" if measure.at_least else "≤"
+        target = "" if measure.target is None else f"{sign} {measure.target:g} {measure.unit}"
+        verdict = {None: "", True: "[green]met[/green]", False: "[red]missed[/red]"}[measure.met]
+        table.add_row(measure.name, f"{measure.value:.3g} {measure.unit}", target, verdict)
+    Console(width=None if os.isatty(1) else 120).print(table)
+    _merge(path, measures)
+    return all(measure.met is not False for measure in measures)
+
+
+def _merge(path: Path, measures: Sequence[Measure]) -> None:
+    kept = msgspec.json.decode(path.read_bytes(), type=list[_Entry]) if path.exists() else []
+    fresh = {
+        m.name: _Entry(name=m.name, value=round(m.value, 4), unit=m.unit, target=m.target, met=m.met)
+        for m in measures
+    }
+    entries = [fresh.pop(entry.name, entry) for entry in kept] + list(fresh.values())
+    text = msgspec.json.format(msgspec.json.encode(entries), indent=1)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(text + b"\n")
+    temporary.replace(path)

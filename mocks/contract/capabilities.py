@@ -1,0 +1,104 @@
+"""What a server can do, found out by asking it: its version, what it serves, and what a dry run keeps.
+
+OpenAPI is no help here: it lists the fields of gates that are off.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from contract import api, bodies, kinds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """One server.
+
+    Attributes:
+        version: as `gitVersion` says it.
+        minor: the minor version.
+        resources: what is served, as `group/version/plural`, also subresources.
+        slice_fields: what of a device a dry run keeps.
+        unknown_fields: what of a device the server has no field for at all, so that it warns.
+        impersonation: whether our caller may act as others.
+    """
+
+    version: str
+    minor: int
+    resources: frozenset[str]
+    slice_fields: frozenset[str]
+    unknown_fields: frozenset[str]
+    impersonation: bool
+
+    def serves(self, plural: str) -> bool:
+        """Whether the kind of `kinds.KINDS` is there."""
+        return f"{kinds.KINDS[plural].api_version}/{plural}" in self.resources
+
+    def keeps(self, *fields: str) -> bool:
+        """Whether all these fields of a ResourceSlice survive a write."""
+        return set(fields) <= self.slice_fields
+
+
+async def detect(client: api.Client, name: str) -> Capabilities:
+    """Asks a server; `name` is for the dry-run slice, which is never stored."""
+    version = (await client.get("/version")).body
+    found = await _resources(client)
+    kept, unknown = await _slice_fields(client, name)
+    return Capabilities(
+        version=version["gitVersion"],
+        minor=int(re.sub(r"\D.*", "", version["minor"])),
+        resources=found,
+        slice_fields=kept,
+        unknown_fields=unknown,
+        impersonation=await _impersonates(client, name),
+    )
+
+
+async def _resources(client: api.Client) -> frozenset[str]:
+    groups = (await client.get("/apis")).body["groups"]
+    versions = ["v1"] + [version["groupVersion"] for group in groups for version in group["versions"]]
+    found: set[str] = set()
+    for version in versions:
+        path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        listed = await client.get(path)
+        if listed.code == 200:  # an aggregated API may be out of order
+            found |= {f"{version}/{one['name']}" for one in listed.body["resources"]}
+    return frozenset(found)
+
+
+async def _slice_fields(client: api.Client, name: str) -> tuple[frozenset[str], frozenset[str]]:
+    """What is kept and what is unknown. One probe per field: one that is refused must not hide the others."""
+    found, unknown = set(), set()
+    for field, change in bodies.GATED_SLICE_FIELDS.items():
+        body = bodies.slice_of(name, driver=f"{name}.drawbar.dev", devices=[bodies.device("d", **change)])
+        reply = await client.post(
+            f"{kinds.KINDS['resourceslices'].prefix}/resourceslices", body, dryRun="All"
+        )
+        kept = reply.body["spec"]["devices"][0] if reply.code == 201 else {}
+        if _contains(kept, change):
+            found.add(field)
+        if "unknown field" in reply.headers.get("Warning", ""):
+            unknown.add(field)
+    return frozenset(found), frozenset(unknown)
+
+
+def _contains(held: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(held, dict) and all(
+            _contains(held.get(key), value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(held, list)
+            and len(held) == len(wanted)
+            and all(_contains(one, other) for one, other in zip(held, wanted, strict=True))
+        )
+    return bool(held == wanted)
+
+
+async def _impersonates(client: api.Client, name: str) -> bool:
+    headers = {**client.extra, "Impersonate-User": name}
+    other = api.Client(connection=client.connection, session=client.session, extra=headers)
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    reply = await other.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+    return reply.code == 201 and reply.body["status"]["userInfo"]["username"] == name

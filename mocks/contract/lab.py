@@ -1,0 +1,169 @@
+"""What it takes to watch a scheduler at work: a node without a machine, a class, pools, claims and pods.
+
+Only pods of ours can get to the node, and only the node can use the pools.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from contract import bodies
+from contract.api import Json
+from contract.world import World
+
+QUIET_POLLS = 4
+
+
+class Lab:
+    """A test's scheduling world.
+
+    Attributes:
+        world: its corner of the cluster.
+        node: the fake node's name.
+        label: what its pods and pools select it by.
+        device_class: a class of all devices of the test's driver.
+    """
+
+    def __init__(self, world: World, *, node: str, label: str, device_class: str) -> None:
+        self.world = world
+        self.node = node
+        self.label = label
+        self.device_class = device_class
+
+    async def pool(self, *devices: Json, name: str = "", **spec: Any) -> Json:
+        """Publishes a slice that is its whole pool, for our node."""
+        pool = name or self.world.name("pool")
+        whole = {
+            "driver": self.world.driver,
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+            "nodeSelector": bodies.for_nodes(self.label),
+            "devices": list(devices),
+            **spec,
+        }
+        return await self.world.make("resourceslices", spec={k: v for k, v in whole.items() if v is not None})
+
+    async def claim(self, name: str = "", *, requests: list[Json] | None = None, **devices: Any) -> str:
+        """Creates a claim for one device, or for what is given, and gives its name."""
+        wanted = [bodies.request("one", self.device_class)] if requests is None else requests
+        made = await self.world.make(
+            "resourceclaims", name, spec={"devices": {"requests": wanted, **devices}}
+        )
+        return str(made["metadata"]["name"])
+
+    def request(self, name: str = "one", **exactly: Any) -> Json:
+        """A request of our class."""
+        return bodies.request(name, self.device_class, **exactly)
+
+    async def pod(self, *claims: str, metadata: Json | None = None, **spec: Any) -> str:
+        """Creates a pod that uses claims, and gives its name."""
+        body = bodies.pod_spec(*claims, node=self.label, **spec)
+        made = await self.world.make("pods", metadata=metadata, spec=body)
+        return str(made["metadata"]["name"])
+
+    async def allocated(self, claim: str, holds: Callable[[Json], Any] = lambda _: True) -> Json:
+        """Waits until a claim is allocated, and more; gives the claim."""
+        return await self.world.until("resourceclaims", claim, lambda one: is_allocated(one) and holds(one))
+
+    async def deallocated(self, claim: str) -> Json:
+        """Waits until a claim has no allocation."""
+        return await self.world.until("resourceclaims", claim, lambda one: not is_allocated(one))
+
+    async def bound(self, pod: str) -> Json:
+        """Waits until a pod has its node, which must be ours."""
+        found = await self.world.until("pods", pod, lambda one: one["spec"].get("nodeName"))
+        assert found["spec"]["nodeName"] == self.node
+        return found
+
+    async def unschedulable(self, pod: str) -> str:
+        """Waits until the scheduler says that a pod fits nowhere, and gives its words."""
+        found = await self.world.until("pods", pod, lambda one: refusal(one) is not None)
+        return str(refusal(found))
+
+    async def quiet(self, plural: str, name: str, changed: Callable[[Json], Any]) -> None:
+        """Looks on for some of the scheduler's polls, in which something must not happen."""
+        try:
+            async with asyncio.timeout(QUIET_POLLS * self.world.poll_seconds):
+                found = await self.world.until(plural, name, changed)
+        except TimeoutError:
+            return
+        raise AssertionError(f"this was not to happen: {found}")
+
+    async def tell(self, claim: str, *devices: Json) -> Json:
+        """Writes the status of devices of a claim, as a controller does."""
+        reply = await self.world.api.merge(
+            self.world.path("resourceclaims", claim, "status"), {"status": {"devices": list(devices)}}
+        )
+        assert reply.code == 200, reply.body
+        told: Json = reply.body
+        return told
+
+    async def ready(self, claim: Json, *conditions: str) -> Json:
+        """Says of all devices of an allocated claim that these conditions are True."""
+        wanted = [bodies.condition(kind) for kind in conditions or (bodies.ATTACHED,)]
+        return await self.tell(
+            claim["metadata"]["name"], *(state(result, *wanted) for result in results(claim))
+        )
+
+    async def event(self, pod: str, reason: str, words: str = "") -> Json:
+        """Waits for an event about a pod."""
+
+        def fitting(one: Json) -> bool:
+            return (
+                pod in (one["regarding"].get("name"), (one.get("related") or {}).get("name"))
+                and one["reason"] == reason
+                and words in one.get("note", "")
+            )
+
+        path = self.world.path("events")
+        reply = await self.world.eventually(
+            lambda: self.world.api.get(path), lambda reply: any(map(fitting, reply.items))
+        )
+        return next(filter(fitting, reply.items))
+
+
+async def made(world: World) -> Lab:
+    """A new one."""
+    label = world.name("lab")
+    node = await world.node(label, **{bodies.NODE_LABEL: label})
+    selector = {"cel": {"expression": f'device.driver == "{world.driver}"'}}
+    device_class = await world.make("deviceclasses", spec={"selectors": [selector]})
+    return Lab(
+        world,
+        node=node["metadata"]["name"],
+        label=label,
+        device_class=device_class["metadata"]["name"],
+    )
+
+
+def is_allocated(claim: Json) -> bool:
+    """Whether a claim has an allocation."""
+    return bool((claim.get("status") or {}).get("allocation"))
+
+
+def results(claim: Json) -> list[Json]:
+    """The devices of an allocated claim."""
+    found: list[Json] = claim["status"]["allocation"]["devices"]["results"]
+    return found
+
+
+def devices(claim: Json) -> list[str]:
+    """Their names."""
+    return [result["device"] for result in results(claim)]
+
+
+def state(result: Json, *conditions: Json) -> Json:
+    """A status of an allocated device."""
+    return bodies.device_status(result["driver"], result["pool"], result["device"], *conditions)
+
+
+def reserved(claim: Json) -> list[str]:
+    """The names of the pods that use a claim."""
+    return [one["name"] for one in (claim.get("status") or {}).get("reservedFor") or []]
+
+
+def refusal(pod: Json) -> str | None:
+    """Why the scheduler leaves a pod where it is; None if it does not."""
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("message", ""))
+    return None

@@ -1,0 +1,171 @@
+"""ValidatingAdmissionPolicy: rules in CEL that an administrator sets beside the kinds' own."""
+
+import pytest
+
+RULE = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "operations": ["CREATE", "UPDATE"],
+    "resources": ["configmaps"],
+}
+
+
+@pytest.fixture
+async def enforced(world):
+    """Puts a policy into force for objects of our namespace that carry a label of this test's own."""
+    world.requires("validatingadmissionpolicies")
+
+    async def enforce(*validations, rule=None, actions=("Deny",), **spec):
+        group = world.name("group")
+        name = world.name("policy")
+        await world.make(
+            "validatingadmissionpolicies",
+            name,
+            spec={
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [rule or RULE]},
+                "validations": list(validations),
+                **spec,
+            },
+        )
+        resources = {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+            "objectSelector": {"matchLabels": {"contract.drawbar.dev/group": group}},
+        }
+        await world.make(
+            "validatingadmissionpolicybindings",
+            spec={"policyName": name, "validationActions": list(actions), "matchResources": resources},
+        )
+        return {"labels": {"contract.drawbar.dev/group": group}}
+
+    return enforce
+
+
+async def refused(world, metadata, **fields):
+    """The refusal of an object, once the policy is in force."""
+
+    async def attempt():
+        return await world.post(
+            "configmaps", world.body("configmaps", world.name(), metadata=metadata, **fields)
+        )
+
+    return await world.eventually(attempt, lambda reply: reply.code != 201)
+
+
+async def test_a_policy_refuses_what_its_expression_says(world, enforced):
+    ours = await enforced(
+        {"expression": "!has(object.data) || object.data.size() < 2", "message": "one entry at most"}
+    )
+    reply = await refused(world, ours, data={"a": "1", "b": "2"})
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert "one entry at most" in reply.message
+    assert "ValidatingAdmissionPolicy" in reply.message
+    await world.make("configmaps", metadata=ours, data={"a": "1"})
+
+
+async def test_a_policy_chooses_the_reason_of_its_refusal(world, enforced):
+    ours = await enforced({"expression": "false", "message": "no", "reason": "Forbidden"})
+    reply = await refused(world, ours)
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+
+
+async def test_a_message_can_be_computed(world, enforced):
+    ours = await enforced({"expression": "false", "messageExpression": "'not ' + object.metadata.name"})
+    reply = await refused(world, ours)
+    assert f"not {world.namespace}" in reply.message
+
+
+async def test_a_policy_sees_the_old_object_and_the_user(world, enforced):
+    ours = await enforced(
+        {"expression": "oldObject == null || object.data == oldObject.data", "message": "data is fixed"},
+        {"expression": f"request.userInfo.username != '{world.user('alice')}'", "message": "not alice"},
+    )
+    rights = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get"]}
+    await world.allow("alice", rights)
+    alice = world.acting_as("alice")
+
+    async def attempt():
+        body = world.body("configmaps", world.name(), metadata=ours, data={"a": "1"})
+        return await world.post("configmaps", body, client=alice)
+
+    reply = await world.eventually(attempt, lambda reply: reply.code == 422)
+    assert "not alice" in reply.message
+    made = await world.make("configmaps", metadata=ours, data={"a": "1"})
+    path = world.path("configmaps", made["metadata"]["name"])
+    changed = await world.api.merge(path, {"data": {"a": "2"}})
+    assert (changed.code, "data is fixed" in changed.message) == (422, True)
+    assert (await world.api.merge(path, {"metadata": {"annotations": {"a": "b"}}})).code == 200
+
+
+async def test_a_policy_holds_for_dry_runs_and_applying(world, enforced):
+    ours = await enforced({"expression": "false", "message": "never"})
+    await refused(world, ours)
+    body = world.body("configmaps", name := world.name(), metadata=ours)
+    assert (await world.post("configmaps", body, dryRun="All")).code == 422
+    assert (await world.api.apply(world.path("configmaps", name), body)).code == 422
+
+
+async def test_match_conditions_take_requests_out(world, enforced):
+    ours = await enforced(
+        {"expression": "false", "message": "never"},
+        matchConditions=[{"name": "named", "expression": "has(object.data)"}],
+    )
+    await refused(world, ours, data={"a": "1"})
+    await world.make("configmaps", metadata=ours)
+
+
+async def test_variables_are_computed_once_and_used_by_name(world, enforced):
+    ours = await enforced(
+        {"expression": "variables.size < 2", "message": "too big"},
+        variables=[{"name": "size", "expression": "has(object.data) ? object.data.size() : 0"}],
+    )
+    reply = await refused(world, ours, data={"a": "1", "b": "2"})
+    assert "too big" in reply.message
+
+
+async def test_a_policy_that_fails_refuses_unless_told_to_ignore(world, enforced):
+    ours = await enforced({"expression": "object.data['missing'] == 'x'"})
+    assert (await refused(world, ours, data={"a": "1"})).code in (403, 422)
+
+
+async def test_a_policy_can_warn_instead(world, enforced):
+    ours = await enforced({"expression": "false", "message": "think again"}, actions=("Warn",))
+
+    async def attempt():
+        return await world.post("configmaps", world.body("configmaps", world.name(), metadata=ours))
+
+    reply = await world.eventually(attempt, lambda reply: "Warning" in reply.headers)
+    assert reply.code == 201
+    assert "think again" in reply.headers["Warning"]
+
+
+async def test_a_policy_without_a_binding_does_nothing(world):
+    world.requires("validatingadmissionpolicies")
+    spec = {
+        "matchConstraints": {"resourceRules": [RULE]},
+        "validations": [{"expression": "object.metadata.name != 'contract-never'"}],
+    }
+    await world.make("validatingadmissionpolicies", spec=spec)
+    await world.make("configmaps")
+
+
+async def test_an_expression_that_does_not_compile_is_refused(world):
+    world.requires("validatingadmissionpolicies")
+    spec = {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "object.("}]}
+    body = world.body("validatingadmissionpolicies", world.name(), spec=spec)
+    reply = await world.post("validatingadmissionpolicies", body)
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert "spec.validations[0].expression" in reply.causes
+
+
+async def test_deletions_can_be_refused_by_the_old_object(world, enforced):
+    rule = {**RULE, "operations": ["DELETE"]}
+    ours = await enforced({"expression": "!has(oldObject.data)", "message": "still in use"}, rule=rule)
+    made = await world.make("configmaps", metadata=ours, data={"a": "1"})
+    path = world.path("configmaps", made["metadata"]["name"])
+    reply = await world.eventually(
+        lambda: world.api.delete(path, dryRun="All"), lambda reply: reply.code != 200
+    )
+    assert (reply.code, "still in use" in reply.message) == (422, True)
+    assert (await world.api.merge(path, {"data": None})).code == 200
+    assert (await world.api.delete(path)).code == 200

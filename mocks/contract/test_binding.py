@@ -1,0 +1,252 @@
+"""Binding conditions: a pod waits for its devices, fails with them, and is scheduled anew."""
+
+import pytest
+
+from contract import bodies
+from contract.lab import devices, is_allocated, reserved, results, state
+
+TAINT = {"key": "contract.drawbar.dev/broken", "effect": "NoSchedule"}
+TWO = {**bodies.BINDING, "bindingConditions": [bodies.ATTACHED, bodies.VISIBLE]}
+
+
+def device(name, **fields):
+    return {"name": name, **bodies.BINDING, **fields}
+
+
+@pytest.fixture
+async def waiting(lab):
+    """A lab on a server that keeps binding conditions."""
+    lab.world.needs("bindingConditions")
+    return lab
+
+
+async def test_without_the_gate_a_pod_is_bound_before_its_device_is_there(lab):
+    lab.world.lacks("bindingConditions")
+    await lab.pool(device("d1"))
+    claim = await lab.claim()
+    await lab.bound(await lab.pod(claim))
+    found = await lab.allocated(claim)
+    assert "allocationTimestamp" not in found["status"]["allocation"]
+    assert "bindingConditions" not in results(found)[0]
+
+
+async def test_a_pod_is_bound_when_its_device_is_ready(waiting):
+    await waiting.pool(device("d1"))
+    claim = await waiting.claim()
+    pod = await waiting.pod(claim)
+    found = await waiting.allocated(claim)
+    assert not (await waiting.world.api.get(waiting.world.path("pods", pod))).body["spec"].get("nodeName")
+    await waiting.ready(found)
+    await waiting.bound(pod)
+
+
+async def test_the_allocation_says_what_is_waited_for_since_when_and_where(waiting):
+    await waiting.pool(device("d1"))
+    claim = await waiting.claim()
+    pod = await waiting.pod(claim)
+    found = await waiting.allocated(claim)
+    allocation = found["status"]["allocation"]
+    (result,) = results(found)
+    assert result["bindingConditions"] == [bodies.ATTACHED]
+    assert result["bindingFailureConditions"] == [bodies.FAILED]
+    assert allocation["nodeSelector"] == bodies.node_selector(waiting.node)
+    assert allocation["allocationTimestamp"]
+    assert reserved(found) == [pod]
+    assert "resource.kubernetes.io/delete-protection" in found["metadata"]["finalizers"]
+
+
+async def test_a_device_that_does_not_bind_to_its_node_leaves_the_slices_selector(waiting):
+    await waiting.pool(device("d1", bindsToNode=False))
+    claim = await waiting.claim()
+    await waiting.pod(claim)
+    allocation = (await waiting.allocated(claim))["status"]["allocation"]
+    assert allocation["nodeSelector"] == bodies.for_nodes(waiting.label)
+
+
+async def test_a_waiting_pod_nominates_its_node(waiting):
+    await waiting.pool(device("d1"))
+    pod = await waiting.pod(await waiting.claim())
+    found = await waiting.world.until("pods", pod, lambda one: one["status"].get("nominatedNodeName"))
+    assert found["status"]["nominatedNodeName"] == waiting.node
+
+
+async def test_a_waiting_pod_says_so_in_an_event(waiting):
+    await waiting.pool(device("d1"))
+    pod = await waiting.pod(await waiting.claim())
+    await waiting.event(pod, "BindingConditionsPending")
+
+
+async def test_all_conditions_must_be_true(waiting):
+    await waiting.pool(device("d1", **TWO))
+    claim = await waiting.claim()
+    pod = await waiting.pod(claim)
+    found = await waiting.allocated(claim)
+    (result,) = results(found)
+    unsure = [bodies.condition(bodies.ATTACHED), bodies.condition(bodies.VISIBLE, "Unknown")]
+    await waiting.tell(claim, state(result, *unsure))
+    await waiting.quiet("pods", pod, lambda one: one["spec"].get("nodeName"))
+    await waiting.ready(found, bodies.ATTACHED, bodies.VISIBLE)
+    await waiting.bound(pod)
+
+
+async def test_all_devices_of_all_claims_must_be_ready(waiting):
+    await waiting.pool(device("d1"), device("d2"))
+    claims = [await waiting.claim(), await waiting.claim()]
+    pod = await waiting.pod(*claims)
+    first, second = [await waiting.allocated(claim) for claim in claims]
+    await waiting.ready(first)
+    await waiting.quiet("pods", pod, lambda one: one["spec"].get("nodeName"))
+    await waiting.ready(second)
+    await waiting.bound(pod)
+
+
+async def test_a_failure_of_a_tainted_device_moves_the_claim_to_another(waiting):
+    waiting.world.needs("taints")
+    slice_ = await waiting.pool(device("d1"), device("d2"))
+    claim = await waiting.claim()
+    pod = await waiting.pod(claim)
+    found = await waiting.allocated(claim)
+    assert devices(found) == ["d1"]
+    path = waiting.world.path("resourceslices", slice_["metadata"]["name"])
+    tainted = [device("d1", taints=[TAINT]), device("d2")]
+    assert (await waiting.world.api.merge(path, {"spec": {"devices": tainted}})).code == 200
+    failed = bodies.condition(bodies.FAILED, reason="FabricError", message="port down")
+    await waiting.tell(claim, state(results(found)[0], failed))
+    moved = await waiting.allocated(claim, lambda one: devices(one) == ["d2"])
+    assert "devices" not in moved["status"]
+    await waiting.ready(moved)
+    await waiting.bound(pod)
+
+
+async def test_a_failure_is_told_in_the_controllers_words(waiting):
+    await waiting.pool(device("d1"))
+    claim = await waiting.claim()
+    pod = await waiting.pod(claim)
+    found = await waiting.allocated(claim)
+    failed = bodies.condition(bodies.FAILED, reason="FabricError", message="port down")
+    await waiting.tell(claim, state(results(found)[0], failed))
+    words = f'device binding failed: claim={claim}, reason=FabricError, message="port down"'
+    await waiting.event(pod, "FailedScheduling", f'running PreBind plugin "DynamicResources": {words}')
+
+
+async def test_the_same_device_may_be_chosen_again_if_nothing_keeps_it_away(waiting):
+    await waiting.pool(device("d1"))
+    claim = await waiting.claim()
+    pod = await waiting.pod(claim)
+    found = await waiting.allocated(claim)
+    await waiting.tell(claim, state(results(found)[0], bodies.condition(bodies.FAILED)))
+    again = await waiting.allocated(claim, lambda one: not one["status"].get("devices"))
+    assert devices(again) == ["d1"]
+    await waiting.ready(again)
+    await waiting.bound(pod)
+
+
+async def test_a_failure_behind_a_device_that_is_not_ready_is_unseen(waiting):
+    await waiting.pool(device("d1"), device("d2"))
+    claim = await waiting.claim(requests=[waiting.request(count=2)])
+    pod = await waiting.pod(claim)
+    first, second = results(await waiting.allocated(claim))
+    failed = state(second, bodies.condition(bodies.FAILED, reason="Late", message="unseen"))
+    await waiting.tell(claim, failed)
+    await waiting.quiet("resourceclaims", claim, lambda one: not one["status"].get("devices"))
+    await waiting.tell(claim, state(first, bodies.condition(bodies.ATTACHED)), failed)
+    await waiting.event(pod, "FailedScheduling", "reason=Late")
+
+
+async def test_a_failure_in_a_later_claim_is_unseen_while_an_earlier_one_waits(waiting):
+    await waiting.pool(device("d1"), device("d2"))
+    claims = [await waiting.claim(), await waiting.claim()]
+    pod = await waiting.pod(*claims)
+    first, second = [await waiting.allocated(claim) for claim in claims]
+    await waiting.tell(claims[1], state(results(second)[0], bodies.condition(bodies.FAILED, reason="Late")))
+    await waiting.quiet("resourceclaims", claims[1], lambda one: not one["status"].get("devices"))
+    await waiting.ready(first)
+    await waiting.event(pod, "FailedScheduling", "reason=Late")
+
+
+async def test_failed_claims_are_deallocated_one_at_a_time(waiting):
+    await waiting.pool(device("d1"), device("d2"))
+    claims = [await waiting.claim(), await waiting.claim()]
+    await waiting.pod(*claims)
+    found = [await waiting.allocated(claim) for claim in claims]
+    collection = waiting.world.path("resourceclaims")
+    listed = await waiting.world.api.get(collection)
+    # The later claim first, or it could be taken back before it has failed.
+    for claim, one in reversed(list(zip(claims, found, strict=True))):
+        await waiting.tell(claim, state(results(one)[0], bodies.condition(bodies.FAILED)))
+    async with waiting.world.api.watch(collection, resourceVersion=listed.version) as changes:
+        held = dict.fromkeys(claims, True)
+        taken_back = []
+        while len(taken_back) < 2:
+            event = await changes.next()
+            name = event["object"]["metadata"]["name"]
+            if name in held and held[name] and not is_allocated(event["object"]):
+                taken_back.append(event["object"])
+            if name in held:
+                held[name] = is_allocated(event["object"])
+    first, second = taken_back
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    exact = {"resourceVersion": first["metadata"]["resourceVersion"], "resourceVersionMatch": "Exact"}
+    then = await waiting.world.api.get(collection, limit=500, **exact)
+    other = next(one for one in then.items if one["metadata"]["name"] == second["metadata"]["name"])
+    assert is_allocated(other)
+
+
+async def test_a_claim_that_another_pod_uses_is_not_taken_back(waiting):
+    await waiting.pool(device("d1"))
+    claim = await waiting.claim()
+    first = await waiting.pod(claim)
+    found = await waiting.allocated(claim)
+    await waiting.ready(found)
+    await waiting.bound(first)
+    await waiting.tell(claim, state(results(found)[0], bodies.condition(bodies.FAILED)))
+    second = await waiting.pod(claim)
+    assert await waiting.unschedulable(second)
+    current = (await waiting.world.api.get(waiting.world.path("resourceclaims", claim))).body
+    assert is_allocated(current)
+    assert reserved(current) == [first]
+
+
+async def test_a_condition_counts_by_its_status_alone(waiting):
+    await waiting.pool(device("d1"))
+    claim = await waiting.claim()
+    pod = await waiting.pod(claim)
+    found = await waiting.allocated(claim)
+    old = bodies.condition(bodies.ATTACHED, lastTransitionTime="2001-01-01T00:00:00Z", observedGeneration=0)
+    await waiting.tell(claim, state(results(found)[0], old))
+    await waiting.bound(pod)
+
+
+async def test_a_pod_that_goes_while_it_waits_gives_its_claim_back(waiting):
+    await waiting.pool(device("d1"))
+    claim = await waiting.claim()
+    pod = await waiting.pod(claim)
+    await waiting.allocated(claim)
+    await waiting.world.api.delete(waiting.world.path("pods", pod), gracePeriodSeconds=0)
+    await waiting.world.until("resourceclaims", claim, lambda one: not reserved(one))
+
+
+async def test_a_pod_whose_device_never_gets_ready_is_given_up(hasty_lab):
+    hasty_lab.world.needs("bindingConditions")
+    await hasty_lab.pool(device("d1"))
+    claim = await hasty_lab.claim()
+    pod = await hasty_lab.pod(claim)
+    first = (await hasty_lab.allocated(claim))["status"]["allocation"]["allocationTimestamp"]
+    await hasty_lab.event(pod, "FailedScheduling", "timeout")
+    later = await hasty_lab.allocated(
+        claim, lambda one: one["status"]["allocation"]["allocationTimestamp"] != first
+    )
+    assert devices(later) == ["d1"]
+
+
+async def test_a_pod_recovers_from_a_timeout(hasty_lab):
+    hasty_lab.world.needs("bindingConditions")
+    await hasty_lab.pool(device("d1"))
+    claim = await hasty_lab.claim()
+    pod = await hasty_lab.pod(claim)
+    first = (await hasty_lab.allocated(claim))["status"]["allocation"]["allocationTimestamp"]
+    later = await hasty_lab.allocated(
+        claim, lambda one: one["status"]["allocation"]["allocationTimestamp"] != first
+    )
+    await hasty_lab.ready(later)
+    await hasty_lab.bound(pod)

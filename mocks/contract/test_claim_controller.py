@@ -1,0 +1,135 @@
+"""Claims made from templates, and claims whose pods end."""
+
+import pytest
+
+from contract.lab import is_allocated, reserved
+
+PROTECTION = "resource.kubernetes.io/delete-protection"
+
+
+def device(name):
+    return {"name": name}
+
+
+@pytest.fixture
+async def templated(lab):
+    """Creates a pod whose claim is made from a template, and gives pod and claim."""
+    await lab.pool(device("d1"), device("d2"))
+
+    async def create(**template_metadata):
+        spec = {"devices": {"requests": [lab.request()]}}
+        template = await lab.world.make(
+            "resourceclaimtemplates", spec={"spec": spec, "metadata": template_metadata}
+        )
+        uses = [{"name": "gpu", "resourceClaimTemplateName": template["metadata"]["name"]}]
+        name = await lab.pod(resourceClaims=uses)
+        pod = await lab.world.until("pods", name, lambda one: one["status"].get("resourceClaimStatuses"))
+        (entry,) = pod["status"]["resourceClaimStatuses"]
+        assert entry["name"] == "gpu"
+        lab.world.remember(lab.world.path("resourceclaims", entry["resourceClaimName"]))
+        return pod, await lab.world.until("resourceclaims", entry["resourceClaimName"], lambda _: True)
+
+    return create
+
+
+async def test_a_claim_is_made_from_a_template_for_its_pod(templated):
+    pod, claim = await templated(labels={"colour": "red"}, annotations={"note": "x"})
+    metadata = claim["metadata"]
+    assert metadata["name"].startswith(f"{pod['metadata']['name']}-gpu-")
+    assert metadata["annotations"]["resource.kubernetes.io/pod-claim-name"] == "gpu"
+    assert metadata["annotations"]["note"] == "x"
+    assert metadata["labels"]["colour"] == "red"
+    (owner,) = metadata["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
+
+
+async def test_a_pod_with_a_template_is_bound_and_its_claim_goes_with_it(lab, templated):
+    pod, claim = await templated()
+    name = pod["metadata"]["name"]
+    await lab.bound(name)
+    await lab.allocated(claim["metadata"]["name"])
+    await lab.world.api.delete(lab.world.path("pods", name), gracePeriodSeconds=0)
+    await lab.world.gone("resourceclaims", claim["metadata"]["name"])
+
+
+async def test_a_pod_waits_for_its_template(lab):
+    await lab.pool(device("d1"))
+    template = lab.world.name("template")
+    uses = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    pod = await lab.pod(resourceClaims=uses)
+    spec = {"devices": {"requests": [lab.request()]}}
+    await lab.world.make("resourceclaimtemplates", template, spec={"spec": spec})
+    bound = await lab.bound(pod)
+    claim = bound["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+    lab.world.remember(lab.world.path("resourceclaims", claim))
+
+
+async def test_a_claim_made_for_a_finished_pod_is_deleted(lab, templated):
+    pod, claim = await templated()
+    name = pod["metadata"]["name"]
+    await lab.bound(name)
+    await lab.world.api.merge(lab.world.path("pods", name, "status"), {"status": {"phase": "Succeeded"}})
+    await lab.world.gone("resourceclaims", claim["metadata"]["name"])
+
+
+async def test_the_claim_of_a_finished_pod_is_deallocated_and_unprotected(lab):
+    await lab.pool(device("d1"))
+    claim = await lab.claim()
+    pod = await lab.pod(claim)
+    await lab.bound(pod)
+    await lab.world.api.merge(lab.world.path("pods", pod, "status"), {"status": {"phase": "Failed"}})
+    freed = await lab.deallocated(claim)
+    assert reserved(freed) == []
+    await lab.world.until(
+        "resourceclaims", claim, lambda one: PROTECTION not in one["metadata"].get("finalizers", ())
+    )
+
+
+async def test_a_claim_is_freed_only_by_the_last_of_its_pods(lab):
+    await lab.pool(device("d1"))
+    claim = await lab.claim()
+    pods = [await lab.pod(claim) for _ in range(2)]
+    for pod in pods:
+        await lab.bound(pod)
+    await lab.world.api.delete(lab.world.path("pods", pods[0]), gracePeriodSeconds=0)
+    shared = await lab.world.until("resourceclaims", claim, lambda one: reserved(one) == [pods[1]])
+    assert is_allocated(shared)
+    await lab.world.api.delete(lab.world.path("pods", pods[1]), gracePeriodSeconds=0)
+    await lab.deallocated(claim)
+
+
+async def test_a_claim_in_use_stays_until_its_pod_is_gone(lab):
+    await lab.pool(device("d1"))
+    claim = await lab.claim()
+    pod = await lab.pod(claim)
+    await lab.bound(pod)
+    assert (await lab.world.api.delete(lab.world.path("resourceclaims", claim))).code == 200
+    held = await lab.world.until(
+        "resourceclaims", claim, lambda one: one["metadata"].get("deletionTimestamp")
+    )
+    assert is_allocated(held)
+    assert PROTECTION in held["metadata"]["finalizers"]
+    await lab.world.api.delete(lab.world.path("pods", pod), gracePeriodSeconds=0)
+    await lab.world.gone("resourceclaims", claim)
+
+
+async def test_a_claim_that_nobody_uses_is_deleted_at_once(lab):
+    claim = await lab.claim()
+    await lab.world.api.delete(lab.world.path("resourceclaims", claim))
+    await lab.world.gone("resourceclaims", claim)
+
+
+async def test_a_claim_of_a_template_is_made_anew_for_a_pod_of_the_same_name(lab, templated):
+    pod, claim = await templated()
+    name = pod["metadata"]["name"]
+    await lab.bound(name)
+    await lab.world.api.delete(lab.world.path("pods", name), gracePeriodSeconds=0)
+    again = {**pod, "metadata": {"name": name, "labels": pod["metadata"]["labels"]}}
+    again["spec"] = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    again.pop("status")
+    reply = await lab.world.eventually(lambda: lab.world.post("pods", again), lambda reply: reply.code != 409)
+    assert reply.code == 201, reply.body
+    bound = await lab.bound(name)
+    fresh = bound["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+    lab.world.remember(lab.world.path("resourceclaims", fresh))
+    assert fresh != claim["metadata"]["name"]

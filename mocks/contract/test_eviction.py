@@ -1,0 +1,213 @@
+"""Device taints with effect NoExecute: who is evicted, when, and how it is told."""
+
+import asyncio
+
+import pytest
+
+from contract.lab import reserved
+
+HOLD = ["contract.drawbar.dev/hold"]
+TAINT = {"key": "contract.drawbar.dev/broken", "value": "yes", "effect": "NoExecute"}
+
+
+def device(name, **fields):
+    return {"name": name, **fields}
+
+
+class Running:
+    """A pod that runs with a device, and the slice of it. The pod stays to be looked at when it is deleted."""
+
+    def __init__(self, lab, slice_, claim, pod):
+        self.lab = lab
+        self.claim = claim
+        self.pod = pod
+        self._slice = slice_
+
+    async def publish(self, *devices):
+        path = self.lab.world.path("resourceslices", self._slice["metadata"]["name"])
+        reply = await self.lab.world.api.merge(path, {"spec": {"devices": list(devices)}})
+        assert reply.code == 200, reply.body
+
+    async def evicted(self):
+        return await self.lab.world.until(
+            "pods", self.pod, lambda one: one["metadata"].get("deletionTimestamp")
+        )
+
+    async def spared(self):
+        """Looks on until another pod, whose device is tainted in the same moment, has been evicted."""
+        current = (await self.lab.world.api.get(self.lab.world.path("pods", self.pod))).body
+        assert not current["metadata"].get("deletionTimestamp")
+
+
+@pytest.fixture
+async def run(lab):
+    """Starts a pod with a device of its own pool."""
+    lab.world.needs("taints")
+
+    async def start(name="d1", **request):
+        slice_ = await lab.pool(device(name))
+        claim = await lab.claim(requests=[lab.request(**request)])
+        pod = await lab.pod(claim, metadata={"finalizers": HOLD})
+        await lab.bound(pod)
+        return Running(lab, slice_, claim, pod)
+
+    return start
+
+
+def disruption(pod):
+    return next(
+        (one for one in pod["status"].get("conditions") or () if one["type"] == "DisruptionTarget"), None
+    )
+
+
+async def test_a_pod_is_evicted_when_its_device_gets_the_taint(run):
+    running = await run()
+    await running.publish(device("d1", taints=[TAINT]))
+    pod = await running.evicted()
+    told = disruption(pod)
+    assert (told["status"], told["reason"]) == ("True", "DeletionByDeviceTaintManager")
+
+
+async def test_an_eviction_is_an_event(run):
+    running = await run()
+    await running.publish(device("d1", taints=[TAINT]))
+    await running.lab.event(running.pod, "DeviceTaintManagerEviction")
+
+
+async def test_only_the_pod_of_the_tainted_device_is_evicted(run):
+    spared = await run("d1")
+    doomed = await run("d2")
+    await doomed.publish(device("d2", taints=[TAINT]))
+    await doomed.evicted()
+    await spared.spared()
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "None"])
+async def test_other_effects_evict_nobody(run, effect):
+    spared = await run("d1")
+    doomed = await run("d2")
+    await spared.publish(device("d1", taints=[{**TAINT, "effect": effect}]))
+    await doomed.publish(device("d2", taints=[TAINT]))
+    await doomed.evicted()
+    await spared.spared()
+
+
+async def test_who_tolerates_the_taint_for_ever_stays(run):
+    spared = await run("d1", tolerations=[{"key": TAINT["key"], "operator": "Exists", "effect": "NoExecute"}])
+    doomed = await run("d2")
+    await spared.publish(device("d1", taints=[TAINT]))
+    await doomed.publish(device("d2", taints=[TAINT]))
+    await doomed.evicted()
+    await spared.spared()
+
+
+async def test_who_tolerates_the_taint_for_a_time_stays_so_long(run):
+    seconds = 2
+    toleration = {
+        "key": TAINT["key"],
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": seconds,
+    }
+    patient = await run("d1", tolerations=[toleration])
+    doomed = await run("d2")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await patient.publish(device("d1", taints=[TAINT]))
+    await doomed.publish(device("d2", taints=[TAINT]))
+    await doomed.evicted()
+    if loop.time() - began < seconds / 2:
+        await patient.spared()
+    await patient.evicted()
+
+
+async def test_a_taint_that_goes_in_time_evicts_nobody(run):
+    toleration = {"key": TAINT["key"], "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}
+    patient = await run("d1", tolerations=[toleration])
+    twin = await run("d2", tolerations=[toleration])
+    await patient.publish(device("d1", taints=[TAINT]))
+    await twin.publish(device("d2", taints=[TAINT]))
+    await patient.publish(device("d1"))
+    await twin.evicted()
+    await patient.spared()
+
+
+async def test_the_time_of_a_toleration_runs_from_the_time_of_the_taint(run):
+    toleration = {"key": TAINT["key"], "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}
+    patient = await run("d1", tolerations=[toleration])
+    await patient.publish(device("d1", taints=[{**TAINT, "timeAdded": "2026-01-01T00:00:00Z"}]))
+    await patient.evicted()
+
+
+async def test_a_device_that_vanishes_from_its_slice_evicts_nobody(run):
+    spared = await run("d1")
+    doomed = await run("d2")
+    await spared.publish()
+    await doomed.publish(device("d2", taints=[TAINT]))
+    await doomed.evicted()
+    await spared.spared()
+
+
+async def test_a_claim_that_is_not_reserved_keeps_its_allocation(run):
+    running = await run()
+    await running.publish(device("d1", taints=[TAINT]))
+    await running.evicted()
+    path = running.lab.world.path("pods", running.pod)
+    await running.lab.world.api.merge(path, {"metadata": {"finalizers": None}})
+    await running.lab.world.until("resourceclaims", running.claim, lambda one: not reserved(one))
+
+
+async def rule(lab, name, effect="NoExecute"):
+    """A rule about one device of the test's driver."""
+    lab.world.requires("devicetaintrules")
+    spec = {
+        "deviceSelector": {"driver": lab.world.driver, "device": name},
+        "taint": {**TAINT, "effect": effect},
+    }
+    return await lab.world.make("devicetaintrules", spec=spec)
+
+
+async def test_a_rule_evicts_the_pods_of_the_devices_it_selects(lab, run):
+    lab.world.requires("devicetaintrules")
+    spared, doomed = await run("d1"), await run("d2")
+    await rule(lab, "d2")
+    await doomed.evicted()
+    await spared.spared()
+
+
+async def test_a_rule_says_how_far_its_evictions_are(lab, run):
+    lab.world.requires("devicetaintrules")
+    running = await run("d1")
+    made = await rule(lab, "d1")
+    await running.evicted()
+    name = made["metadata"]["name"]
+
+    def progress(one):
+        conditions = (one.get("status") or {}).get("conditions") or ()
+        return next((c for c in conditions if c["type"] == "EvictionInProgress"), None)
+
+    await lab.world.until("devicetaintrules", name, progress)
+    await lab.world.api.merge(lab.world.path("pods", running.pod), {"metadata": {"finalizers": None}})
+    done = await lab.world.until("devicetaintrules", name, lambda one: progress(one)["status"] == "False")
+    assert progress(done)["reason"] == "Completed"
+
+
+async def test_a_rule_without_effect_only_informs(lab, run):
+    lab.world.requires("devicetaintrules")
+    spared, doomed = await run("d1"), await run("d2")
+    await rule(lab, "d1", "None")
+    await rule(lab, "d2")
+    await doomed.evicted()
+    await spared.spared()
+
+
+async def test_a_rule_keeps_new_pods_from_the_device(lab):
+    lab.world.needs("taints")
+    lab.world.requires("devicetaintrules")
+    await lab.pool(device("d1"))
+    made = await rule(lab, "d1", "NoSchedule")
+    claim = await lab.claim()
+    pod = await lab.pod(claim)
+    assert await lab.unschedulable(pod)
+    await lab.world.api.delete(lab.world.path("devicetaintrules", made["metadata"]["name"]))
+    await lab.bound(pod)

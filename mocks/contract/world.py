@@ -1,0 +1,219 @@
+"""What one test works with: unique names, objects that are taken away afterwards, other callers.
+
+Guarantee: everything made through a world is deleted when its test ends, finalizers or not, and nothing else is.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from contract import api, bodies, capabilities, kinds
+from contract.api import Json, Reply
+from drawbar.driver.kube import config
+
+RUN_LABEL = "contract.drawbar.dev/run"
+PAUSE_SECONDS = 0.05
+_serial = itertools.count(1)
+
+
+class World:
+    """One test's corner of a cluster.
+
+    Attributes:
+        api: the administrator.
+        namespace: the run's namespace; names in it are made unique with `name`.
+        can: what the server can do.
+        poll_seconds: the scheduler's pause between two looks at binding conditions.
+        driver: a driver name of this test's own.
+    """
+
+    def __init__(
+        self,
+        client: api.Client,
+        *,
+        run: str,
+        can: capabilities.Capabilities,
+        accounts: dict[str, str],
+        poll_seconds: float = 5.0,
+    ) -> None:
+        self.api = client
+        self.namespace = run
+        self.can = can
+        self.poll_seconds = poll_seconds
+        self._run = run
+        self._accounts = accounts
+        self._made: list[str] = []
+        self._number = next(_serial)
+        self._names = itertools.count(1)
+        self.driver = f"{run}-{self._number}.drawbar.dev"
+
+    def name(self, base: str = "x") -> str:
+        """A name that nothing else has, on the whole cluster."""
+        return f"{self._run}-{self._number}-{base}-{next(self._names)}"
+
+    def needs(self, *fields: str) -> None:
+        """Skips the test on a server that drops one of these fields of ResourceSlices."""
+        missing = [field for field in fields if not self.can.keeps(field)]
+        if missing:
+            pytest.skip(f"{self.can.version} drops {', '.join(missing)}: a feature gate is off")
+
+    def lacks(self, field: str) -> None:
+        """Skips the test on a server that keeps the field, or has none of its name."""
+        if field in self.can.unknown_fields:
+            pytest.skip(f"{self.can.version} has no field {field} here, gate or no gate")
+        if self.can.keeps(field):
+            pytest.skip(f"{self.can.version} keeps {field}: the feature gate is on")
+
+    def requires(self, *plurals: str) -> None:
+        """Skips the test on a server that does not serve one of these."""
+        missing = [plural for plural in plurals if not self.can.serves(plural)]
+        if missing:
+            pytest.skip(f"{self.can.version} does not serve {', '.join(missing)}")
+
+    def since(self, minor: int) -> None:
+        """Skips the test on a release before 1.`minor`."""
+        if self.can.minor < minor:
+            pytest.skip(f"{self.can.version} is older than 1.{minor}")
+
+    def path(self, plural: str, name: str = "", subresource: str = "", *, namespace: str = "") -> str:
+        """Where a collection or an object is."""
+        kind = kinds.KINDS[plural]
+        home = f"/namespaces/{namespace or self.namespace}" if kind.namespaced else ""
+        return "/".join(part for part in (f"{kind.prefix}{home}/{plural}", name, subresource) if part)
+
+    def body(self, plural: str, name: str, *, metadata: Json | None = None, **fields: Any) -> Json:
+        """An object of a kind, labelled as ours."""
+        kind = kinds.KINDS[plural]
+        given = dict(metadata or {})
+        labels = {RUN_LABEL: self._run, **(given.pop("labels", None) or {})}
+        named = {"name": name} if name else {}
+        return {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {**named, **given, "labels": labels},
+            **fields,
+        }
+
+    async def make(self, plural: str, name: str = "", *, metadata: Json | None = None, **fields: Any) -> Json:
+        """Creates an object that must be accepted; without a name it gets a unique one."""
+        generated = (metadata or {}).get("generateName")
+        named = "" if generated else name or self.name()
+        reply = await self.post(plural, self.body(plural, named, metadata=metadata, **fields))
+        assert reply.code == 201, reply.body
+        made: Json = reply.body
+        return made
+
+    async def post(self, plural: str, body: Json, *, client: api.Client | None = None, **query: Any) -> Reply:
+        """Tries to create an object; it is taken away if that works."""
+        namespace = body["metadata"].get("namespace", "")
+        collection = self.path(plural, namespace=namespace)
+        reply = await (client or self.api).post(collection, body, **query)
+        if reply.code == 201 and "dryRun" not in query:
+            self.remember(self.path(plural, reply.body["metadata"]["name"], namespace=namespace))
+        return reply
+
+    def remember(self, path: str) -> None:
+        """This object is to be deleted when the test ends."""
+        if path not in self._made:
+            self._made.append(path)
+
+    async def until(
+        self, plural: str, name: str, holds: Callable[[Json], Any], *, namespace: str = ""
+    ) -> Json:
+        """Waits until something holds of an object that exists."""
+        found = await self.api.until(
+            self.path(plural, namespace=namespace), name, lambda one: one is not None and holds(one)
+        )
+        assert found is not None
+        return found
+
+    async def gone(self, plural: str, name: str, *, namespace: str = "") -> None:
+        """Waits until an object does not exist."""
+        await self.api.until(self.path(plural, namespace=namespace), name, lambda one: one is None)
+
+    async def eventually(self, ask: Callable[[], Awaitable[Reply]], holds: Callable[[Reply], Any]) -> Reply:
+        """Asks until something holds of the answer, for what a cluster takes up with a delay and no event tells."""
+        deadline = time.monotonic() + api.PATIENCE_SECONDS
+        while not holds(reply := await ask()):
+            assert time.monotonic() < deadline, f"still {reply.code}: {reply.body}"
+            await asyncio.sleep(PAUSE_SECONDS)
+        return reply
+
+    def acting_as(self, account: str, *, node: str = "") -> api.Client:
+        """A service account of our namespace, its token bound to a node; it holds what tests bind to it."""
+        if self.can.impersonation:
+            return self._impersonating(account, node)
+        known = f"{account}-{node}" if node else account
+        if known not in self._accounts:
+            pytest.skip(f"{self.can.version} lets us act neither as others nor as the account {known}")
+        return api.Client(connection=config.load(self._accounts[known]), session=self.api.session)
+
+    def _impersonating(self, account: str, node: str) -> api.Client:
+        headers = {"Impersonate-User": self.user(account)}
+        if node:
+            headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = node
+        return api.Client(connection=self.api.connection, session=self.api.session, extra=headers)
+
+    def user(self, account: str) -> str:
+        """What a service account of ours is called as a user."""
+        return f"system:serviceaccount:{self.namespace}:{account}"
+
+    async def allow(self, account: str, *rules: Json, everywhere: bool = False) -> None:
+        """Gives an account rights in our namespace, or on the whole cluster."""
+        kind, binding = ("clusterroles", "clusterrolebindings") if everywhere else ("roles", "rolebindings")
+        role = await self.make(kind, rules=list(rules))
+        await self.make(
+            binding,
+            roleRef={
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": role["kind"],
+                "name": role["metadata"]["name"],
+            },
+            subjects=[{"kind": "ServiceAccount", "name": account, "namespace": self.namespace}],
+        )
+
+    async def clean(self) -> None:
+        """Deletes everything, the newest first."""
+        for path in reversed(self._made):
+            await discard(self.api, path)
+        self._made.clear()
+
+    async def node(self, name: str = "", **labels: str) -> Json:
+        """A Ready Node with no machine behind it."""
+        made = await self.make("nodes", name, metadata={"labels": labels})
+        return await self.ready(made["metadata"]["name"])
+
+    async def ready(self, name: str, status: str = "True") -> Json:
+        """Says that a node is ready, as a kubelet does."""
+        room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+        told = {
+            "type": "Ready",
+            "status": status,
+            "reason": "Contract",
+            "message": "",
+            "lastHeartbeatTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "lastTransitionTime": bodies.EPOCH,
+        }
+        reply = await self.api.strategic(
+            self.path("nodes", name, "status"),
+            {"status": {"capacity": room, "allocatable": room, "conditions": [told]}},
+        )
+        assert reply.code == 200, reply.body
+        found: Json = reply.body
+        return found
+
+
+async def discard(client: api.Client, path: str) -> None:
+    """Deletes one object and lets go of it; it need not exist."""
+    reply = await client.delete(path, gracePeriodSeconds=0, propagationPolicy="Background")
+    if reply.code == 404:
+        return
+    if reply.code == 405 or reply.code >= 500:
+        raise AssertionError(f"{path} cannot be deleted, remove it by hand: {reply.body}")
+    held = await client.get(path)
+    if held.code == 200 and held.body["metadata"].get("finalizers"):
+        await client.merge(path, {"metadata": {"finalizers": None}})

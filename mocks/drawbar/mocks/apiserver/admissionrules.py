@@ -1,0 +1,129 @@
+"""Which writes an admission policy is about: operations, resources, names, and selectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from drawbar.mocks.apiserver.strategies import Call
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A write as admission sees it.
+
+    Attributes:
+        call: the request.
+        operation: ``CREATE``, ``UPDATE`` or ``DELETE``.
+        new: the object as it would be stored; None on a deletion.
+        old: the object as it is stored; None on a creation.
+    """
+
+    call: Call
+    operation: str
+    new: Json | None
+    old: Json | None
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        item = self.new or self.old or {}
+        return str(self.call.name or (item.get("metadata") or {}).get("name") or "")
+
+    def variables(self) -> Json:
+        """``object``, ``oldObject`` and ``request``, as expressions see them."""
+        call = self.call
+        resource, version = call.resource, call.version
+        kind = {"group": resource.group, "version": version, "kind": resource.kind}
+        names = {"group": resource.group, "version": version, "resource": resource.plural}
+        request: Json = {
+            "kind": kind,
+            "requestKind": kind,
+            "resource": names,
+            "requestResource": names,
+            "subResource": call.subresource,
+            "requestSubResource": call.subresource,
+            "name": self.name,
+            "namespace": call.namespace,
+            "operation": self.operation,
+            "userInfo": {
+                "username": call.user.name,
+                "uid": call.user.uid,
+                "groups": list(call.user.groups),
+                "extra": {key: list(values) for key, values in call.user.extra.items()},
+            },
+            "dryRun": call.dry_run,
+            "options": {},
+        }
+        shown = [None if item is None else resource.served(item, version) for item in (self.new, self.old)]
+        return {"object": shown[0], "oldObject": shown[1], "request": request}
+
+
+def fits(attempt: Attempt, match: Json, namespace_labels: dict[str, str] | None) -> bool:
+    """Whether a write is one that ``matchConstraints`` or ``matchResources`` mean."""
+    selector = match.get("namespaceSelector")
+    if selector and namespace_labels is not None and not selects(selector, namespace_labels):
+        return False
+    selector = match.get("objectSelector")
+    if selector and not any(
+        selects(selector, (item.get("metadata") or {}).get("labels") or {})
+        for item in (attempt.new, attempt.old)
+        if item is not None
+    ):
+        return False
+    if any(_rule_fits(attempt, rule) for rule in match.get("excludeResourceRules") or ()):
+        return False
+    rules = match.get("resourceRules")
+    return not rules or any(_rule_fits(attempt, rule) for rule in rules)
+
+
+def selects(selector: Json, labels: dict[str, str]) -> bool:
+    """Whether a label selector object selects some labels."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return False
+    return all(_needs(need, labels.get(need["key"])) for need in selector.get("matchExpressions") or ())
+
+
+def _needs(need: Json, held: str | None) -> bool:
+    match need.get("operator"):
+        case "In":
+            return held is not None and held in (need.get("values") or ())
+        case "NotIn":
+            return held is None or held not in (need.get("values") or ())
+        case "Exists":
+            return held is not None
+        case _:
+            return held is None
+
+
+def _rule_fits(attempt: Attempt, rule: Json) -> bool:
+    call = attempt.call
+    resource = call.resource
+    scope = rule.get("scope") or "*"
+    if scope not in ("*", "Namespaced" if resource.namespaced else "Cluster"):
+        return False
+    names = rule.get("resourceNames") or []
+    if names and attempt.name not in names:
+        return False
+    versions = rule.get("apiVersions") or []
+    return (
+        _any(rule.get("operations"), attempt.operation)
+        and _any(rule.get("apiGroups"), resource.group)
+        and ("*" in versions or any(version in versions for version in resource.versions))
+        and any(_resource_fits(pattern, call) for pattern in rule.get("resources") or ())
+    )
+
+
+def _any(allowed: list[str] | None, value: str) -> bool:
+    return "*" in (allowed or ()) or value in (allowed or ())
+
+
+def _resource_fits(pattern: str, call: Call) -> bool:
+    """``pods``, ``pods/status``, ``*`` (no subresources), ``pods/*`` and ``*/status``; ``*/*`` is everything."""
+    plural, slash, subresource = pattern.partition("/")
+    if plural not in ("*", call.resource.plural):
+        return False
+    return subresource in ("*", call.subresource) if slash else not call.subresource

@@ -1,0 +1,51 @@
+"""Answers: JSON bodies, the form that a request wants them in, and the warnings that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from drawbar.mocks.apiserver import requests, streams
+from drawbar.mocks.apiserver.requests import JSON_TYPE
+from drawbar.mocks.apiserver.visits import Visit
+
+Json = dict[str, Any]
+WARNINGS_LIMIT = 32  # Warning headers of one answer
+_TEXT_LIMIT = 256  # characters of one
+
+
+def as_json(body: Any, status: int = 200) -> web.Response:
+    """A JSON answer."""
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type=JSON_TYPE)
+
+
+def warn(response: web.StreamResponse, warnings: Iterable[str]) -> None:
+    """Add the ``Warning`` headers, each text once."""
+    for text in list(dict.fromkeys(warnings))[:WARNINGS_LIMIT]:
+        plain = " ".join(text[:_TEXT_LIMIT].split()).replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{plain}"')
+
+
+def listed(visit: Visit, item: Json) -> Json:
+    """An object as it stands in a list: those of built-in kinds leave kind and apiVersion to the list."""
+    if visit.resource.custom:
+        return visit.resource.served(item, visit.target.version)
+    return visit.resource.renamed(item, visit.target.version)
+
+
+def view(visit: Visit) -> streams.View:
+    """How the request wants to see objects.
+
+    Raises:
+        ApiError: 406.
+    """
+    return streams.View(
+        resource=visit.resource,
+        version=visit.target.version,
+        namespace=visit.target.namespace,
+        form=requests.answer(visit.request.headers.get("Accept", "")).form,
+        query=visit.query,
+    )

@@ -1,0 +1,137 @@
+"""What the server does by itself after a write: collecting garbage, and finishing what waited for others.
+
+``settle`` works off the ledger's journal until nothing follows from anything any more.  Every step deletes
+an object or takes a finalizer or a reference away, so it ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drawbar.mocks.apiserver import garbage, lifecycle, rbac
+from drawbar.mocks.apiserver.garbage import Hold
+from drawbar.mocks.apiserver.ledger import Entry
+from drawbar.mocks.apiserver.registry import Registry
+from drawbar.mocks.apiserver.resources import ResourceType
+from drawbar.mocks.apiserver.strategies import Call
+
+Json = dict[str, Any]
+COLLECTOR = rbac.service_account("kube-system", "generic-garbage-collector")
+
+
+def settle(registry: Registry, now: str) -> None:
+    """Do all that follows from the writes since the last time."""
+    while registry.ledger.journal:
+        entry = registry.ledger.journal.popleft()
+        if entry.new is None:
+            _removed(registry, entry, now)
+        else:
+            _written(registry, entry, now)
+
+
+def _removed(registry: Registry, entry: Entry, now: str) -> None:
+    resource, item = entry.resource, entry.old or {}
+    metadata = item["metadata"]
+    for where, key in registry.ledger.graph.dependents(metadata["uid"]):
+        _judge(registry, where, key, now)
+    for uid in garbage.owner_uids(item):
+        _finish_owner(registry, uid, item)
+    if metadata.get("namespace"):
+        lifecycle.finish_namespace(registry, metadata["namespace"])
+    if resource.custom:
+        lifecycle.finish_definition(registry, resource)
+
+
+def _written(registry: Registry, entry: Entry, now: str) -> None:
+    resource, item = entry.resource, entry.new or {}
+    key = (item["metadata"].get("namespace", ""), item["metadata"]["name"])
+    current = registry.store.collection(resource.where).items.get(key)
+    if current is None:
+        return
+    metadata = current["metadata"]
+    finalizers = metadata.get("finalizers") or ()
+    if metadata.get("deletionTimestamp") and garbage.ORPHAN in finalizers:
+        _orphan(registry, resource, current)
+    elif metadata.get("deletionTimestamp") and garbage.FOREGROUND in finalizers:
+        for where, dependent in registry.ledger.graph.dependents(metadata["uid"]):
+            _judge(registry, where, dependent, now)
+        _finish_foreground(registry, resource, key)
+    if garbage.references(current):
+        _judge(registry, resource.where, key, now)
+
+
+def _judge(registry: Registry, where: tuple[str, str], key: tuple[str, str], now: str) -> None:
+    """Delete an object that no owner holds; take dead references from one that is held."""
+    item = registry.store.collection(where).items.get(key)
+    resource = registry.catalogue.stored_at(where)
+    if item is None or resource is None:
+        return
+    references = garbage.references(item)
+    holds = [garbage.hold(r, item, registry.store, registry.catalogue) for r in references]
+    if not references or Hold.UNKNOWN in holds:
+        return
+    gone = {r["uid"] for r, h in zip(references, holds, strict=True) if h is not Hold.SOLID}
+    if Hold.SOLID in holds:
+        if gone:
+            registry.write(resource, garbage.released_from(item, gone))
+        return
+    if not item["metadata"].get("deletionTimestamp"):
+        policy = "Foreground" if Hold.WAITING in holds and _has_blockers(registry, item) else "Background"
+        registry.remove_or_mark(_call(resource, key, now), item, policy=policy)
+
+
+def _has_blockers(registry: Registry, item: Json) -> bool:
+    uid = item["metadata"]["uid"]
+    places = registry.ledger.graph.dependents(uid)
+    return next(garbage.blocking(places, uid, registry.store), None) is not None
+
+
+def _orphan(registry: Registry, resource: ResourceType, owner: Json) -> None:
+    uid = owner["metadata"]["uid"]
+    for where, key in registry.ledger.graph.dependents(uid):
+        item = registry.store.collection(where).items.get(key)
+        dependent = registry.catalogue.stored_at(where)
+        if item is not None and dependent is not None:
+            registry.write(dependent, garbage.released_from(item, {uid}))
+    _take(registry, resource, owner, garbage.ORPHAN)
+
+
+def _finish_owner(registry: Registry, uid: str, dependent: Json) -> None:
+    """An owner may have waited for this dependent, which is gone."""
+    for reference in garbage.references(dependent):
+        if reference.get("uid") != uid:
+            continue
+        if garbage.hold(reference, dependent, registry.store, registry.catalogue) is Hold.WAITING:
+            group = reference["apiVersion"].rpartition("/")[0]
+            for resource in registry.catalogue.all():
+                if resource.group == group and resource.kind == reference["kind"]:
+                    namespace = dependent["metadata"].get("namespace", "") if resource.namespaced else ""
+                    _finish_foreground(registry, resource, (namespace, reference["name"]))
+
+
+def _finish_foreground(registry: Registry, resource: ResourceType, key: tuple[str, str]) -> None:
+    owner = registry.store.collection(resource.where).items.get(key)
+    if owner is not None and not _has_blockers(registry, owner):
+        _take(registry, resource, owner, garbage.FOREGROUND)
+
+
+def _take(registry: Registry, resource: ResourceType, item: Json, finalizer: str) -> None:
+    """Take a finalizer away; an object that nothing else holds goes."""
+    held = list(item["metadata"].get("finalizers") or ())
+    if finalizer not in held:
+        return
+    held.remove(finalizer)
+    registry.release(resource, garbage.without(item, held))
+
+
+def _call(resource: ResourceType, key: tuple[str, str], now: str) -> Call:
+    return Call(
+        resource=resource,
+        version=resource.versions[0],
+        user=COLLECTOR,
+        verb="delete",
+        now=now,
+        namespace=key[0],
+        name=key[1],
+        manager="kube-controller-manager",
+    )

@@ -1,0 +1,185 @@
+"""The kinds of the core groups that have rules of their own."""
+
+# ruff: noqa: ARG002 - the methods of all strategies share one signature
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+from drawbar.mocks.apiserver import errors
+from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.strategies import Call, Strategy
+from drawbar.mocks.apiserver.validation import admission, events, leases
+
+Json = dict[str, Any]
+_FIXED = "field is immutable when `immutable` is set"
+
+
+class Pods(Strategy):
+    """Pods: the status starts as Pending."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Set what the API server defaults and the kubelet relies on."""
+        spec = {
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "schedulerName": "default-scheduler",
+            "serviceAccountName": "default",
+            **(item.get("spec") or {}),
+        }
+        return {**item, "spec": spec, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """A pod has at least one container, each with a name."""
+        containers = item["spec"].get("containers") or []
+        if not containers:
+            yield errors.required("spec.containers")
+        for index, container in enumerate(containers):
+            if not container.get("name"):
+                yield errors.required(f"spec.containers[{index}].name")
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """A node is set by binding, and never again."""
+        if (item.get("spec") or {}).get("nodeName") != (old.get("spec") or {}).get("nodeName"):
+            yield errors.forbidden_value(
+                "spec", "pod updates may not change fields other than `spec.containers[*].image`"
+            )
+
+
+class Namespaces(Strategy):
+    """Namespaces start Active."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Set the phase, the finalizer and the name label."""
+        metadata = item["metadata"]
+        labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+        return {
+            **item,
+            "metadata": {**metadata, "labels": labels},
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        }
+
+
+class ConfigMaps(Strategy):
+    """ConfigMaps: an immutable one does not change any more."""
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """What is fixed in an immutable object."""
+        if not old.get("immutable"):
+            return
+        if not item.get("immutable"):
+            yield errors.forbidden_value("immutable", _FIXED)
+        for key in ("data", "binaryData"):
+            if (item.get(key) or {}) != (old.get(key) or {}):
+                yield errors.forbidden_value(key, _FIXED)
+
+
+class Secrets(ConfigMaps):
+    """Secrets: ``stringData`` becomes ``data``, the type is fixed."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Encode stringData, default the type."""
+        return self._encoded({"type": "Opaque", **item})
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """Encode stringData."""
+        return self._encoded(item)
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The type, and what is fixed in an immutable object."""
+        if item.get("type") != old.get("type"):
+            yield errors.invalid_value("type", item.get("type"), "field is immutable")
+        yield from super().validate_update(item, old, call)
+
+    @staticmethod
+    def _encoded(item: Json) -> Json:
+        plain = item.get("stringData")
+        if not isinstance(plain, dict):
+            return item
+        data = {key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()}
+        rest = {key: value for key, value in item.items() if key != "stringData"}
+        return {**rest, "data": {**(item.get("data") or {}), **data}}
+
+
+class RoleBindings(Strategy):
+    """Bindings: the role never changes."""
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """A binding names a role."""
+        reference = item.get("roleRef") or {}
+        for key in ("kind", "name"):
+            if not reference.get(key):
+                yield errors.required(f"roleRef.{key}")
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The role reference is fixed."""
+        if item.get("roleRef") != old.get("roleRef"):
+            yield errors.invalid_value("roleRef", "object", "cannot change roleRef")
+
+
+class Events(Strategy):
+    """Events, of both API groups."""
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The Event; the new API is strict."""
+        yield from events.validate(item, strict=bool(call.resource.group))
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The Event; through the new API only its series may change."""
+        yield from events.validate_update(item, old, strict=bool(call.resource.group))
+
+
+class Leases(Strategy):
+    """Leases."""
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from leases.validate(item.get("spec") or {})
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from leases.validate(item.get("spec") or {})
+
+
+class AdmissionPolicies(Strategy):
+    """ValidatingAdmissionPolicies; their types are never checked, and so nothing is found against them."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Defaults, and the status that the type checker would write."""
+        status = {"observedGeneration": 1, "typeChecking": {}}
+        return {**item, "spec": admission.defaulted(item.get("spec") or {}), "status": status}
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """Defaults."""
+        item = super().prepare_update(item, old, call)
+        return {**item, "spec": admission.defaulted(item.get("spec") or {})}
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from admission.policy(item["spec"])
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from admission.policy(item["spec"])
+
+
+class AdmissionBindings(Strategy):
+    """ValidatingAdmissionPolicyBindings."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Defaults."""
+        return {**item, "spec": admission.defaulted_binding(item.get("spec") or {})}
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """Defaults."""
+        return self.prepare_create(item, call)
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from admission.binding(item["spec"])
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from admission.binding(item["spec"])

@@ -1,0 +1,72 @@
+"""CustomResourceDefinitions, and the objects of the kinds that they define."""
+
+# ruff: noqa: ARG002 - the methods of all strategies share one signature
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from drawbar.mocks.apiserver import definitions, errors, rules, structural
+from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.strategies import Call, Strategy
+
+Json = dict[str, Any]
+
+
+class Definitions(Strategy):
+    """CustomResourceDefinitions: accepted and established at once."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Defaults; the status is computed after validation."""
+        return definitions.prepare(super().prepare_create(item, call))
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """Defaults."""
+        return definitions.prepare(super().prepare_update(item, old, call))
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The definition."""
+        yield from definitions.validate(item)
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The definition, whose group, kind and scope never change."""
+        yield from definitions.validate(item)
+        for path in (("group",), ("scope",), ("names", "plural"), ("names", "kind")):
+            new: Any = item["spec"]
+            before: Any = old["spec"]
+            for key in path:
+                new, before = (new or {}).get(key), before[key]
+            if new != before:
+                yield errors.invalid_value(f"spec.{'.'.join(path)}", new, "field is immutable")
+
+
+class Custom(Strategy):
+    """Objects of a CustomResourceDefinition."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Prune and default."""
+        return self._shaped(super().prepare_create(item, call), call)
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """Prune and default."""
+        return self._shaped(super().prepare_update(item, old, call), call)
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The schema, and CEL rules about one state."""
+        schema = call.resource.structural[call.version]
+        broken = list(structural.validate(item, schema))
+        yield from broken
+        if not broken:
+            yield from rules.validate(item, schema)
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The schema, and all CEL rules."""
+        schema = call.resource.structural[call.version]
+        broken = list(structural.validate(item, schema))
+        yield from broken
+        if not broken:
+            yield from rules.validate(item, schema, old)
+
+    @staticmethod
+    def _shaped(item: Json, call: Call) -> Json:
+        return dict(structural.default(item, call.resource.structural[call.version]))

@@ -1,0 +1,206 @@
+"""Decoding: an object becomes what its type says, as in the real server.
+
+Fields that the type does not know are dropped, ``null`` counts as absent, times are turned to UTC and
+quantities to their canonical form; a value of the wrong type is refused with 400.  What was dropped or stood
+twice is reported, and ``fieldValidation`` decides what becomes of the report: ``Strict`` refuses (400),
+``Warn`` (the default) adds ``Warning`` headers, ``Ignore`` is silent.
+
+Not emulated: Go leaves out empty lists, maps and strings of most optional fields when it stores an object;
+here they stay as they were sent.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from drawbar.mocks.apiserver import errors, quantities, structural, timestamps
+from drawbar.mocks.apiserver.resources import ResourceType
+from drawbar.mocks.apiserver.typetable import Type, TypeTable
+
+Json = dict[str, Any]
+LEVELS = ("Ignore", "Strict", "Warn")
+METADATA = Type(record="ObjectMeta")
+
+
+class MistypedError(ValueError):
+    """A value has another type than its field; ``path`` and ``expected`` say which and what."""
+
+    def __init__(self, message: str, *, path: str, expected: str) -> None:
+        """Keep the message of the real server."""
+        super().__init__(message)
+        self.path = path
+        self.expected = expected
+
+
+@dataclass(slots=True)
+class Report:
+    """What decoding dropped: the paths of unknown fields."""
+
+    unknown: list[str] = field(default_factory=list)
+
+
+def decode(item: Json, resource: ResourceType, version: str, types: TypeTable) -> tuple[Json, list[str]]:
+    """An object as a version declares it, and the paths of the fields that nobody knows.
+
+    Raises:
+        MistypedError: a value has the wrong type.
+    """
+    report = Report()
+    if resource.custom:
+        return _custom(item, resource, version, types, report), report.unknown
+    name = resource.record_name
+    if name not in types:
+        return item, []
+    return _record(item, name, types, "", report), report.unknown
+
+
+def complaint(problem: MistypedError, kind: str, version: str) -> errors.ApiError:
+    """400: an object of a kind that cannot be decoded."""
+    return errors.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}')
+
+
+def level(asked: str | None, options: str) -> str:
+    """How strictly a request wants its fields to be checked; ``options`` names the kind of its options.
+
+    Raises:
+        ApiError: 422, there is no such level.
+    """
+    if not asked:
+        return "Warn"
+    if asked not in LEVELS:
+        cause = errors.unsupported("fieldValidation", asked, LEVELS)
+        raise errors.invalid(options, "meta.k8s.io", "", [cause])
+    return asked
+
+
+def strict_text(unknown: Iterable[str], twice: Iterable[str]) -> list[str]:
+    """The complaints of strict decoding, one for each field."""
+    return [
+        *(f'unknown field "{path}"' for path in unknown),
+        *(f'duplicate field "{path}"' for path in twice),
+    ]
+
+
+def _custom(item: Json, resource: ResourceType, version: str, types: TypeTable, report: Report) -> Json:
+    pruned, dropped = structural.prune(item, resource.structural[version])
+    report.unknown += dropped
+    if isinstance(pruned.get("metadata"), dict):
+        pruned["metadata"] = _record(pruned["metadata"], "ObjectMeta", types, "metadata", report)
+    elif pruned.get("metadata") is not None:
+        raise _mistyped(pruned["metadata"], METADATA, "metadata", "")
+    return dict(pruned)
+
+
+def _record(item: Json, name: str, types: TypeTable, path: str, report: Report) -> Json:
+    known = types.fields(name)
+    result: Json = {}
+    for key, value in item.items():
+        here = f"{path}.{key}" if path else key
+        declared = known.get(key)
+        if declared is None:
+            report.unknown.append(here)
+        elif declared.scalar == "string" and isinstance(value, str):  # most fields are: a short cut
+            result[key] = value
+        elif value is not None:
+            result[key] = _value(value, declared, types, here, report, owner=name)
+    return result
+
+
+def _value(value: Any, kind: Type, types: TypeTable, path: str, report: Report, *, owner: str) -> Any:
+    if kind.record:
+        if not isinstance(value, dict):
+            raise _mistyped(value, kind, path, owner)
+        return _record(value, kind.record, types, path, report)
+    if kind.item is None:
+        return _scalar(value, kind, path, owner)
+    if kind.container == "list":
+        if not isinstance(value, list):
+            raise _mistyped(value, kind, path, owner)
+        return [
+            _element(inner, kind.item, types, f"{path}[{index}]", report, owner=owner)
+            for index, inner in enumerate(value)
+        ]
+    if not isinstance(value, dict):
+        raise _mistyped(value, kind, path, owner)
+    return {
+        key: _element(inner, kind.item, types, f"{path}.{key}", report, owner=owner)
+        for key, inner in value.items()
+    }
+
+
+def _element(value: Any, kind: Type, types: TypeTable, path: str, report: Report, *, owner: str) -> Any:
+    """An item of a list or map; ``null`` is the zero value there."""
+    if value is None and kind.scalar != "any":
+        zeros = {"string": "", "integer": 0, "boolean": False}
+        return zeros.get(kind.scalar, {} if kind.record else value)
+    return _value(value, kind, types, path, report, owner=owner)
+
+
+def _scalar(value: Any, kind: Type, path: str, owner: str) -> Any:
+    fits = _SCALARS[kind.scalar]
+    if not isinstance(value, fits.python) or (isinstance(value, bool) and bool not in fits.python):
+        raise _mistyped(value, kind, path, owner)
+    if fits.read is None:
+        return value
+    try:
+        return fits.read(value)
+    except ValueError as error:
+        raise MistypedError(str(error), path=path, expected=kind.scalar) from error
+
+
+def _base64(text: str) -> str:
+    """Base64 as it is, once it is known to be some."""
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ValueError("illegal base64 data") from error
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    """The JSON types that a scalar accepts, and how it is read."""
+
+    python: tuple[type, ...]
+    read: Callable[[Any], Any] | None = None
+
+
+_SCALARS: Mapping[str, _Scalar] = MappingProxyType(
+    {
+        "any": _Scalar((object, bool)),
+        "boolean": _Scalar((bool,)),
+        "string": _Scalar((str,)),
+        "bytes": _Scalar((str,), _base64),
+        "integer": _Scalar((int,)),
+        "number": _Scalar((int, float)),
+        "int-or-string": _Scalar((int, str)),
+        "quantity": _Scalar((int, float, str), quantities.canonical),
+        "time": _Scalar((str,), timestamps.seconds),
+        "microtime": _Scalar((str,), timestamps.micro),
+    }
+)
+
+
+def _mistyped(value: Any, kind: Type, path: str, owner: str) -> MistypedError:
+    shown = (
+        "bool"
+        if isinstance(value, bool)
+        else "object"
+        if isinstance(value, dict)
+        else "array"
+        if isinstance(value, list)
+        else "string"
+        if isinstance(value, str)
+        else f"number {value}"
+        if isinstance(value, float)
+        else "number"
+    )
+    place = ".".join(part.partition("[")[0] for part in path.split("."))
+    where = f"Go struct field {owner}.{place}" if owner else f"Go value {place}"
+    expected = "map" if kind.container == "map" else kind.container or kind.scalar or "map"
+    text = f"json: cannot unmarshal {shown} into {where} of type {kind.go}"
+    return MistypedError(text, path=path, expected=expected)

@@ -1,0 +1,203 @@
+"""The kinds of ``resource.k8s.io``: what of them is dropped, defaulted, checked and authorized."""
+
+# ruff: noqa: ARG002 - the methods of all strategies share one signature
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from drawbar.mocks.apiserver import errors, profiles, rbac
+from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.resources import RESOURCE_GROUP
+from drawbar.mocks.apiserver.strategies import Call, Strategy
+from drawbar.mocks.apiserver.validation import claims, claimspecs, classes, gates, slices, taints
+
+Json = dict[str, Any]
+
+
+class Claims(Strategy):
+    """ResourceClaims, with the extra permissions that a change of status needs since 1.36."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Drop the fields of gates that are off, and default the requests."""
+        item = super().prepare_create(item, call)
+        spec = claimspecs.defaulted(gates.claim_spec(item.get("spec") or {}, self.profile))
+        return {**item, "spec": spec}
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """Clear the device entries of a taken-away allocation, and the fields of gates that are off."""
+        item = super().prepare_update(item, old, call)
+        if call.subresource != "status":
+            return {**item, "spec": claimspecs.defaulted(item.get("spec") or {})}
+        before = old.get("status") or {}
+        asked = item.get("status") or {}
+        status = claims.drop_deallocated(asked, before, asked)
+        return {**item, "status": gates.claim_status(status, before, self.profile)}
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec; administrative access needs a marked namespace."""
+        yield from self._not_admin(claimspecs.admin_requests(item["spec"]), call)
+        yield from claimspecs.validate(item["spec"])
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec is immutable; a new status is checked and authorized."""
+        yield from claims.immutable_spec(item.get("spec") or {}, old.get("spec") or {})
+        if call.subresource != "status":
+            return
+        status, before = item.get("status") or {}, old.get("status") or {}
+        if self.profile.on(profiles.GRANULAR_STATUS):
+            yield from self._unauthorized(status, before, call)
+        if not any(claims.admin_results(before)):
+            yield from self._not_admin(claims.admin_results(status), call)
+        deleted = bool(item["metadata"].get("deletionTimestamp"))
+        yield from claims.validate_status(status, before, item.get("spec") or {}, deleted=deleted)
+
+    def _not_admin(self, paths: Iterable[str], call: Call) -> Iterator[Cause]:
+        first = next(iter(paths), None)
+        if first is None or self.namespace_labels(call).get(claimspecs.ADMIN_LABEL) == "true":
+            return
+        text = (
+            f"admin access to devices requires the `{claimspecs.ADMIN_LABEL}: true` label on the containing "
+            "namespace"
+        )
+        yield errors.forbidden_value(first, text)
+
+    def _unauthorized(self, status: Json, before: Json, call: Call) -> Iterator[Cause]:
+        if any(status.get(key) != before.get(key) for key in ("allocation", "reservedFor")):
+            wanted = rbac.Attributes(
+                verb=call.verb, group=RESOURCE_GROUP, resource="resourceclaims", subresource="binding"
+            )
+            if not self.authorizer.allows(call.user, wanted):
+                text = (
+                    "changing status.allocation or status.reservedFor requires "
+                    f'resource="resourceclaims/binding", verb="{call.verb}" permission: '
+                )
+                yield errors.forbidden_value("status", text + self._denied(call, wanted))
+        verbs = [f"arbitrary-node:{call.verb}"]
+        node = claims.allocated_node(status)
+        if node and call.user.node == node:
+            verbs.insert(0, f"associated-node:{call.verb}")
+        # Entries that go because their device is deallocated are the server's doing: nobody answers for them.
+        for driver in claims.modified_drivers(status, claims.drop_deallocated(before, before, status)):
+            wishes = [self._wish(call, verb, driver) for verb in verbs]
+            if not any(self.authorizer.allows(call.user, wanted) for wanted in wishes):
+                text = (
+                    'changing status.devices requires resource="resourceclaims/driver", '
+                    f'verb="[{" ".join(verbs)}]" permission: '
+                )
+                yield errors.forbidden_value("status.devices", text + self._denied(call, wishes[0]))
+
+    @staticmethod
+    def _wish(call: Call, verb: str, driver: str) -> rbac.Attributes:
+        return rbac.Attributes(
+            verb=verb,
+            group=RESOURCE_GROUP,
+            resource="resourceclaims",
+            subresource="driver",
+            namespace=call.namespace,
+            name=driver,
+        )
+
+    @staticmethod
+    def _denied(call: Call, wanted: rbac.Attributes) -> str:
+        plural = "resourceclaims"
+        refusal = rbac.refusal(call.user, wanted)
+        return errors.forbidden(plural, RESOURCE_GROUP, wanted.name, refusal).message
+
+
+class Templates(Strategy):
+    """ResourceClaimTemplates: the spec never changes."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Drop and default as for claims."""
+        return self._defaulted(item)
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """Default, so that an unchanged template is seen to be unchanged."""
+        return self._defaulted(item)
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The claim's spec."""
+        yield from classes.template(item["spec"])
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec is immutable."""
+        yield from claims.immutable_spec(item["spec"], old.get("spec") or {})
+
+    def _defaulted(self, item: Json) -> Json:
+        spec = item.get("spec") or {}
+        inner = gates.claim_spec(spec.get("spec") or {}, self.profile)
+        return {**item, "spec": {**spec, "spec": claimspecs.defaulted(inner)}}
+
+
+class Slices(Strategy):
+    """ResourceSlices."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Drop the fields of gates that are off, then stamp taints."""
+        spec = gates.slice_spec(item.get("spec") or {}, None, self.profile)
+        return {**item, "spec": slices.with_times(spec, now=call.now)}
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """The same; fields that are in use already are kept."""
+        spec = gates.slice_spec(item.get("spec") or {}, old.get("spec"), self.profile)
+        return {**item, "spec": slices.with_times(spec, now=call.now)}
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        call.warnings.extend(slices.warnings(item["spec"]))
+        yield from slices.validate(item["spec"], self.profile)
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec, and what in it is immutable."""
+        call.warnings.extend(slices.warnings(item["spec"]))
+        yield from slices.validate(item["spec"], self.profile, old.get("spec") or {})
+
+
+class Classes(Strategy):
+    """DeviceClasses."""
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from classes.validate(item.get("spec") or {})
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from classes.validate(item.get("spec") or {})
+
+
+class TaintRules(Strategy):
+    """DeviceTaintRules."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Stamp the taint."""
+        return self._stamped(super().prepare_create(item, call), call)
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """Stamp the taint; another effect counts as a taint that was added now."""
+        item = super().prepare_update(item, old, call)
+        taint, before = (
+            (item.get("spec") or {}).get("taint") or {},
+            (old.get("spec") or {}).get("taint") or {},
+        )
+        same_time = taint.get("timeAdded") == before.get("timeAdded")
+        if taint.get("effect") != before.get("effect") and same_time:
+            taint = {key: value for key, value in taint.items() if key != "timeAdded"}
+            item = {**item, "spec": {**item["spec"], "taint": taint}}
+        return self._stamped(item, call)
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from taints.rule(item["spec"])
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec, or the status."""
+        if call.subresource == "status":
+            yield from taints.rule_status(item.get("status") or {})
+        else:
+            yield from taints.rule(item["spec"], old.get("spec") or {})
+
+    @staticmethod
+    def _stamped(item: Json, call: Call) -> Json:
+        spec = item.get("spec") or {}
+        return {**item, "spec": {**spec, "taint": taints.stamped(spec.get("taint") or {}, now=call.now)}}

@@ -1,0 +1,141 @@
+"""CEL expressions: compiling them once, and evaluating them with Kubernetes' extensions.
+
+The evaluator knows plain CEL.  What Kubernetes adds is added here: optional fields and indexes
+(``object.?spec.?nodeName.orValue('')``, rewritten by ``optionals``), the string, list, set and math
+functions, ``quantity`` and its comparisons, ``semver`` and ``isSemver``, ``find`` and ``findAll``.
+
+Not there: the ``authorizer``, ``ip``, ``cidr`` and ``url`` libraries, two-variable comprehensions, ``cel.bind``
+and ``optMap``, the check of types before evaluation, and the budget of costs.  An expression that uses what is
+not there fails when it is evaluated, with a message that names it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import cel
+import cel.stdlib
+
+from drawbar.mocks.apiserver import optionals, quantities
+
+Json = dict[str, Any]
+_FAILURES = (KeyError, TypeError, ValueError, RuntimeError, OverflowError, IndexError, ZeroDivisionError)
+_SEMVER = re.compile(
+    r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z.-]+)?$"
+)
+
+
+class EvaluationError(Exception):
+    """An expression cannot be evaluated with these variables; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A program, and the functions beyond plain CEL that its text may call."""
+
+    program: cel.Program
+    functions: Mapping[str, Callable[..., Any]]
+
+
+@functools.lru_cache(maxsize=2048)
+def _compiled(text: str) -> _Compiled:
+    plain = optionals.rewritten(text)
+    words = set(re.findall(r"[A-Za-z_]\w*", plain))
+    known = {**cel.stdlib.STDLIB_FUNCTIONS, **_FUNCTIONS}
+    called = {name: known[name] for name in known if name.rpartition(".")[2] in words}
+    return _Compiled(cel.compile(plain), MappingProxyType(called))
+
+
+def problem(text: str) -> str | None:
+    """What is wrong with an expression's syntax, or None."""
+    try:
+        _compiled(text)
+    except ValueError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
+    """The value of an expression.
+
+    Raises:
+        EvaluationError: it does not parse, or fails with these variables.
+    """
+    try:
+        compiled = _compiled(text)
+        return compiled.program.execute(cel.Context({**variables}, {**compiled.functions}))
+    except KeyError as error:
+        raise EvaluationError(f"no such key: {error.args[0] if error.args else error}") from error
+    except _FAILURES as error:
+        raise EvaluationError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+
+
+def _number(amount: Fraction) -> float | int:
+    return amount.numerator if amount.denominator == 1 else float(amount)
+
+
+def _quantity(text: str) -> float | int:
+    """A quantity is a plain number here: its comparisons are those of numbers."""
+    return _number(quantities.value(text))
+
+
+def _is_quantity(text: Any) -> bool:
+    try:
+        quantities.value(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _semver_key(text: str) -> tuple[int, int, int]:
+    match = _SEMVER.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no semantic version")
+    return int(match.group(1)), int(match.group(2)), int(match.group(3))
+
+
+def _compare(left: Any, right: Any) -> int:
+    if isinstance(left, str) and isinstance(right, str):
+        left, right = _semver_key(left), _semver_key(right)
+    return int(left > right) - int(left < right)
+
+
+def _semver(text: str) -> str:
+    _semver_key(text)
+    return text
+
+
+def _formatted(text: str, values: list[Any]) -> str:
+    return re.sub(r"%[sd]", "{}", text.replace("{", "{{").replace("}", "}}")).format(*values)
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    optionals.SELECT: optionals.select,
+    "find": lambda text, pattern: (re.search(pattern, text) or [""])[0],
+    "findAll": lambda text, pattern: [match.group(0) for match in re.finditer(pattern, text)],
+    "isSorted": lambda items: all(a <= b for a, b in itertools.pairwise(items)),
+    "lastIndexOf": lambda text, part: text.rfind(part),
+    "includes": lambda items, item: item in items,
+    "format": _formatted,
+    "quantity": _quantity,
+    "isQuantity": _is_quantity,
+    "isInteger": lambda number: float(number).is_integer(),
+    "asInteger": int,
+    "asApproximateFloat": float,
+    "sign": lambda number: (number > 0) - (number < 0),
+    "isGreaterThan": lambda left, right: _compare(left, right) > 0,
+    "isLessThan": lambda left, right: _compare(left, right) < 0,
+    "compareTo": _compare,
+    "semver": _semver,
+    "isSemver": lambda text: bool(_SEMVER.match(text)),
+    "major": lambda text: _semver_key(text)[0],
+    "minor": lambda text: _semver_key(text)[1],
+    "patch": lambda text: _semver_key(text)[2],
+}

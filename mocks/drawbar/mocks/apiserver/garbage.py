@@ -1,0 +1,129 @@
+"""Owner references: who depends on whom, and which dependents go when an owner has gone.
+
+As the garbage collector of kube-controller-manager decides: a reference holds an object only if an object of
+that kind and name exists (in the dependent's own namespace, or cluster-wide) and has the reference's uid.  An
+object with references of which none holds is deleted; of one that another owner still holds, the dead
+references are removed.  A real cluster does this a moment after the write that causes it, here it is done
+before that write is answered: no driver may rely on either.
+
+``Orphan`` takes the references away before the owner goes; ``Foreground`` keeps the owner until the
+dependents with ``blockOwnerDeletion`` are gone.  A reference to a kind that is not served, and one from a
+cluster-wide object to a namespaced kind, can not be resolved, and such an object is never collected.
+
+Not emulated: the permission that setting ``blockOwnerDeletion`` needs (an admission plugin that is off by
+default), the Warning Event about references across namespaces, and cycles of foreground deletions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from drawbar.mocks.apiserver.resources import Catalogue, ResourceType
+from drawbar.mocks.apiserver.storage import Key, StorageKey, Store, key_of
+
+Json = dict[str, Any]
+Place = tuple[StorageKey, Key]
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+
+
+class Hold(Enum):
+    """What a reference does for its object."""
+
+    SOLID = "the owner exists"
+    WAITING = "the owner exists and waits for its dependents to go"
+    DANGLING = "the owner does not exist"
+    UNKNOWN = "nobody can tell"
+
+
+class Graph:
+    """Which objects name an owner, by the owner's uid."""
+
+    def __init__(self) -> None:
+        """Start without dependents."""
+        self._dependents: dict[str, set[Place]] = {}
+
+    def follow(self, where: StorageKey, old: Json | None, new: Json | None) -> None:
+        """Take note of a write."""
+        before, after = owner_uids(old), owner_uids(new)
+        for uid in before - after:
+            places = self._dependents.get(uid, set())
+            places.discard((where, key_of(old or {})))
+            if not places:
+                self._dependents.pop(uid, None)
+        for uid in after - before:
+            self._dependents.setdefault(uid, set()).add((where, key_of(new or {})))
+
+    def dependents(self, uid: str) -> list[Place]:
+        """The objects that name an owner, in a stable order."""
+        return sorted(self._dependents.get(uid, ()))
+
+
+def references(item: Json | None) -> list[Json]:
+    """The owner references of an object."""
+    return list(((item or {}).get("metadata") or {}).get("ownerReferences") or ())
+
+
+def owner_uids(item: Json | None) -> set[str]:
+    """The uids of an object's owners."""
+    return {reference.get("uid", "") for reference in references(item)}
+
+
+def hold(reference: Json, dependent: Json, store: Store, catalogue: Catalogue) -> Hold:
+    """What one reference does for its object."""
+    group, _, version = reference.get("apiVersion", "").rpartition("/")
+    resource = _kind(catalogue, group, version, reference.get("kind", ""))
+    namespace = dependent["metadata"].get("namespace", "")
+    if resource is None or (resource.namespaced and not namespace):
+        return Hold.UNKNOWN
+    key = (namespace if resource.namespaced else "", reference.get("name", ""))
+    owner = store.collection(resource.where).items.get(key)
+    if owner is None or owner["metadata"]["uid"] != reference.get("uid"):
+        return Hold.DANGLING
+    metadata = owner["metadata"]
+    waits = metadata.get("deletionTimestamp") and FOREGROUND in (metadata.get("finalizers") or ())
+    return Hold.WAITING if waits else Hold.SOLID
+
+
+def _kind(catalogue: Catalogue, group: str, version: str, kind: str) -> ResourceType | None:
+    for resource in catalogue.all():
+        if resource.group == group and resource.kind == kind and version in resource.versions:
+            return resource
+    return None
+
+
+def with_policy(item: Json, policy: str) -> Json:
+    """The object with the finalizers that a propagation policy puts on it (empty: none given)."""
+    metadata = item["metadata"]
+    held = list(metadata.get("finalizers") or ())
+    if not policy:
+        return item
+    wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(policy)
+    kept = [name for name in held if name not in (ORPHAN, FOREGROUND) or name == wanted]
+    if wanted and wanted not in kept:
+        kept.append(wanted)
+    return item if kept == held else without(item, kept)
+
+
+def without(item: Json, finalizers: list[str]) -> Json:
+    """The object with only these finalizers."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "finalizers"}
+    return {**item, "metadata": {**metadata, **({"finalizers": finalizers} if finalizers else {})}}
+
+
+def released_from(item: Json, uids: set[str]) -> Json:
+    """The object without its references to some owners."""
+    kept = [reference for reference in references(item) if reference.get("uid") not in uids]
+    metadata = {key: value for key, value in item["metadata"].items() if key != "ownerReferences"}
+    return {**item, "metadata": {**metadata, **({"ownerReferences": kept} if kept else {})}}
+
+
+def blocking(places: list[Place], uid: str, store: Store) -> Iterator[Place]:
+    """The dependents for which an owner in foreground deletion has to wait."""
+    for where, key in places:
+        item = store.collection(where).items.get(key)
+        if any(r.get("uid") == uid and r.get("blockOwnerDeletion") for r in references(item)):
+            yield where, key

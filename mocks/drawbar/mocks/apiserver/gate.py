@@ -1,0 +1,209 @@
+"""What every request passes before it is handled: the faults in force, the limit on its time, and its body.
+
+A request that takes longer than the limit (a half-sent body, say) is answered as the real server does it, with a
+504; watches are exempt once they are open.  The body is read here, once for all: a body that breaks off or breaks
+the rules of HTTP is the client's mistake.  Not emulated: the query parameter ``timeout``, and a limit on the time
+that a client takes for sending its headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from aiohttp import web
+
+from drawbar.mocks.apiserver import errors, faultcontrol, faults, interference, rbac, requests, visits
+from drawbar.mocks.apiserver.faults import Asked, Faults, Handle
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    410: "Expired",
+    422: "Invalid",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+_THROTTLED = "Too many requests, please try again later."
+
+
+class _CutError(Exception):
+    """The connection ends without an answer."""
+
+
+class Gate:
+    """The outermost handler."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        active: Faults,
+        users: Mapping[str, rbac.User],
+        control: faultcontrol.Control,
+        *,
+        request_seconds: float,
+    ) -> None:
+        """Let requests through to ``handler``, unless ``active`` faults strike them."""
+        self._handler = handler
+        self._faults = active
+        self._users = users
+        self._control = control
+        self._seconds = request_seconds
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                return await self._answer(request, limit)
+        except TimeoutError:
+            text = "Timeout: request did not complete within the allotted timeout"
+            return _status(errors.ApiError(code=504, reason="Timeout", message=text))
+        except _CutError:
+            _abort(request)
+            return web.Response(status=500)  # nobody hears it
+        except web.HTTPRequestEntityTooLarge:
+            return _status(errors.too_large(requests.BODY_LIMIT))
+        except web.RequestPayloadError as error:
+            return _status(errors.bad_request(f"the body of the request cannot be read: {error}"))
+
+    async def _answer(self, request: web.Request, limit: asyncio.Timeout) -> web.StreamResponse:
+        caller = self._caller(request)
+        if caller is not None and request.body_exists:
+            await request.read()
+        if request.path.startswith(faultcontrol.PREFIX):
+            return await self._control.handle(request, caller)
+        asked = self._asked(request, caller)
+        struck: list[Handle] = []
+        if self._faults:
+            struck = self._faults.striking(await self._named(request, asked))
+            refused = await self._before(asked, struck, limit)
+            if refused is not None:
+                return refused
+        if asked.verb != "watch":
+            return await self._after(asked, struck, await self._handler(request))
+        limit.reschedule(None)
+        interference.CURRENT.set(interference.Stream(self._faults, asked, lambda: _abort(request)))
+        return await self._handler(request)
+
+    def _caller(self, request: web.Request) -> rbac.User | None:
+        """Who asks; None for a token that nobody knows."""
+        header = request.headers.get("Authorization", "")
+        if not header:
+            return rbac.ANONYMOUS
+        scheme, _, token = header.partition(" ")
+        return self._users.get(token.strip()) if scheme.lower() == "bearer" else None
+
+    def _asked(self, request: web.Request, caller: rbac.User | None) -> Asked:
+        user = caller.name if caller is not None else ""
+        target = requests.target(request.path)
+        if target is None or not target.plural:
+            return Asked(user=user, verb=request.method.lower())
+        try:
+            verb = visits.verb_of(request, target)
+        except errors.ApiError:  # a method of another world; the handler refuses it
+            verb = request.method.lower()
+        agent = request.headers.get("User-Agent", "").split("/")[0]
+        return Asked(
+            user=user,
+            verb=verb,
+            group=target.group,
+            resource=target.plural,
+            subresource=target.subresource,
+            namespace=target.namespace,
+            name=target.name,
+            manager=request.query.get("fieldManager") or agent,
+        )
+
+    async def _named(self, request: web.Request, asked: Asked) -> Asked:
+        """A creation carries its name in the body, which is decoded only if a fault asks for names."""
+        if asked.verb != "create" or asked.name or all(h.fault.select.name == "*" for h in self._faults):
+            return asked
+        accepted = (requests.JSON_TYPE, requests.YAML_TYPE)
+        try:
+            item = requests.decode(await request.read(), request.content_type, accepted)
+        except errors.ApiError:  # the handler refuses it
+            return asked
+        metadata = item.get("metadata") if isinstance(item, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        return dataclasses.replace(asked, name=name) if isinstance(name, str) else asked
+
+    async def _before(
+        self, asked: Asked, struck: list[Handle], limit: asyncio.Timeout
+    ) -> web.Response | None:
+        """Carry out what happens before the request; an answer if it is refused."""
+        for handle in struck:
+            match handle.fault.effect:
+                case faults.Latency(after=False, seconds=seconds):
+                    await interference.pause(handle, seconds)
+                case faults.Partition():
+                    limit.reschedule(None)
+                    await interference.pause(handle, self._seconds)
+                    if not handle.lifted.is_set():
+                        raise _CutError
+                    limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
+                case faults.Disconnect(after=after) if not after or asked.verb == "watch":
+                    raise _CutError
+                case faults.Refusal(after=after) as effect if not after or asked.verb == "watch":
+                    return _refusal(effect, asked)
+                case _:
+                    pass
+            if self._faults.closed:
+                raise _CutError
+        return None
+
+    async def _after(
+        self, asked: Asked, struck: list[Handle], response: web.StreamResponse
+    ) -> web.StreamResponse:
+        """The answer to a request that was carried out."""
+        for handle in struck:
+            match handle.fault.effect:
+                case faults.Latency(after=True, seconds=seconds):
+                    await interference.pause(handle, seconds)
+                case faults.Disconnect(after=True):
+                    raise _CutError
+                case faults.Refusal(after=True) as effect:
+                    return _refusal(effect, asked)
+                case _:
+                    pass
+        return response
+
+
+def _refusal(effect: faults.Refusal, asked: Asked) -> web.Response:
+    """The answer of a refusal, in the real server's words where the fault has none."""
+    after = effect.retry_after
+    if effect.code == 429:
+        text = effect.message or _THROTTLED
+        return web.Response(text=f"{text}\n", status=429, headers={"Retry-After": str(after or 1)})
+    if effect.code == 409:
+        error = errors.conflict(asked.resource, asked.group, asked.name, errors.STALE)
+        if asked.verb == "create":
+            error = errors.already_exists(asked.resource, asked.group, asked.name)
+    else:
+        text = "Internal error occurred: etcdserver: request timed out"
+        if effect.code != 500:
+            text = "the server is currently unable to handle the request"
+        error = errors.ApiError(code=effect.code, reason=_REASONS.get(effect.code, ""), message=text)
+    if effect.message:
+        error.message = effect.message
+    if after is not None:
+        error.details = {**error.details, "retryAfterSeconds": after}
+    response = _status(error)
+    if after is not None:
+        response.headers["Retry-After"] = str(after)
+    return response
+
+
+def _status(error: errors.ApiError) -> web.Response:
+    body = msgspec.json.encode(error.body())
+    return web.Response(body=body, status=error.code, content_type=requests.JSON_TYPE)
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()

@@ -1,0 +1,139 @@
+"""What faults do to one open watch: cut it off, end it, repeat its events, or hold them back.
+
+``gate`` makes a ``Stream`` for every watch request and leaves it in ``CURRENT``, from where ``streams`` takes it:
+each request is a task with a context of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import msgspec
+
+from drawbar.mocks.apiserver import errors, faults
+from drawbar.mocks.apiserver.faults import Asked, Faults, Handle
+
+Json = dict[str, Any]
+
+
+class Sink(Protocol):
+    """Where the bytes of a watch go: an HTTP response."""
+
+    async def write(self, data: bytes, /) -> None:
+        """Send some bytes."""
+
+
+class Stream:
+    """One open watch.  Without faults in force, ``deliver`` writes what it is given and no more."""
+
+    def __init__(self, active: Faults, asked: Asked, abort: Callable[[], None]) -> None:
+        """Watch over a request; ``abort`` breaks its connection."""
+        self._faults = active
+        self._asked = asked
+        self._abort = abort
+        self._close: Callable[[], None] = abort
+        self._left: dict[Handle, int] = {}  # events until a fault ends the watch
+        self._expired = False
+
+    @contextmanager
+    def opened(self, close: Callable[[], None]) -> Iterator[None]:
+        """The watch is open for as long as the context lasts; ``close`` ends it after what was sent."""
+        self._close = close
+        self._faults.listen(self._meet)
+        try:
+            for handle in self._faults:
+                self._meet(handle)
+            yield
+        finally:
+            self._faults.unlisten(self._meet)
+
+    async def deliver(self, response: Sink, events: Iterable[tuple[Json, bytes]]) -> None:
+        """Send events (objects and their lines) in order.
+
+        Raises:
+            ConnectionError: a fault or the client ended the connection.
+        """
+        if not self._faults and not self._left:
+            await response.write(b"".join([line for _, line in events]))
+            return
+        for item, line in events:
+            asked = self._asked.about(item)
+            for handle in self._faults:
+                if isinstance(handle.fault.effect, faults.DelayedEvents) and handle.strikes(asked):
+                    await pause(handle, handle.fault.effect.seconds)
+            await self.clearance()
+            await response.write(line * self._copies(asked))
+            if self._counted():
+                return
+
+    async def clearance(self) -> None:
+        """Wait while a partition cuts this watch off.
+
+        Raises:
+            ConnectionError: the server stops meanwhile.
+        """
+        while True:
+            cut = next((h for h in self._faults if self._is_cut_by(h)), None)
+            if cut is None:
+                return
+            await cut.lifted.wait()
+            if self._faults.closed:
+                self._abort()
+                raise ConnectionAbortedError("the server stopped during a partition")
+
+    async def finish(self, response: Sink) -> None:
+        """Send what comes before the end of the stream."""
+        await self.clearance()
+        if self._expired:
+            body = errors.expired("the watch was ended by a fault: too old resource version").body()
+            await response.write(msgspec.json.encode({"type": "ERROR", "object": body}) + b"\n")
+
+    def _is_cut_by(self, handle: Handle) -> bool:
+        return isinstance(handle.fault.effect, faults.Partition) and handle.covers(self._asked)
+
+    def _meet(self, handle: Handle) -> None:
+        effect = handle.fault.effect
+        if isinstance(effect, faults.DroppedWatch) and handle.strikes(self._asked):
+            self._left[handle] = effect.events
+            if not effect.events:
+                self._end(effect)
+
+    def _copies(self, asked: Asked) -> int:
+        copies = 1
+        for handle in self._faults:
+            if isinstance(handle.fault.effect, faults.DuplicatedEvents) and handle.strikes(asked):
+                copies += handle.fault.effect.copies
+        return copies
+
+    def _counted(self) -> bool:
+        """Count one event that was sent; whether the watch ends with it."""
+        for handle in self._left:
+            self._left[handle] -= 1
+            effect = handle.fault.effect
+            if self._left[handle] <= 0 and isinstance(effect, faults.DroppedWatch):
+                self._end(effect)
+                return True
+        return False
+
+    def _end(self, effect: faults.DroppedWatch) -> None:
+        if effect.ending == "abort":
+            self._abort()
+        else:
+            self._expired = effect.ending == "expired"
+            self._close()
+
+
+async def pause(handle: Handle, seconds: float) -> None:
+    """Wait so many seconds, or until the fault is lifted."""
+    try:
+        async with asyncio.timeout(seconds):
+            await handle.lifted.wait()
+    except TimeoutError:
+        return
+
+
+CURRENT: ContextVar[Stream] = ContextVar("CURRENT")

@@ -1,0 +1,133 @@
+"""The port of a server: opened, closed for a while without losing the number, its connections dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import HttpVersion11, http_exceptions, web
+
+from drawbar.mocks.apiserver import requests
+
+HOST = "127.0.0.1"
+_LINGERING_SECONDS = (
+    1.0  # a refused body is read for so long, so that the client sees the refusal and no reset
+)
+_logger = logging.getLogger("drawbar.mocks.apiserver.http")
+
+
+class _ClientMistakes(logging.Filter):
+    """Bytes that are no HTTP are answered with 400; a traceback for each would bury what matters."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is worth writing."""
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, http_exceptions.HttpProcessingError | web.RequestPayloadError)
+
+
+_logger.addFilter(_ClientMistakes())
+
+
+class Listener:
+    """One TCP port on the loopback interface, served by an aiohttp runner."""
+
+    def __init__(self, runner: web.AppRunner, reserve: socket.socket, context: ssl.SSLContext | None) -> None:
+        """Serve on the port to which ``reserve`` is bound."""
+        self._runner = runner
+        self._reserve = reserve
+        self._context = context
+        self._site: web.BaseSite | None = None
+
+    @property
+    def port(self) -> int:
+        """The port's number."""
+        return int(self._reserve.getsockname()[1])
+
+    async def open(self) -> None:
+        """Accept connections.
+
+        Raises:
+            OSError: another program listens there.
+        """
+        self._site = web.SockSite(self._runner, _bound(self.port), ssl_context=self._context)
+        await self._site.start()
+
+    async def close(self) -> None:
+        """Refuse connections from now on; the port's number stays ours."""
+        if self._site is not None:
+            await self._site.stop()
+            self._site = None
+
+    def drop(self, spared: asyncio.BaseTransport | None = None) -> None:
+        """Break all connections but one; requests in progress are cancelled where they wait."""
+        for transport in self._transports():
+            if transport is not spared:
+                transport.abort()
+
+    async def stop(self) -> None:
+        """End everything; a TLS client that never says goodbye would otherwise hold its socket for 30 s."""
+        transports = self._transports()
+        await self._runner.cleanup()
+        for transport in transports:
+            transport.abort()
+        self._reserve.close()
+        await asyncio.sleep(0)  # lets the event loop close the sockets just aborted
+
+    def _transports(self) -> list[asyncio.WriteTransport]:
+        handlers = self._runner.server.connections if self._runner.server is not None else []
+        return [handler.transport for handler in handlers if handler.transport is not None]
+
+
+@asynccontextmanager
+async def listening(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    *,
+    port: int,
+    context: ssl.SSLContext | None,
+) -> AsyncIterator[Listener]:
+    """Hold a port (0: a free one) for as long as the context lasts; ``open`` then serves ``handler`` on it.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    application = web.Application(client_max_size=requests.BODY_LIMIT, logger=_logger)
+    application.router.add_route("*", "/{path:.*}", handler, expect_handler=_expected)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=2,
+        lingering_time=_LINGERING_SECONDS,
+        logger=_logger,
+    )
+    # Bound and never listening: while the server is down nobody else gets the number.
+    listener = Listener(runner, _bound(port), context)
+    try:
+        await runner.setup()
+        yield listener
+    finally:
+        await listener.stop()
+
+
+async def _expected(request: web.Request) -> None:
+    """Ask for the body that a client holds back; any other expectation is refused."""
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        raise web.HTTPExpectationFailed
+    if request.version >= HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer itself has not begun
+
+
+def _bound(port: int) -> socket.socket:
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((HOST, port))
+    except OSError:
+        found.close()
+        raise
+    return found

@@ -1,0 +1,147 @@
+"""ValidatingAdmissionPolicies: which of them concern a write, and what they say to it.
+
+A policy counts where a binding names it.  Its ``matchConstraints``, the binding's ``matchResources`` and its
+``matchConditions`` must fit; then every validation must hold.  Expressions see ``object``, ``oldObject``,
+``request`` (with ``userInfo`` and its ``extra``, where the node of a service account's token stands),
+``namespaceObject`` and ``variables``.
+
+Not emulated: parameters (``paramKind``; a binding with ``paramRef`` sees ``params`` as null), audit
+annotations, the ``authorizer`` variable, and the moment a real cluster needs until a new policy is in force.
+Policies do not judge policies and their bindings, nor what the server does by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from drawbar.mocks.apiserver import admissionrules, errors, expressions
+from drawbar.mocks.apiserver.admissionrules import Attempt
+from drawbar.mocks.apiserver.resources import ADMISSION_GROUP, Catalogue
+from drawbar.mocks.apiserver.storage import Store
+
+Json = dict[str, Any]
+
+POLICIES = (ADMISSION_GROUP, "validatingadmissionpolicies")
+BINDINGS = (ADMISSION_GROUP, "validatingadmissionpolicybindings")
+_CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """One validation that failed, or could not be judged."""
+
+    message: str
+    reason: str = "Invalid"
+
+
+class Policies:
+    """The policies in the store, applied to writes."""
+
+    def __init__(self, store: Store, catalogue: Catalogue) -> None:
+        """Read policies and bindings from ``store``, always as they are now."""
+        self._store = store
+        self._catalogue = catalogue
+
+    def check(self, attempt: Attempt) -> list[str]:
+        """Judge a write; returns what the answer shall warn of.
+
+        Raises:
+            ApiError: a policy that is bound with ``Deny`` refuses it (422 unless the policy says otherwise).
+        """
+        bindings = self._store.collection(BINDINGS).items
+        if not bindings or attempt.call.resource.where in (POLICIES, BINDINGS):
+            return []
+        warnings: list[str] = []
+        for binding in bindings.values():
+            spec = binding["spec"]
+            policy = self._store.collection(POLICIES).items.get(("", spec["policyName"]))
+            if policy is None or not self._concerns(attempt, policy, spec):
+                continue
+            names = policy["metadata"]["name"], binding["metadata"]["name"]
+            denials = list(judge(policy["spec"], self._variables(attempt)))
+            if denials and "Deny" in spec["validationActions"]:
+                raise _refusal(attempt, names, denials)
+            if denials and "Warn" in spec["validationActions"]:
+                place = (
+                    f"Validation failed for ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}'"
+                )
+                warnings += [f"{place}: {denial.message}" for denial in denials]
+        return warnings
+
+    def _concerns(self, attempt: Attempt, policy: Json, binding: Json) -> bool:
+        labels = self._namespace_labels(attempt)
+        constraints = policy["spec"].get("matchConstraints") or {}
+        if not admissionrules.fits(attempt, constraints, labels):
+            return False
+        resources = binding.get("matchResources")
+        return resources is None or admissionrules.fits(attempt, resources, labels)
+
+    def _namespace(self, attempt: Attempt) -> Json | None:
+        return self._store.collection(("", "namespaces")).items.get(("", attempt.call.namespace))
+
+    def _namespace_labels(self, attempt: Attempt) -> dict[str, str] | None:
+        """The labels of the request's namespace, None for what stands in none."""
+        if attempt.call.resource.where == ("", "namespaces"):
+            item = attempt.new or attempt.old or {}
+            return (item.get("metadata") or {}).get("labels") or {}
+        if not attempt.call.resource.namespaced:
+            return None
+        return ((self._namespace(attempt) or {}).get("metadata") or {}).get("labels") or {}
+
+    def _variables(self, attempt: Attempt) -> Json:
+        namespace = self._namespace(attempt) if attempt.call.resource.namespaced else None
+        shown = self._catalogue.get("", "namespaces").served(namespace, "v1") if namespace else None
+        return {**attempt.variables(), "namespaceObject": shown, "params": None}
+
+
+def judge(policy: Json, variables: Json) -> Iterator[Denial]:
+    """What a policy has against a write whose variables are given."""
+    fails = (policy.get("failurePolicy") or "Fail") == "Fail"
+    for condition in policy.get("matchConditions") or ():
+        try:
+            if expressions.evaluate(condition["expression"], variables) is not True:
+                return
+        except expressions.EvaluationError as error:
+            if fails:
+                yield Denial(message=f"failed to evaluate match condition '{condition['name']}': {error}")
+            return
+    known: Json = {}
+    for variable in policy.get("variables") or ():
+        try:
+            value = expressions.evaluate(variable["expression"], {**variables, "variables": known})
+        except expressions.EvaluationError:
+            continue  # as in Kubernetes, only an expression that uses the variable fails
+        known = {**known, variable["name"]: value}
+    for validation in policy.get("validations") or ():
+        yield from _validation(validation, {**variables, "variables": known}, fails=fails)
+
+
+def _validation(validation: Json, variables: Json, *, fails: bool) -> Iterator[Denial]:
+    text, reason = validation["expression"], validation.get("reason") or "Invalid"
+    try:
+        holds = expressions.evaluate(text, variables)
+    except expressions.EvaluationError as error:
+        if fails:
+            yield Denial(message=f"expression '{text}' resulted in error: {error}", reason=reason)
+        return
+    if holds is True:
+        return
+    message = validation.get("message") or f"failed expression: {' '.join(text.split())}"
+    if validation.get("messageExpression"):
+        try:
+            computed = expressions.evaluate(validation["messageExpression"], variables)
+        except expressions.EvaluationError:
+            computed = None  # the plain message stands in
+        message = computed.strip() if isinstance(computed, str) and computed.strip() else message
+    yield Denial(message=message.strip(), reason=reason)
+
+
+def _refusal(attempt: Attempt, names: tuple[str, str], denials: list[Denial]) -> errors.ApiError:
+    first, resource = denials[0], attempt.call.resource
+    text = f"ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}' denied request: {first.message}"
+    error = errors.forbidden(resource.plural, resource.group, attempt.name, text)
+    details = {**error.details, "causes": [{"message": denial.message} for denial in denials]}
+    code = _CODES.get(first.reason, 422)
+    return errors.ApiError(code=code, reason=first.reason, message=error.message, details=details)

@@ -1,0 +1,135 @@
+"""The types of the built-in kinds: which fields there are and what they hold.
+
+``typetable.json`` lists them (field names and types as Kubernetes 1.37 declares them): ``string``,
+``integer``, ``number``, ``boolean``, ``bytes`` (base64), ``time``, ``microtime``, ``quantity``,
+``int-or-string`` and ``any`` are values, ``[X]`` is a list, ``{X}`` a map, every other word is another type
+of the table, and ``!`` marks what the API calls required.  A profile leaves out what its release does not
+know, and ``kep-5055`` adds what the proposal has; a field whose feature gate is off stays in the table, as
+it stays in the OpenAPI document of a real server.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources as files
+from types import MappingProxyType
+
+from drawbar.mocks.apiserver.profiles import Profile
+
+Fields = Mapping[str, str]
+
+SCALARS = frozenset(
+    [
+        "any",
+        "boolean",
+        "bytes",
+        "int-or-string",
+        "integer",
+        "microtime",
+        "number",
+        "quantity",
+        "string",
+        "time",
+    ]
+)
+_SINCE_37: dict[str, tuple[str, ...]] = {
+    "ResourceSliceSpec": ("skipNodeOperations", "partitionTypeAttribute"),
+    "Device": ("nodeAllocatableResources",),
+    "DeviceRequestAllocationResult": ("skipNodeOperations",),
+    "ExactDeviceRequest": ("derivedAttributes",),
+    "DeviceSubRequest": ("derivedAttributes",),
+}
+_SINCE_36: dict[str, tuple[str, ...]] = {"DeviceAttribute": ("bools", "ints", "strings", "versions")}
+_PROPOSED: dict[str, dict[str, str]] = {
+    # Device.taints is gone in the proposal.
+    "ResourceSliceSpec": {"taints": "[SliceDeviceTaint]"},
+    "SliceDeviceTaint": {"device": "string!", "taint": "DeviceTaint!"},
+    "DeviceTaint": {"description": "string", "data": "any", "evictionsPerSecond": "integer"},
+    "DeviceTaintSelector": {"deviceClassName": "string", "selectors": "[DeviceSelector]"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Type:
+    """What a field holds: a value (``scalar``), a list or map of ``item``, or a ``record`` of the table."""
+
+    scalar: str = ""
+    container: str = ""
+    item: Type | None = None
+    record: str = ""
+
+    @property
+    def go(self) -> str:
+        """The type's name in the Go API, as decoding errors tell it."""
+        if self.item is not None:
+            return ("[]" if self.container == "list" else "map[string]") + self.item.go
+        names = {"integer": "int64", "boolean": "bool", "number": "float64", "bytes": "[]uint8"}
+        return f"v1.{self.record}" if self.record else names.get(self.scalar, self.scalar)
+
+
+class TypeTable:
+    """The types that one profile knows."""
+
+    def __init__(self, records: Mapping[str, Fields]) -> None:
+        """Read ``records`` as ``typetable.json`` writes them."""
+        self._records = {
+            name: {field: _parsed(text.rstrip("!")) for field, text in fields.items()}
+            for name, fields in records.items()
+        }
+        self._required = {
+            name: tuple(field for field, text in fields.items() if text.endswith("!"))
+            for name, fields in records.items()
+        }
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a record of that name."""
+        return name in self._records
+
+    def fields(self, name: str) -> Mapping[str, Type]:
+        """The fields of a record.
+
+        Raises:
+            KeyError: there is no such record.
+        """
+        return self._records[name]
+
+    def required(self, name: str) -> tuple[str, ...]:
+        """The fields of a record that the API marks required (its decoder accepts their absence)."""
+        return self._required[name]
+
+
+def _parsed(text: str) -> Type:
+    if text.startswith("["):
+        return Type(container="list", item=_parsed(text[1:-1]))
+    if text.startswith("{"):
+        return Type(container="map", item=_parsed(text[1:-1]))
+    return Type(scalar=text) if text in SCALARS else Type(record=text)
+
+
+@functools.lru_cache(maxsize=1)
+def _all() -> Mapping[str, Fields]:
+    text = files.files("drawbar.mocks.apiserver").joinpath("typetable.json").read_text(encoding="utf-8")
+    return MappingProxyType(json.loads(text))
+
+
+@functools.lru_cache(maxsize=16)
+def _table(minor: int, *, proposed: bool) -> TypeTable:
+    records = {name: dict(fields) for name, fields in _all().items()}
+    for since, fields in ((37, _SINCE_37), (36, _SINCE_36)):
+        if minor < since:
+            for name, gone in fields.items():
+                for field in gone:
+                    records[name].pop(field)
+    if proposed:
+        records["Device"].pop("taints")
+        for name, more in _PROPOSED.items():
+            records[name] = {**records.get(name, {}), **more}
+    return TypeTable(records)
+
+
+def table(profile: Profile) -> TypeTable:
+    """The types that a profile's server knows."""
+    return _table(profile.minor, proposed=profile.taint_slices)

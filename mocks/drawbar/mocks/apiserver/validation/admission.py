@@ -1,0 +1,138 @@
+"""Rules of ValidatingAdmissionPolicies and their bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from drawbar.mocks.apiserver import celchecks, errors, expressions
+from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.validation import lists, names
+
+Json = dict[str, Any]
+
+ACTIONS = ("Audit", "Deny", "Warn")
+OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
+MAX_MATCH_CONDITIONS = 64
+_NAMES = ("authorizer", "namespaceObject", "object", "oldObject", "params", "request", "variables")
+_VARIABLES: dict[str, Json] = {name: {} for name in _NAMES}
+
+
+def defaulted(spec: Json) -> Json:
+    """The spec of a policy with the defaults of the API server."""
+    match = spec.get("matchConstraints")
+    done = {"failurePolicy": "Fail", **spec}
+    if match:
+        done["matchConstraints"] = _defaulted(match)
+    return done
+
+
+def defaulted_binding(spec: Json) -> Json:
+    """The spec of a binding with the defaults of the API server."""
+    match = spec.get("matchResources")
+    return {**spec, "matchResources": _defaulted(match)} if match else spec
+
+
+def _defaulted(match: Json) -> Json:
+    done = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, **match}
+    for key in ("resourceRules", "excludeResourceRules"):
+        if done.get(key):
+            done[key] = [{"scope": "*", **rule} for rule in done[key]]
+    return done
+
+
+def policy(spec: Json) -> Iterator[Cause]:
+    """Every rule that a policy breaks."""
+    if spec["failurePolicy"] not in ("Fail", "Ignore"):
+        yield errors.unsupported("spec.failurePolicy", spec["failurePolicy"], ("Fail", "Ignore"))
+    match = spec.get("matchConstraints")
+    if not match:
+        yield errors.required("spec.matchConstraints")
+    elif not match.get("resourceRules"):
+        yield errors.required("spec.matchConstraints.resourceRules")
+    else:
+        yield from _match(match, "spec.matchConstraints")
+    if not spec.get("validations") and not spec.get("auditAnnotations"):
+        text = "validations or auditAnnotations must be non-empty"
+        yield errors.required("spec.validations", text)
+    conditions = spec.get("matchConditions") or []
+    yield from lists.distinct(
+        conditions, "spec.matchConditions", _named, lambda item: item.get("name"), limit=MAX_MATCH_CONDITIONS
+    )
+    yield from lists.distinct(
+        spec.get("variables") or [], "spec.variables", _variable, lambda item: item.get("name")
+    )
+    yield from lists.each(spec.get("validations") or [], "spec.validations", _validation)
+
+
+def binding(spec: Json) -> Iterator[Cause]:
+    """Every rule that a binding breaks."""
+    if not spec.get("policyName"):
+        yield errors.required("spec.policyName")
+    else:
+        yield from names.subdomain(spec["policyName"], "spec.policyName")
+    actions = spec.get("validationActions") or []
+    if not actions:
+        yield errors.required("spec.validationActions")
+    for index, action in enumerate(actions):
+        path = f"spec.validationActions[{index}]"
+        if action not in ACTIONS:
+            yield errors.unsupported(path, action, ACTIONS)
+        elif action in actions[:index]:
+            yield errors.duplicate(path, action)
+    if {"Deny", "Warn"} <= set(actions):
+        text = "must not contain both Deny and Warn (repeating the same validation failure information)"
+        yield errors.invalid_value("spec.validationActions", actions, text)
+    if spec.get("matchResources"):
+        yield from _match(spec["matchResources"], "spec.matchResources")
+
+
+def _match(match: Json, path: str) -> Iterator[Cause]:
+    for key in ("resourceRules", "excludeResourceRules"):
+        yield from lists.each(match.get(key) or [], f"{path}.{key}", _rule)
+
+
+def _rule(rule: Json, path: str) -> Iterator[Cause]:
+    for key in ("operations", "apiGroups", "apiVersions", "resources"):
+        if not rule.get(key):
+            yield errors.required(f"{path}.{key}")
+    for index, operation in enumerate(rule.get("operations") or ()):
+        if operation not in OPERATIONS:
+            yield errors.unsupported(f"{path}.operations[{index}]", operation, OPERATIONS)
+
+
+def _expression(item: Json, path: str, key: str = "expression", *, wanted: str = "bool") -> Iterator[Cause]:
+    text = (item.get(key) or "").strip()
+    if not text:
+        yield errors.required(f"{path}.{key}", f"{key} is not specified")
+        return
+    problem = expressions.problem(text) or celchecks.problem(text, _VARIABLES, wanted=wanted)
+    if problem is not None:
+        yield errors.invalid_value(f"{path}.{key}", text, f"compilation failed: {problem}")
+
+
+def _named(condition: Json, path: str) -> Iterator[Cause]:
+    if not condition.get("name"):
+        yield errors.required(f"{path}.name")
+    else:
+        yield from names.label_name(condition["name"], f"{path}.name")
+    yield from _expression(condition, path)
+
+
+def _variable(variable: Json, path: str) -> Iterator[Cause]:
+    name = variable.get("name") or ""
+    if not name.isidentifier():
+        yield errors.invalid_value(f"{path}.name", name, "name is not a valid CEL identifier")
+    yield from _expression(variable, path)
+
+
+def _validation(validation: Json, path: str) -> Iterator[Cause]:
+    yield from _expression(validation, path)
+    if "messageExpression" in validation:
+        yield from _expression(validation, path, "messageExpression", wanted="string")
+    if validation.get("reason") and validation["reason"] not in REASONS:
+        yield errors.unsupported(f"{path}.reason", validation["reason"], REASONS)
+    if "\n" in (validation.get("message") or ""):
+        text = "message must not contain line breaks"
+        yield errors.invalid_value(f"{path}.message", validation["message"], text)

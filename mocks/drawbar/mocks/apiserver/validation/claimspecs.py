@@ -1,0 +1,170 @@
+"""Rules and defaults of what a claim asks for, also inside templates and device classes.
+
+The limits are those of pkg/apis/resource/validation in Kubernetes 1.36 and 1.37.  Not checked: the cost of CEL
+expressions, and that a derived attribute is used by a constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from drawbar.mocks.apiserver import errors
+from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.validation import lists, names, selectors, taints
+
+Json = dict[str, Any]
+
+MAX_REQUESTS = 32
+MAX_ALTERNATIVES = 8
+MAX_CONSTRAINTS = 32
+MAX_CONFIGS = 32
+MAX_PARAMETERS_BYTES = 10 * 1024
+ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+_REFERENCE = (
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+)
+
+
+def defaulted(spec: Json) -> Json:
+    """The spec with the defaults of the API server: one device of each request, tolerations that compare."""
+    devices = spec.get("devices")
+    if not devices or not devices.get("requests"):
+        return spec
+    requests = []
+    for request in devices["requests"]:
+        done = dict(request)
+        if request.get("exactly") is not None:
+            done["exactly"] = _defaulted(request["exactly"])
+        if request.get("firstAvailable"):
+            done["firstAvailable"] = [_defaulted(item) for item in request["firstAvailable"]]
+        requests.append(done)
+    return {**spec, "devices": {**devices, "requests": requests}}
+
+
+def _defaulted(request: Json) -> Json:
+    done = {**request, "allocationMode": request.get("allocationMode") or "ExactCount"}
+    if done["allocationMode"] == "ExactCount" and not done.get("count"):
+        done["count"] = 1
+    if done.get("tolerations"):
+        done["tolerations"] = [{"operator": "Equal", **item} for item in done["tolerations"]]
+    return done
+
+
+def validate(spec: Json, path: str = "spec") -> Iterator[Cause]:
+    """Every rule that a claim's spec breaks."""
+    devices = spec.get("devices") or {}
+    here, known = f"{path}.devices", request_names(spec)
+    yield from lists.distinct(
+        devices.get("requests") or [], f"{here}.requests", _request, _name, limit=MAX_REQUESTS
+    )
+
+    def constraint(item: Json, where: str) -> Iterator[Cause]:
+        yield from _constraint(item, where, known)
+
+    def config(item: Json, where: str) -> Iterator[Cause]:
+        yield from references(item.get("requests") or [], f"{where}.requests", known)
+        yield from configuration(item, where)
+
+    yield from lists.each(
+        devices.get("constraints") or [], f"{here}.constraints", constraint, limit=MAX_CONSTRAINTS
+    )
+    yield from lists.each(devices.get("config") or [], f"{here}.config", config, limit=MAX_CONFIGS)
+
+
+def request_names(spec: Json) -> dict[str, set[str]]:
+    """The requests of a claim and the names of their alternatives."""
+    return {
+        request.get("name") or "": {item.get("name") or "" for item in request.get("firstAvailable") or ()}
+        for request in (spec.get("devices") or {}).get("requests") or ()
+    }
+
+
+def admin_requests(spec: Json, path: str = "spec") -> Iterator[str]:
+    """The paths of the requests that want administrative access, which only marked namespaces may."""
+    for index, request in enumerate((spec.get("devices") or {}).get("requests") or ()):
+        if (request.get("exactly") or {}).get("adminAccess"):
+            yield f"{path}.devices.requests[{index}].adminAccess"
+
+
+def references(items: list[str], path: str, known: dict[str, set[str]]) -> Iterator[Cause]:
+    """Names of requests, or of a request and one of its alternatives."""
+    yield from lists.distinct(
+        items, path, lambda name, here: reference(name, here, known), str, limit=MAX_REQUESTS
+    )
+
+
+def reference(name: str, path: str, known: dict[str, set[str]]) -> Iterator[Cause]:
+    """One such name."""
+    parts = name.split("/")
+    if len(parts) > 2:
+        yield errors.invalid_value(path, name, _REFERENCE)
+        return
+    for part in parts:
+        yield from names.dns_label(part, path)
+    if parts[0] not in known or (len(parts) == 2 and parts[1] not in known[parts[0]]):
+        yield errors.invalid_value(path, name, _REFERENCE)
+
+
+def configuration(config: Json, path: str) -> Iterator[Cause]:
+    """The opaque parameters of a driver."""
+    opaque = config.get("opaque")
+    if opaque is None:
+        yield errors.required(f"{path}.opaque")
+        return
+    yield from names.driver_name(opaque.get("driver") or "", f"{path}.opaque.driver")
+    yield from taints.raw_object(opaque.get("parameters"), f"{path}.opaque.parameters", MAX_PARAMETERS_BYTES)
+
+
+def _name(request: Json) -> str:
+    return request.get("name") or ""
+
+
+def _request(request: Json, path: str) -> Iterator[Cause]:
+    yield from names.dns_label(_name(request), f"{path}.name")
+    exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
+    text = "exactly one of `exactly` or `firstAvailable` is required"
+    if exactly is None and not alternatives:
+        yield errors.required(path, text)
+    elif exactly is not None and alternatives:
+        yield errors.invalid_value(path, None, f"{text}, but multiple fields are set")
+    elif exactly is not None:
+        yield from _wish(exactly, f"{path}.exactly")
+    else:
+        yield from lists.distinct(
+            alternatives, f"{path}.firstAvailable", _alternative, _name, limit=MAX_ALTERNATIVES
+        )
+
+
+def _alternative(request: Json, path: str) -> Iterator[Cause]:
+    yield from names.dns_label(_name(request), f"{path}.name")
+    yield from _wish(request, path)
+
+
+def _wish(request: Json, path: str) -> Iterator[Cause]:
+    if not request.get("deviceClassName"):
+        yield errors.required(f"{path}.deviceClassName")
+    else:
+        yield from names.subdomain(request["deviceClassName"], f"{path}.deviceClassName")
+    yield from selectors.validate(request.get("selectors") or [], f"{path}.selectors")
+    mode, count = request.get("allocationMode") or "", request.get("count") or 0
+    if mode == "All" and count:
+        text = "must not be specified when allocationMode is 'All'"
+        yield errors.invalid_value(f"{path}.count", count, text)
+    elif mode == "ExactCount" and count <= 0:
+        yield errors.invalid_value(f"{path}.count", count, "must be greater than zero")
+    elif mode not in ("All", "ExactCount"):
+        yield errors.unsupported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
+    yield from taints.tolerations(request.get("tolerations") or [], path)
+
+
+def _constraint(item: Json, path: str, known: dict[str, set[str]]) -> Iterator[Cause]:
+    yield from references(item.get("requests") or [], f"{path}.requests", known)
+    given = [key for key in ("matchAttribute", "distinctAttribute") if item.get(key) is not None]
+    if given:
+        yield from names.full_attribute_name(item[given[0]], f"{path}.{given[0]}")
+    else:
+        text = (
+            'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+        )
+        yield errors.required(path, text)

@@ -1,0 +1,175 @@
+"""Rules of the devices in a ResourceSlice: attributes, capacity, counters, nodes and binding conditions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from drawbar.mocks.apiserver import errors
+from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.validation import lists, names, nodes, policies, taints
+
+Json = dict[str, Any]
+
+MAX_ATTRIBUTES_AND_CAPACITY = 32
+MAX_ATTRIBUTE_VALUES = 48
+MAX_ATTRIBUTE_TEXT = 64
+MAX_CONDITIONS = 4
+MAX_CONSUMPTIONS = 2
+MAX_COUNTERS = 32  # of one set, and of one consumption
+LISTS = ("bools", "ints", "strings", "versions")
+NODE = ("nodeName", "nodeSelector", "allNodes")
+_NUMBER, _LABEL = r"(0|[1-9]\d*)", r"(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+_SEMVER = re.compile(
+    rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_LABEL}(\.{_LABEL})*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$"
+)
+
+
+def validate(device: Json, old: Json | None, path: str, *, own_nodes: bool) -> Iterator[Cause]:
+    """Every rule that a device breaks.
+
+    Args:
+        device: the device.
+        old: the device of the same name before the update; what stands in it unchanged is not checked again.
+        path: the field path of the device.
+        own_nodes: the slice leaves it to its devices which nodes reach them.
+    """
+    yield from names.dns_label(device.get("name") or "", f"{path}.name")
+    yield from _amounts(device, path)
+    yield from lists.entries(
+        device.get("attributes") or {}, f"{path}.attributes", names.attribute_name, _attribute
+    )
+    if old is None or old.get("capacity") != device.get("capacity"):
+        check = policies.shared if device.get("allowMultipleAllocations") else policies.exclusive
+        yield from lists.entries(
+            device.get("capacity") or {}, f"{path}.capacity", names.attribute_name, check
+        )
+    yield from taints.of_device(device, old, path)
+    yield from lists.distinct(
+        device.get("consumesCounters") or [],
+        f"{path}.consumesCounters",
+        _consumption,
+        lambda item: item.get("counterSet") or "",
+        limit=MAX_CONSUMPTIONS,
+    )
+    yield from _nodes(device, path, own_nodes=own_nodes)
+    yield from binding(device, path)
+
+
+def counter_set(item: Json, path: str) -> Iterator[Cause]:
+    """Every rule that a set of shared counters breaks."""
+    yield from _named(item, "name", path)
+    yield from counters(item, path)
+
+
+def counters(item: Json, path: str) -> Iterator[Cause]:
+    """The counters of a set, or those that a device takes from one."""
+    if not item.get("counters"):
+        yield errors.required(f"{path}.counters")
+        return
+    yield from lists.entries(
+        item["counters"], f"{path}.counters", names.dns_label, lists.nothing, limit=MAX_COUNTERS
+    )
+
+
+def binding(item: Json, path: str) -> Iterator[Cause]:
+    """The binding conditions of a device, or of its allocation."""
+    wanted, failing = item.get("bindingConditions") or [], item.get("bindingFailureConditions") or []
+    for key, held in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
+        yield from lists.each(held, f"{path}.{key}", names.label_name, limit=MAX_CONDITIONS)
+    for key, held in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
+        for index, name in enumerate(held):
+            if name in held[:index]:
+                yield errors.duplicate(f"{path}.{key}[{index}]", name)
+    for index, name in enumerate(failing):
+        if name in wanted:
+            text = "bindingFailureConditions must not overlap with bindingConditions"
+            yield errors.invalid_value(f"{path}.bindingFailureConditions[{index}]", name, text)
+    for missing, given, held in (
+        ("bindingConditions", "bindingFailureConditions", bool(failing and not wanted)),
+        ("bindingFailureConditions", "bindingConditions", bool(wanted and not failing)),
+    ):
+        if held:
+            yield errors.invalid_value(f"{path}.{missing}", [], f"{missing} are required to use {given}")
+
+
+def _named(item: Json, key: str, path: str) -> Iterator[Cause]:
+    if not item.get(key):
+        yield errors.required(f"{path}.{key}")
+    else:
+        yield from names.dns_label(item[key], f"{path}.{key}")
+
+
+def _consumption(item: Json, path: str) -> Iterator[Cause]:
+    yield from _named(item, "counterSet", path)
+    yield from counters(item, path)
+
+
+def _amounts(device: Json, path: str) -> Iterator[Cause]:
+    attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
+    entries = len(attributes) + len(capacity)
+    if entries > MAX_ATTRIBUTES_AND_CAPACITY:
+        text = f"the total number of attributes and capacities must not exceed {MAX_ATTRIBUTES_AND_CAPACITY}"
+        yield errors.invalid_value(path, entries, text)
+    values = sum(max(1, sum(len(value.get(key) or ()) for key in LISTS)) for value in attributes.values())
+    if values > MAX_ATTRIBUTE_VALUES:
+        text = f"the total number of attribute values must not exceed {MAX_ATTRIBUTE_VALUES}"
+        yield errors.invalid_value(path, values, text)
+
+
+def _attribute(value: Json, path: str) -> Iterator[Cause]:
+    given = [key for key in ("bool", "int", "string", "version", *LISTS) if value.get(key) is not None]
+    for key in given:
+        held = value[key]
+        if key == "string":
+            yield from _text(held, f"{path}.{key}")
+        elif key == "version":
+            yield from _version(held, f"{path}.{key}")
+        elif key in LISTS and not held:
+            yield errors.invalid_value(f"{path}.{key}", held, "must not be empty if specified")
+        elif key in ("strings", "versions"):
+            yield from lists.each(held, f"{path}.{key}", _text if key == "strings" else _version)
+    if len(given) != 1:
+        yield errors.invalid_value(path, ", ".join(given), "exactly one value must be specified")
+
+
+def _text(value: str, path: str) -> Iterator[Cause]:
+    if len(value.encode()) > MAX_ATTRIBUTE_TEXT:
+        yield errors.too_long(path, MAX_ATTRIBUTE_TEXT)
+
+
+def _version(value: str, path: str) -> Iterator[Cause]:
+    if not _SEMVER.match(value):
+        yield errors.invalid_value(path, value, "must be a string compatible with semver.org spec 2.0.0")
+    yield from _text(value, path)
+
+
+def _nodes(device: Json, path: str, *, own_nodes: bool) -> Iterator[Cause]:
+    given = [key for key in NODE if device.get(key) is not None]
+    if not own_nodes:
+        if given:
+            text = (
+                "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set "
+                "to true in the ResourceSlice spec"
+            )
+            yield errors.invalid_value(path, None, text)
+        return
+    if device.get("nodeName") == "":
+        yield errors.invalid_value(f"{path}.nodeName", "", "must not be empty")
+        given.remove("nodeName")
+    elif device.get("nodeName"):
+        yield from names.subdomain(device["nodeName"], f"{path}.nodeName")
+    if device.get("nodeSelector") is not None:
+        yield from nodes.selector(device["nodeSelector"], f"{path}.nodeSelector")
+    if device.get("allNodes") is False:
+        yield errors.invalid_value(f"{path}.allNodes", False, "must be either unset or set to true")
+        given.remove("allNodes")
+    text = (
+        "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is "
+        "set to true in the ResourceSlice spec"
+    )
+    if not given:
+        yield errors.required(path, text)
+    elif len(given) > 1:
+        yield errors.invalid_value(path, "{" + ", ".join(f"`{key}`" for key in given) + "}", text)

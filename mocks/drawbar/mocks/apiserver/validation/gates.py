@@ -1,0 +1,150 @@
+"""Feature gates that are off: the fields they guard are dropped in silence, unless they are in use already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from drawbar.mocks.apiserver import profiles
+from drawbar.mocks.apiserver.profiles import Profile
+from drawbar.mocks.apiserver.validation import devices
+
+Json = dict[str, Any]
+Device = dict[str, Any]
+_BINDING = ("bindsToNode", "bindingConditions", "bindingFailureConditions")
+_PARTITION = ("consumesCounters", *devices.NODE)
+
+
+def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
+    """The spec of a ResourceSlice without the fields of gates that are off."""
+    held = list((old or {}).get("devices") or ())
+    result = dict(spec)
+    drops: list[Callable[[Device], None]] = []
+    binding = profile.on(profiles.BINDING_CONDITIONS) and profile.on(profiles.DEVICE_STATUS)
+    if not binding and not _used(held, _BINDING):
+        drops.append(lambda device: _pop(device, _BINDING))
+    if not profile.on(profiles.TAINTS):
+        if not any(device.get("taints") for device in held):
+            drops.append(lambda device: _pop(device, ("taints",)))
+        if not (old or {}).get("taints"):
+            result.pop("taints", None)
+    if not profile.on(profiles.PARTITIONABLE) and not (
+        _used(held, _PARTITION)
+        or (old or {}).get("sharedCounters")
+        or (old or {}).get("perDeviceNodeSelection")
+    ):
+        _pop(result, ("sharedCounters", "perDeviceNodeSelection"))
+        drops.append(lambda device: _pop(device, _PARTITION))
+    if not profile.on(profiles.CONSUMABLE) and not _shares(held):
+        drops.append(_drop_sharing)
+    if not profile.on(profiles.LIST_ATTRIBUTES) and not any(_lists(device) for device in held):
+        drops.append(_drop_lists)
+    if not profile.on(profiles.NODE_ALLOCATABLE) and not _used(held, ("nodeAllocatableResources",)):
+        drops.append(lambda device: _pop(device, ("nodeAllocatableResources",)))
+    for gate, field in (
+        (profiles.SKIP_NODE_OPERATIONS, "skipNodeOperations"),
+        (profiles.POOL_STATUS, "partitionTypeAttribute"),
+    ):
+        if not profile.on(gate) and not (old or {}).get(field):
+            result.pop(field, None)
+    if drops and result.get("devices"):
+        result["devices"] = [_stripped(device, drops) for device in result["devices"]]
+    return result
+
+
+def claim_spec(spec: Json, profile: Profile) -> Json:
+    """What a claim asks for without the fields of gates that are off (its spec never changes)."""
+    dropped = [] if profile.on(profiles.TAINTS) else ["tolerations"]
+    if not profile.on(profiles.CONSUMABLE):
+        dropped.append("capacity")
+    if not profile.on(profiles.DERIVED_ATTRIBUTES):
+        dropped.append("derivedAttributes")
+    wanted = (spec.get("devices") or {}).get("requests")
+    if not dropped or not wanted:
+        return spec
+    requests = []
+    for request in wanted:
+        done = dict(request)
+        if request.get("exactly"):
+            done["exactly"] = _without(request["exactly"], dropped)
+        if request.get("firstAvailable"):
+            done["firstAvailable"] = [_without(item, dropped) for item in request["firstAvailable"]]
+        requests.append(done)
+    inner = {**spec["devices"], "requests": requests}
+    if not profile.on(profiles.CONSUMABLE) and inner.get("constraints"):
+        inner["constraints"] = [_without(item, ["distinctAttribute"]) for item in inner["constraints"]]
+    return {**spec, "devices": inner}
+
+
+def claim_status(status: Json, old: Json, profile: Profile) -> Json:
+    """The status of a claim without the fields of gates that are off."""
+    if not profile.on(profiles.DEVICE_STATUS) and not old.get("devices"):
+        status = _without(status, ["devices"])
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results")
+    if not results:
+        return status
+    before = (((old.get("allocation") or {}).get("devices")) or {}).get("results") or []
+    dropped: list[str] = []
+    allocation = dict(status["allocation"])
+    if not profile.on(profiles.BINDING_CONDITIONS) and not _used(before, _BINDING[1:]):
+        dropped += _BINDING[1:]
+        allocation.pop("allocationTimestamp", None)
+    if not profile.on(profiles.TAINTS) and not _used(before, ("tolerations",)):
+        dropped.append("tolerations")
+    if not profile.on(profiles.CONSUMABLE) and not _used(before, ("shareID", "consumedCapacity")):
+        dropped += ["shareID", "consumedCapacity"]
+    if not profile.on(profiles.SKIP_NODE_OPERATIONS) and not _used(before, ("skipNodeOperations",)):
+        dropped.append("skipNodeOperations")
+    kept = [_without(result, dropped) for result in results]
+    allocation["devices"] = {**allocation["devices"], "results": kept}
+    if "shareID" in dropped and status.get("devices"):
+        status = {**status, "devices": [_without(entry, ["shareID"]) for entry in status["devices"]]}
+    return {**status, "allocation": allocation}
+
+
+def _used(items: list[Json], keys: tuple[str, ...]) -> bool:
+    return any(item.get(key) is not None for item in items for key in keys)
+
+
+def _pop(item: Json, keys: tuple[str, ...]) -> None:
+    for key in keys:
+        item.pop(key, None)
+
+
+def _without(item: Json, keys: list[str]) -> Json:
+    return {key: value for key, value in item.items() if key not in keys}
+
+
+def _stripped(device: Device, drops: list[Callable[[Device], None]]) -> Device:
+    copy = dict(device)
+    for drop in drops:
+        drop(copy)
+    return copy
+
+
+def _shares(held: list[Device]) -> bool:
+    return any(
+        device.get("allowMultipleAllocations") is not None
+        or any(value.get("requestPolicy") for value in (device.get("capacity") or {}).values())
+        for device in held
+    )
+
+
+def _drop_sharing(device: Device) -> None:
+    device.pop("allowMultipleAllocations", None)
+    if device.get("capacity"):
+        device["capacity"] = {
+            name: _without(value, ["requestPolicy"]) for name, value in device["capacity"].items()
+        }
+
+
+def _lists(device: Device) -> bool:
+    attributes = (device.get("attributes") or {}).values()
+    return any(value.get(key) is not None for value in attributes for key in devices.LISTS)
+
+
+def _drop_lists(device: Device) -> None:
+    if _lists(device):
+        device["attributes"] = {
+            name: _without(value, list(devices.LISTS)) for name, value in device["attributes"].items()
+        }

@@ -1,0 +1,135 @@
+"""Rules of taints, tolerations and DeviceTaintRules.
+
+The limits are those of pkg/apis/resource in Kubernetes 1.36 and 1.37; the additional fields of a taint exist
+in the ``kep-5055`` profile only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from drawbar.mocks.apiserver import errors
+from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.validation import conditions, lists, names, selectors
+
+Json = dict[str, Any]
+
+EFFECTS = ("NoExecute", "NoSchedule", "None")
+OPERATORS = ("Equal", "Exists")
+MAX_TAINTS = 16  # of one device
+MAX_SLICE_TAINTS = 32  # of one slice, as proposed
+MAX_TOLERATIONS = 16  # of one request
+MAX_DESCRIPTION_BYTES = 1024
+MAX_DATA_BYTES = 10 * 1024
+MAX_RULE_CONDITIONS = 8
+
+
+def stamped(taint: Json, *, now: str) -> Json:
+    """The taint with the time at which it was added."""
+    return taint if taint.get("timeAdded") else {**taint, "timeAdded": now}
+
+
+def validate(taint: Json, path: str, old: Json | None = None) -> Iterator[Cause]:
+    """Every rule that a taint breaks; an effect that stood before is left alone."""
+    yield from names.label_name(taint.get("key") or "", f"{path}.key")
+    if taint.get("value"):
+        yield from names.label_value(taint["value"], f"{path}.value")
+    effect = taint.get("effect") or ""
+    if old is None or old.get("effect") != effect:
+        if not effect:
+            yield errors.required(f"{path}.effect")
+        elif effect not in EFFECTS:
+            yield errors.unsupported(f"{path}.effect", effect, EFFECTS)
+    yield from _proposed(taint, path)
+
+
+def _proposed(taint: Json, path: str) -> Iterator[Cause]:
+    if len((taint.get("description") or "").encode()) > MAX_DESCRIPTION_BYTES:
+        yield errors.too_long(f"{path}.description", MAX_DESCRIPTION_BYTES)
+    if taint.get("data") is not None:
+        yield from raw_object(taint["data"], f"{path}.data", MAX_DATA_BYTES)
+    if taint.get("evictionsPerSecond") is not None and taint["evictionsPerSecond"] <= 0:
+        yield errors.invalid_value(
+            f"{path}.evictionsPerSecond", taint["evictionsPerSecond"], "must be greater than zero"
+        )
+
+
+def of_device(device: Json, old: Json | None, path: str) -> Iterator[Cause]:
+    """The taints of one device; unchanged ones are not looked at again."""
+    if old is None or old.get("taints") != device.get("taints"):
+        yield from lists.each(device.get("taints") or [], f"{path}.taints", validate, limit=MAX_TAINTS)
+
+
+def of_slice(spec: Json) -> Iterator[Cause]:
+    """The taints of a slice that holds taints and no devices."""
+
+    def entry(item: Json, path: str) -> Iterator[Cause]:
+        if not item.get("device"):
+            yield errors.required(f"{path}.device")
+        yield from validate(item.get("taint") or {}, f"{path}.taint")
+
+    held = spec.get("taints") or []
+    if held and spec.get("devices"):
+        text = "only one of `devices` or `taints` is allowed"
+        yield errors.invalid_value("spec", "{`devices`, `taints`}", text)
+    yield from lists.each(held, "spec.taints", entry, limit=MAX_SLICE_TAINTS)
+
+
+def toleration(item: Json, path: str) -> Iterator[Cause]:
+    """Every rule that a toleration breaks (its operator is defaulted)."""
+    if item.get("key"):
+        yield from names.label_name(item["key"], f"{path}.key")
+    match item.get("operator") or "":
+        case "Exists":
+            if item.get("value"):
+                text = "must be empty for operator `Exists`"
+                yield errors.invalid_value(f"{path}.value", item["value"], text)
+        case "Equal":
+            yield from names.label_value(item.get("value") or "", f"{path}.value")
+        case "":
+            yield errors.required(f"{path}.operator")
+        case other:
+            yield errors.unsupported(f"{path}.operator", other, OPERATORS)
+    if item.get("effect") and item["effect"] not in EFFECTS:
+        yield errors.unsupported(f"{path}.effect", item["effect"], EFFECTS)
+
+
+def tolerations(items: list[Json], path: str) -> Iterator[Cause]:
+    """The tolerations of a request or an allocated device."""
+    yield from lists.each(items, f"{path}.tolerations", toleration, limit=MAX_TOLERATIONS)
+
+
+def rule(spec: Json, old: Json | None = None) -> Iterator[Cause]:
+    """Every rule that the spec of a DeviceTaintRule breaks."""
+    selector = spec.get("deviceSelector") or {}
+    if "driver" in selector:
+        yield from names.driver_name(selector["driver"], "spec.deviceSelector.driver")
+    if "pool" in selector:
+        yield from names.pool_name(selector["pool"], "spec.deviceSelector.pool")
+    if "device" in selector:
+        yield from names.dns_label(selector["device"], "spec.deviceSelector.device")
+    if "deviceClassName" in selector:
+        yield from names.subdomain(selector["deviceClassName"], "spec.deviceSelector.deviceClassName")
+    yield from selectors.validate(selector.get("selectors") or [], "spec.deviceSelector.selectors")
+    before = (old or {}).get("taint") if old is not None else None
+    yield from validate(spec.get("taint") or {}, "spec.taint", before)
+
+
+def rule_status(status: Json) -> Iterator[Cause]:
+    """Every rule that the status of a DeviceTaintRule breaks."""
+    held = status.get("conditions") or []
+    yield from conditions.validate(held, "status.conditions")
+    if len(held) > MAX_RULE_CONDITIONS:
+        yield errors.too_many("status.conditions", len(held), MAX_RULE_CONDITIONS)
+
+
+def raw_object(value: Any, path: str, limit: int) -> Iterator[Cause]:
+    """A JSON object that belongs to somebody else, of bounded size (bytes)."""
+    if value is None:
+        yield errors.required(path)
+    elif len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()) > limit:
+        yield errors.too_long(path, limit)
+    elif not isinstance(value, dict):
+        yield errors.invalid_value(path, "<value omitted>", "must be a valid JSON object")

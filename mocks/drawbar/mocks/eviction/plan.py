@@ -1,0 +1,164 @@
+"""When which pod must go because of a tainted device. Pure.
+
+Only the effect NoExecute evicts, only the newest generation of a pool counts, and only pods that have a node and a
+reservation of the claim are touched. What a claim tolerates is read from its allocation, not from its requests: a
+toleration counts here only if it names the effect NoExecute, and without seconds it is for ever. A driver's taint without
+`timeAdded` evicts nobody; a rule's is then as old as the rule. A rule counts for an allocated device whether or not that is published; a driver's taint
+counts as long as it is.
+
+Source: pkg/controller/devicetainteviction of Kubernetes 1.36, as described by the fact pages.
+"""
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import meta
+from drawbar.mocks.claims import documents
+from drawbar.mocks.scheduler import matching, objects, taintrules
+
+NO_EXECUTE = "NoExecute"
+Taints = Mapping[documents.DeviceID, tuple[objects.Taint, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A pod must go.
+
+    Attributes:
+        when: not before this moment.
+        rules: uids of the DeviceTaintRules among the reasons.
+    """
+
+    when: datetime.datetime
+    rules: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a rule selects now: devices in slices, and devices in allocations."""
+
+    published: int
+    allocated: int
+
+
+def evicting_taints(slices: Iterable[objects.Slice]) -> Taints:
+    """The NoExecute taints that drivers have on their devices, by device; newest generations only."""
+    found: dict[documents.DeviceID, tuple[objects.Taint, ...]] = {}
+    for item in _current(slices):
+        for device in item.spec.devices:
+            taints = tuple(taint for taint in device.taints if taint.effect == NO_EXECUTE)
+            if taints:
+                identity = (item.spec.driver, item.spec.pool.name, device.name)
+                found[identity] = (*found.get(identity, ()), *taints)
+    return found
+
+
+def of_claim(claim: documents.Document, taints: Taints, rules: Iterable[taintrules.Rule]) -> Eviction | None:
+    """When the users of an allocated claim must go; None when they may stay.
+
+    Args:
+        claim: the claim.
+        taints: what `evicting_taints` gave.
+        rules: all DeviceTaintRules; those of other effects are passed over.
+    """
+    evicting = [rule for rule in rules if rule.spec.taint.effect == NO_EXECUTE]
+    found: list[Eviction] = []
+    for result in documents.results(claim):
+        identity = (result["driver"], result["pool"], result["device"])
+        tolerations = _tolerations(result)
+        for taint in taints.get(identity, ()):
+            found += _evictions(taint, tolerations, "")
+        for rule in evicting:
+            if taintrules.selects(rule, identity):
+                # The API server sets the time when the rule is created.
+                since = rule.spec.taint.time_added or rule.metadata.creation_timestamp
+                taint = msgspec.structs.replace(rule.spec.taint, time_added=since)
+                found += _evictions(taint, tolerations, rule.metadata.uid)
+    return _earliest(found)
+
+
+def of_pod(
+    pod: documents.Document,
+    claims: Mapping[documents.Key, documents.Document],
+    evictions: Mapping[documents.Key, Eviction],
+) -> Eviction | None:
+    """When the pod must go; None when it may stay.
+
+    Args:
+        pod: the pod.
+        claims: all claims.
+        evictions: what `of_claim` gave for them.
+    """
+    if not documents.node_name(pod):
+        return None
+    found: list[Eviction] = []
+    for _, name, template in documents.pod_claims(pod):
+        key = (pod.metadata.namespace, name or "")
+        claim = claims.get(key)
+        if claim is None or key not in evictions or not documents.is_reserved_for(claim, pod):
+            continue
+        if template is None or documents.is_owned_by(claim, pod):
+            found.append(evictions[key])
+    return _earliest(found)
+
+
+def selection(
+    rule: taintrules.Rule, slices: Iterable[objects.Slice], claims: Iterable[documents.Document]
+) -> Selection:
+    """How much the rule is about."""
+    published = sum(
+        taintrules.selects(rule, (item.spec.driver, item.spec.pool.name, device.name))
+        for item in _current(slices)
+        for device in item.spec.devices
+    )
+    allocated = sum(
+        taintrules.selects(rule, (result["driver"], result["pool"], result["device"]))
+        for claim in claims
+        for result in documents.results(claim)
+    )
+    return Selection(published=published, allocated=allocated)
+
+
+def _current(slices: Iterable[objects.Slice]) -> list[objects.Slice]:
+    every = list(slices)
+    newest: dict[tuple[str, str], int] = {}
+    for item in every:
+        pool = (item.spec.driver, item.spec.pool.name)
+        newest[pool] = max(newest.get(pool, item.spec.pool.generation), item.spec.pool.generation)
+    return [
+        item for item in every if item.spec.pool.generation == newest[item.spec.driver, item.spec.pool.name]
+    ]
+
+
+def _tolerations(result: Mapping[str, Any]) -> tuple[objects.Toleration, ...]:
+    """What the allocation tolerates. The allocation is foreign data: what cannot be read tolerates nothing."""
+    try:
+        return msgspec.convert(result.get("tolerations") or (), tuple[objects.Toleration, ...])
+    except msgspec.ValidationError:
+        return ()
+
+
+def _evictions(taint: objects.Taint, tolerations: Sequence[objects.Toleration], rule: str) -> list[Eviction]:
+    """The eviction that one taint causes, or none."""
+    try:
+        since = meta.moment(taint.time_added or "")
+    except ValueError:
+        return []
+    fitting = [one for one in tolerations if one.effect == NO_EXECUTE and matching.is_tolerated(taint, [one])]
+    if any(one.toleration_seconds is None for one in fitting):
+        return []
+    patience = min((max(0, one.toleration_seconds or 0) for one in fitting), default=0)
+    when = since + datetime.timedelta(seconds=patience)
+    return [Eviction(when=when, rules=frozenset({rule} if rule else ()))]
+
+
+def _earliest(found: Sequence[Eviction]) -> Eviction | None:
+    """All reasons together, from the first of them on."""
+    if not found:
+        return None
+    rules = frozenset[str]().union(*(eviction.rules for eviction in found))
+    return Eviction(when=min(eviction.when for eviction in found), rules=rules)

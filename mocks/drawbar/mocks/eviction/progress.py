@@ -1,0 +1,100 @@
+"""What a DeviceTaintRule's status says of the eviction it causes: its condition `EvictionInProgress`. Pure.
+
+With the effect None the condition is a preview: what NoExecute would do, counted once. The sentences are those of the
+real controller, for they are what `kubectl describe devicetaintrule` shows.
+
+Source: pkg/controller/devicetainteviction of Kubernetes 1.36, as described by the fact pages.
+"""
+
+import datetime
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import msgspec
+
+from drawbar.driver.api import meta
+from drawbar.mocks.claims import documents
+from drawbar.mocks.eviction import plan
+from drawbar.mocks.scheduler import taintrules
+
+CONDITION = "EvictionInProgress"
+NOTHING_SELECTED = plan.Selection(published=0, allocated=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What was counted for a rule.
+
+    Attributes:
+        pending: pods that must go, or with the effect None would have to.
+        evicted: how many pods went because of the rule since the controller started.
+        selection: what the rule selects.
+    """
+
+    pending: Collection[documents.Document] = ()
+    evicted: int = 0
+    selection: plan.Selection = NOTHING_SELECTED
+
+
+def pause(rule: taintrules.Rule, *, now: datetime.datetime, period_seconds: float) -> float:
+    """How many seconds to wait before the rule's status may be written again; 0 when it may be now."""
+    held = _held(rule)
+    if held is None or held.observed_generation != rule.metadata.generation or not held.last_transition_time:
+        return 0.0
+    since = (now - meta.moment(held.last_transition_time)).total_seconds()
+    return max(0.0, period_seconds - since)
+
+
+def condition(
+    rule: taintrules.Rule, findings: Findings, *, now: datetime.datetime
+) -> taintrules.RuleCondition | None:
+    """The condition to write; None where the rule has it already.
+
+    Unlike with other conditions the transition time is that of the last change of any kind.
+    """
+    reason, message = _words(rule, findings)
+    if findings.evicted:
+        message = (
+            f"{message} {_counted(findings.evicted, 'pod')} evicted since starting the controller.".strip()
+        )
+    fresh = taintrules.RuleCondition(
+        type=CONDITION,
+        status="True" if reason == "PodsPendingEviction" else "False",
+        reason=reason,
+        message=message,
+        observed_generation=rule.metadata.generation,
+        last_transition_time=meta.timestamp(now),
+    )
+    held = _held(rule)
+    same = held is not None and msgspec.structs.replace(held, last_transition_time=fresh.last_transition_time)
+    return None if same == fresh else fresh
+
+
+def _words(rule: taintrules.Rule, findings: Findings) -> tuple[str, str]:
+    spaces = len({pod.metadata.namespace for pod in findings.pending})
+    where = "1 namespace" if spaces == 1 else f"{spaces} different namespaces"
+    pods = _counted(len(findings.pending), "pod")
+    match rule.spec.taint.effect:
+        case plan.NO_EXECUTE if findings.pending:
+            need = "needs" if len(findings.pending) == 1 else "need"
+            return "PodsPendingEviction", f"{pods} {need} to be evicted in {where}."
+        case plan.NO_EXECUTE:
+            return ("Completed" if findings.evicted else "NotStarted"), ""
+        case "None":
+            published = _counted(findings.selection.published, "published device")
+            allocated = _counted(findings.selection.allocated, "allocated device")
+            return "NoEffect", (
+                f"{published} selected. {allocated} selected. {pods} would be evicted in {where} if the effect was "
+                "NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an "
+                "update."
+            )
+        case _:
+            return "OtherEffect", "Eviction only happens for the NoExecute effect."
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _held(rule: taintrules.Rule) -> taintrules.RuleCondition | None:
+    return next((one for one in rule.status.conditions if one.type == CONDITION), None)

@@ -1,0 +1,274 @@
+"""The device taint eviction double at work: watches what its plan needs, deletes pods, and keeps rules' status.
+
+Order: a rule's first status is asked for before its first eviction; a pod gets the event, then the condition
+`DisruptionTarget`, and is deleted last, with its uid as a precondition. There is no limit to the rate, as in the real
+controller. Where the API server serves no DeviceTaintRules, only the taints that drivers publish evict.
+
+Not emulated: pods with extended resources (the real controller misses them, too), pod groups, the metrics.
+"""
+
+import asyncio
+import datetime
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from drawbar.driver.api import meta
+from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
+from drawbar.mocks.claims import documents, events
+from drawbar.mocks.eviction import board, plan, progress, settings
+from drawbar.mocks.scheduler import discovery, objects, taintrules
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "device-taint-eviction-controller"
+STRATEGIC = "application/strategic-merge-patch+json"
+WORKERS = 4
+# Pods that were evicted are remembered for as long as they may take to go.
+EVICTED_LIMIT = 500
+
+# What it is, namespace, name, uid.
+WorkKey = tuple[Literal["pod", "rule"], str, str, str]
+T = TypeVar("T", bound=reflector.Item)
+
+
+def utc_now() -> datetime.datetime:
+    """The time of day, in UTC."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+class EvictionController:
+    """Deletes pods whose devices are tainted NoExecute. Make it with `serving`."""
+
+    def __init__(
+        self, api: client.Client, times: settings.Settings, clock: Callable[[], datetime.datetime]
+    ) -> None:
+        self._api = api
+        self._times = times
+        self._clock = clock
+        self._events = events.Recorder(api, component=COMPONENT, clock=clock)
+        self._queue: queue.WorkQueue[WorkKey] = queue.WorkQueue()
+        self._board = board.Board()
+        self._due: dict[WorkKey, plan.Eviction] = {}
+        self._evicted: OrderedDict[str, None] = OrderedDict()
+        # How many pods went because of a rule, by the rule's uid.
+        self._counts: dict[str, int] = {}
+        self._rule_kind: kinds.Kind | None = None
+        self._claims = self._reflector(kinds.CLAIM, documents.Document, self._claim_changed)
+        self._slices = self._reflector(kinds.SLICE, objects.Slice, self._slice_changed)
+        self._pods = self._reflector(kinds.POD, documents.Document, self._pod_changed)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Works until cancelled; sets `ready` when the first lists are in."""
+        self._rule_kind = await discovery.taint_rules(self._api)
+        reflectors: list[reflector.Reflector[Any]] = [self._claims, self._slices, self._pods]
+        if self._rule_kind is not None:
+            reflectors.append(self._reflector(self._rule_kind, taintrules.Rule, self._rule_changed))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, reflected in enumerate(reflectors):
+                    group.create_task(reflected.run(), name=f"eviction-reflector-{number}")
+                for reflected in reflectors:
+                    await reflected.synced.wait()
+                ready.set()
+                for number in range(WORKERS):
+                    group.create_task(self._work(), name=f"eviction-worker-{number}")
+        finally:
+            self._queue.close()
+
+    def _reflector(
+        self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
+    ) -> reflector.Reflector[T]:
+        return reflector.Reflector(self._api, kind, into=into, changed=changed)
+
+    def _claim_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        self._look_at_users(self._board.claim_changed(old, new))
+
+    def _slice_changed(self, old: objects.Slice | None, new: objects.Slice | None) -> None:
+        self._look_at_users(self._board.slice_changed(old, new))
+
+    def _rule_changed(self, old: taintrules.Rule | None, new: taintrules.Rule | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._counts.pop(old.metadata.uid, None)
+        if new is not None and (old is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec):
+            self._queue.add(_rule_key(new))
+        self._look_at_users(self._board.rule_changed(old, new))
+
+    def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._due.pop(_pod_key(old), None)
+        # Whatever else changes in a pod, its own condition too, is no news.
+        if new is not None and (old is None or _matters(old) != _matters(new)):
+            self._look_at(new)
+
+    def _look_at_users(self, claims: tuple[documents.Document, ...]) -> None:
+        for claim in claims:
+            for consumer in documents.reserved_for(claim):
+                pod = self._pods.get(consumer["name"], claim.metadata.namespace)
+                if pod is not None and pod.metadata.uid == consumer["uid"]:
+                    self._look_at(pod)
+
+    def _look_at(self, pod: documents.Document) -> None:
+        key = _pod_key(pod)
+        eviction = self._board.eviction_of(pod)
+        if eviction is None:
+            if self._due.pop(key, None) is not None:
+                # The worker finds that nothing is due, and says so.
+                self._queue.add(key)
+            return
+        self._due[key] = eviction
+        self._queue.add_after(key, (eviction.when - self._clock()).total_seconds())
+        self._tell_later(eviction)
+
+    def _tell_later(self, eviction: plan.Eviction) -> None:
+        """The status of the rules among the reasons is written in a while: more of the kind may follow."""
+        for uid in eviction.rules:
+            if (rule := self._board.rules.get(uid)) is not None:
+                self._queue.add_after(_rule_key(rule), self._times.status_seconds)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            try:
+                await (self._tell(key) if key[0] == "rule" else self._evict(key))
+                self._queue.forget(key)
+            except errors.KubeError as error:
+                wait = self._queue.retry(key)
+                log.info("eviction tries again", extra={"key": key, "reason": str(error), "pause": wait})
+            finally:
+                self._queue.done(key)
+
+    async def _evict(self, key: WorkKey) -> None:
+        _, namespace, name, uid = key
+        eviction = self._due.get(key)
+        if uid in self._evicted:
+            return
+        if eviction is None:
+            await self._cancelled(key)
+            return
+        wait = (eviction.when - self._clock()).total_seconds()
+        if wait > 0:
+            self._queue.add_after(key, wait)
+            return
+        try:
+            pod = await self._api.read(kinds.POD, name, into=documents.Document, namespace=namespace)
+        except errors.NotFound:
+            pod = None
+        if pod is not None and pod.metadata.uid == uid and not documents.is_deleting(pod):
+            await self._delete(pod)
+            for rule in eviction.rules:
+                self._counts[rule] = self._counts.get(rule, 0) + 1
+            self._tell_later(eviction)
+        self._remember(uid)
+        self._due.pop(key, None)
+
+    async def _cancelled(self, key: WorkKey) -> None:
+        pod = self._pods.get(key[2], key[1])
+        if pod is not None and pod.metadata.uid == key[3] and not documents.is_deleting(pod):
+            log.info("eviction cancelled", extra={"pod": pod.full_name})
+            await self._record(pod, "Cancelling deletion")
+
+    async def _delete(self, pod: documents.Document) -> None:
+        log.info("pod evicted", extra={"pod": pod.full_name})
+        await self._record(pod, "Marking for deletion")
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByDeviceTaintManager",
+            "message": "Device Taint manager: deleting due to NoExecute taint",
+            "lastTransitionTime": meta.timestamp(self._clock()),
+        }
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        path = kinds.POD.path(namespace=namespace, name=name, subresource="status")
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        await self._api.request("PATCH", path, body=body, content=STRATEGIC)
+        await self._api.delete(kinds.POD, name, namespace=namespace, uid=pod.metadata.uid)
+
+    async def _record(self, pod: documents.Document, note: str) -> None:
+        await self._events.record(
+            pod, kind="Pod", reason="DeviceTaintManagerEviction", note=note, action="Evicting"
+        )
+
+    def _remember(self, uid: str) -> None:
+        self._evicted[uid] = None
+        if len(self._evicted) > EVICTED_LIMIT:
+            self._evicted.popitem(last=False)
+
+    async def _tell(self, key: WorkKey) -> None:
+        """Writes the rule's status, unless that was done a moment ago."""
+        rule = self._board.rules.get(key[3])
+        if rule is None or self._rule_kind is None:
+            return
+        now = self._clock()
+        wait = progress.pause(rule, now=now, period_seconds=self._times.status_seconds)
+        if wait > 0:
+            self._queue.add_after(key, wait)
+            return
+        condition = progress.condition(rule, self._findings(rule), now=now)
+        if condition is None:
+            return
+        body = {
+            "apiVersion": self._rule_kind.api_version,
+            "kind": self._rule_kind.kind,
+            "metadata": {"name": rule.metadata.name, "uid": rule.metadata.uid},
+            # An empty message is sent, too.
+            "status": {"conditions": [{"message": "", **msgspec.to_builtins(condition)}]},
+        }
+        try:
+            await self._api.patch(
+                self._rule_kind,
+                rule.metadata.name,
+                body,
+                content=client.Patch.APPLY,
+                into=taintrules.Rule,
+                subresource="status",
+                manager=COMPONENT,
+            )
+        except errors.NotFound:
+            log.info("rule went away before its status was written", extra={"rule": rule.metadata.name})
+
+    def _findings(self, rule: taintrules.Rule) -> progress.Findings:
+        preview = rule.spec.taint.effect == "None"
+        counts = preview or rule.spec.taint.effect == plan.NO_EXECUTE
+        return progress.Findings(
+            pending=self._board.pending(rule, self._pods) if counts else (),
+            evicted=self._counts.get(rule.metadata.uid, 0),
+            selection=plan.selection(rule, self._board.slices, self._board.claims.values())
+            if preview
+            else progress.NOTHING_SELECTED,
+        )
+
+
+@asynccontextmanager
+async def serving(
+    connection: config.Connection,
+    times: settings.Settings | None = None,
+    *,
+    clock: Callable[[], datetime.datetime] = utc_now,
+) -> AsyncIterator[EvictionController]:
+    """An eviction controller at work for as long as the block lasts; entered once its first lists are in."""
+    async with client.connecting(connection) as api, asyncio.TaskGroup() as group:
+        ready = asyncio.Event()
+        controller = EvictionController(api, times or settings.Settings(), clock)
+        task = group.create_task(controller.run(ready), name="eviction-controller")
+        try:
+            await ready.wait()
+            yield controller
+        finally:
+            task.cancel()
+
+
+def _rule_key(rule: taintrules.Rule) -> WorkKey:
+    return "rule", "", rule.metadata.name, rule.metadata.uid
+
+
+def _pod_key(pod: documents.Document) -> WorkKey:
+    return "pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid
+
+
+def _matters(pod: documents.Document) -> object:
+    return pod.metadata.uid, documents.node_name(pod), pod.status.get("resourceClaimStatuses")

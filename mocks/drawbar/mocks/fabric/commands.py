@@ -1,0 +1,190 @@
+"""What can be told to a running simulated fabric: a closed set of commands, as JSON or as words."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, assert_never, get_args
+
+import msgspec
+
+from drawbar.fabric import contract, errors
+from drawbar.mocks.fabric import configuration, faults
+from drawbar.mocks.fabric.console import Console
+
+
+class _Command(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", tag_field="command"
+):
+    """How every command is read."""
+
+
+class SurpriseDetach(_Command, frozen=True, kw_only=True, tag="surprise-detach"):
+    """The device is disconnected without anybody having been asked."""
+
+    device: str
+
+
+class ForeignAttach(_Command, frozen=True, kw_only=True, tag="foreign-attach"):
+    """Another cluster takes the device to a host of the configuration."""
+
+    device: str
+    host: str
+    port: str | None = None
+
+
+class ForgetOperations(_Command, frozen=True, kw_only=True, tag="forget-operations"):
+    """The manager restarts and has forgotten all operations; those in flight come to nothing, or finish."""
+
+    in_flight: Literal["drop", "finish"] = "drop"
+
+
+class AddDevice(_Command, frozen=True, kw_only=True, tag="add-device"):
+    """A device, described as in the configuration, is put into an enclosure."""
+
+    enclosure: str
+    device: configuration.DeviceSpec
+
+
+class RemoveDevice(_Command, frozen=True, kw_only=True, tag="remove-device"):
+    """The device leaves its enclosure, and its host if one has it."""
+
+    device: str
+
+
+class SetHealth(_Command, frozen=True, kw_only=True, tag="set-health"):
+    """The manager thinks otherwise of a device."""
+
+    device: str
+    health: contract.Health
+
+
+class SetPort(_Command, frozen=True, kw_only=True, tag="set-port"):
+    """A port of a host fails, or is well again."""
+
+    host: str
+    port: str
+    state: Literal["fault", "ok"]
+
+
+class Pause(_Command, frozen=True, kw_only=True, tag="pause"):
+    """The manager falls silent: calls and watches hear nothing; operations go on."""
+
+
+class Resume(_Command, frozen=True, kw_only=True, tag="resume"):
+    """The manager answers again."""
+
+
+class Resync(_Command, frozen=True, kw_only=True, tag="resync"):
+    """All watches end and ask for a new listing."""
+
+
+class AddFault(_Command, frozen=True, kw_only=True, tag="add-fault"):
+    """One more fault, described as in the configuration."""
+
+    fault: faults.Fault
+
+
+class ClearFaults(_Command, frozen=True, kw_only=True, tag="clear-faults"):
+    """Nothing goes wrong any more."""
+
+
+Command: TypeAlias = (
+    SurpriseDetach
+    | ForeignAttach
+    | ForgetOperations
+    | AddDevice
+    | RemoveDevice
+    | SetHealth
+    | SetPort
+    | Pause
+    | Resume
+    | Resync
+    | AddFault
+    | ClearFaults
+)
+COMMANDS: tuple[type[_Command], ...] = get_args(Command)
+_ANY: Any = Command  # mypy has no type for a union as a value
+
+
+async def carry_out(console: Console, command: Command) -> None:
+    """Does what a command says.
+
+    Raises:
+        FabricError: it cannot be done; nothing has changed.
+    """
+    match command:
+        case SurpriseDetach(device=device):
+            await console.surprise_detach(device)
+        case ForeignAttach(device=device, host=host, port=port):
+            await console.foreign_attach(device, host, port)
+        case ForgetOperations(in_flight=in_flight):
+            await console.forget_operations(in_flight)
+        case RemoveDevice(device=device):
+            await console.remove_device(device)
+        case AddDevice(enclosure=enclosure, device=spec):
+            console.add_device(configuration.new_device(enclosure, spec))
+        case SetHealth(device=device, health=health):
+            console.set_health(device, health)
+        case SetPort(host=host, port=port_id, state=state):
+            console.set_port(host, port_id, faulty=state == "fault")
+        case AddFault(fault=fault):
+            console.add_fault(fault)
+        case _:
+            _set_mood(console, command)
+
+
+def _set_mood(console: Console, command: Pause | Resume | Resync | ClearFaults) -> None:
+    match command:
+        case Pause():
+            console.pause()
+        case Resume():
+            console.resume()
+        case Resync():
+            console.resync()
+        case ClearFaults():
+            console.clear_faults()
+        case _:
+            assert_never(command)
+
+
+def parse(line: bytes) -> Command:
+    """Reads one command.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    try:
+        command: Command = msgspec.json.decode(line, type=_ANY)
+    except msgspec.DecodeError as error:
+        raise errors.InvalidArgument(f"this is no command: {error}") from error
+    return command
+
+
+def from_words(words: Sequence[str]) -> bytes:
+    """The line for a command given as words: its name, then its fields in order, objects as JSON.
+
+    Raises:
+        InvalidArgument: there is no such command, or it takes fewer words.
+    """
+    name, *values = words
+    kind = next((each for each in COMMANDS if each.__struct_config__.tag == name), None)
+    if kind is None:
+        known = ", ".join(str(each.__struct_config__.tag) for each in COMMANDS)
+        raise errors.InvalidArgument(f"there is no command {name}: choose {known}")
+    fields = kind.__struct_encode_fields__
+    if len(values) > len(fields):
+        raise errors.InvalidArgument(f"{usage(kind)} takes no more words than that")
+    try:
+        said = {
+            field: json.loads(value) if value.startswith("{") else value
+            for field, value in zip(fields, values, strict=False)
+        }
+    except ValueError as error:
+        raise errors.InvalidArgument(f"{name}: an object is not JSON ({error})") from error
+    return json.dumps({"command": name, **said}).encode() + b"\n"
+
+
+def usage(kind: type[_Command]) -> str:
+    """A command in words, as an operator writes it."""
+    fields = msgspec.structs.fields(kind)
+    words = [field.encode_name.upper() if field.required else f"[{field.encode_name}]" for field in fields]
+    return " ".join([str(kind.__struct_config__.tag), *words])

@@ -1,0 +1,169 @@
+"""What an operator does at the simulated fabric manager's own console, beside everybody who asks through the contract."""
+
+import asyncio
+from typing import Literal
+
+from drawbar.fabric import contract, errors
+from drawbar.mocks.fabric import faults, slots
+from drawbar.mocks.fabric.history import History
+from drawbar.mocks.fabric.works import Works
+from drawbar.mocks.fabric.world import World
+
+
+class Console:
+    """Changes a fabric while it runs. Whatever it does, the world's invariants hold.
+
+    Attributes:
+        awake: not set while the manager is silent: calls and watches then hear nothing, and operations go on.
+    """
+
+    def __init__(
+        self, world: World, works: Works, deck: faults.Deck, places: slots.Slots, history: History
+    ) -> None:
+        self._world = world
+        self._works = works
+        self._deck = deck
+        self._places = places
+        self._history = history
+        self.awake = asyncio.Event()
+        self.awake.set()
+
+    async def surprise_detach(self, device_id: str) -> None:
+        """Disconnects a device without asking anybody; one that is free stays so.
+
+        Raises:
+            NotFound: no such device.
+            Aborted: the device has an operation in flight.
+        """
+        connection = self._world.hold(device_id)
+        if connection is None:
+            self._world.release(device_id)
+            return
+        kind = contract.OperationKind.DETACH
+        self._works.note("started", kind, device_id, connection.host_id)
+        try:
+            await self._places.unplug(connection.host_id, connection.port_id, surprise=True)
+        finally:
+            self._world.take_away(device_id)
+            self._works.save()
+            self._works.note("finished", kind, device_id, connection.host_id)
+
+    async def foreign_attach(self, device_id: str, host_id: str, port_id: str | None = None) -> None:
+        """Connects a device as another cluster's request, which nobody here made.
+
+        Raises:
+            NotFound: no such device, host or port.
+            Aborted: the device has an operation in flight.
+            FailedPrecondition: IN_USE, PORT_IN_USE.
+            ResourceExhausted: NO_FREE_PORT.
+        """
+        stock = self._world.stock
+        stock.device(device_id)
+        stock.known_host(host_id)
+        port = stock.free_port(host_id) if port_id is None else stock.usable_port(host_id, port_id, None)
+        connection = self._world.hold(device_id)
+        try:
+            if connection is not None:
+                raise errors.FailedPrecondition(
+                    f"device {device_id} is attached to host {connection.host_id}; detach it there first",
+                    reason=errors.Reason.IN_USE,
+                    host_id=connection.host_id,
+                )
+            stock.reserve(host_id, port, device_id)
+            kind = contract.OperationKind.ATTACH
+            self._works.note("started", kind, device_id, host_id)
+            try:
+                await self._places.plug(host_id, port, stock.device(device_id))
+            except BaseException:
+                stock.give_back(host_id, port)
+                raise
+            stock.connect(device_id, host_id, port, None)
+            self._works.note("finished", kind, device_id, host_id)
+        finally:
+            self._world.release(device_id)
+            self._works.save()
+
+    def add_device(self, device: contract.Device) -> None:
+        """Puts a device into its enclosure.
+
+        Raises:
+            AlreadyExists: there is one of that id.
+        """
+        self._world.stock.add(device)
+        self._works.save()
+
+    async def remove_device(self, device_id: str) -> None:
+        """Takes a device out of its enclosure, from its host as well if one has it.
+
+        Raises:
+            NotFound: no such device.
+            Aborted: the device has an operation in flight.
+        """
+        await self.surprise_detach(device_id)
+        self._world.hold(device_id)
+        self._world.release(device_id)
+        self._world.remove(device_id)
+        self._works.save()
+
+    def set_health(self, device_id: str, health: contract.Health) -> None:
+        """Changes the manager's opinion of a device.
+
+        Raises:
+            NotFound: no such device.
+        """
+        self._world.stock.set_health(device_id, health)
+        self._works.save()
+
+    def set_port(self, host_id: str, port_id: str, *, faulty: bool) -> None:
+        """Makes a port fail, or well again; a device on it stays.
+
+        Raises:
+            NotFound: no such host or port.
+        """
+        self._world.stock.set_port(host_id, port_id, faulty=faulty)
+        self._works.save()
+
+    async def forget_operations(self, in_flight: Literal["finish", "drop"] = "drop") -> None:
+        """Restarts the manager without its memory of operations; watchers list again.
+
+        Args:
+            in_flight: what becomes of them: the hardware finishes them, or they come to nothing where that is possible.
+        """
+        self._world.forget()
+        if in_flight == "drop":
+            await self._works.cancel_all()
+        self._history.resync()
+        self._works.save()
+
+    def pause(self) -> None:
+        """The manager falls silent."""
+        self.awake.clear()
+
+    def resume(self) -> None:
+        """The manager answers again, also what it was asked meanwhile."""
+        self.awake.set()
+
+    def resync(self) -> None:
+        """Tells all watchers to list again."""
+        self._history.resync()
+
+    def add_fault(self, fault: faults.Fault) -> None:
+        """One more thing goes wrong from now on.
+
+        Raises:
+            InvalidArgument: it names what there is not, or its numbers make no sense.
+        """
+        stock = self._world.stock
+        problems = faults.problems(
+            fault,
+            devices=frozenset(device.id for device in stock.devices()),
+            hosts=frozenset(host.id for host in stock.hosts()),
+        )
+        if problems:
+            raise errors.InvalidArgument("; ".join(problems))
+        self._deck.faults.append(fault)
+
+    def clear_faults(self) -> None:
+        """Nothing goes wrong any more."""
+        self._deck.clear()
+        self._works.save()

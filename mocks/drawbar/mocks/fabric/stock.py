@@ -1,0 +1,243 @@
+"""What the hardware of a simulated fabric is now: devices, ports, and which device is on which port.
+
+Invariants: a port carries or is reserved for at most one device; a device is on at most one port; every change of either
+is in the history.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from drawbar.fabric import contract, errors
+from drawbar.mocks.fabric import configuration as configurations
+from drawbar.mocks.fabric import records
+from drawbar.mocks.fabric.history import History
+
+
+class Stock:
+    """Hosts and devices. Everything is synchronous and happens at once."""
+
+    def __init__(
+        self, configuration: configurations.Configuration, state: records.State, history: History
+    ) -> None:
+        self._history = history
+        self._hosts = {spec.id: spec for spec in configuration.hosts}
+        self._devices: dict[str, contract.Device] = {}
+        self._ports: dict[tuple[str, str], str] = {}
+        self._revisions = dict(state.revisions)
+        self._added = {
+            device.id: device for device in state.added if device.id not in configuration.device_ids()
+        }
+        self._removed = {device_id for device_id in state.removed if device_id in configuration.device_ids()}
+        self._healths = dict(state.healths)
+        self.faulty = set(state.faulty_ports)
+        configured = [configurations.device(enclosure, spec) for enclosure, spec in configuration.devices()]
+        for device in (*configured, *self._added.values()):
+            if device.id not in self._removed:
+                self._take_over(device, state.connections.get(device.id))
+
+    def _take_over(self, device: contract.Device, connection: contract.Connection | None) -> None:
+        """A device as it was when the state was written; the configuration may have lost its host since."""
+        if connection is not None and connection.host_id not in self._hosts:
+            connection = None
+        self._devices[device.id] = replace(
+            device,
+            connection=connection,
+            health=self._healths.get(device.id, device.health),
+            etag=str(self._revisions.get(device.id, 0)),
+        )
+        if connection is not None and connection.port_id is not None:
+            self._ports[connection.host_id, connection.port_id] = device.id
+
+    # --- reading ---
+
+    def devices(self) -> tuple[contract.Device, ...]:
+        """All devices now."""
+        return tuple(self._devices.values())
+
+    def hosts(self) -> tuple[contract.Host, ...]:
+        """All hosts now."""
+        return tuple(self.host(host_id) for host_id in self._hosts)
+
+    def has(self, device_id: str) -> bool:
+        """Whether there is such a device."""
+        return device_id in self._devices
+
+    def has_host(self, host_id: str) -> bool:
+        """Whether there is such a host."""
+        return host_id in self._hosts
+
+    def device(self, device_id: str) -> contract.Device:
+        """One device.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        try:
+            return self._devices[device_id]
+        except KeyError:
+            raise errors.NotFound(f'the fabric has no device "{errors.cut(device_id, 128)}"') from None
+
+    def known_host(self, host_id: str) -> str:
+        """The id, if there is such a host.
+
+        Raises:
+            NotFound: there is none.
+        """
+        if host_id not in self._hosts:
+            raise errors.NotFound(f'the fabric has no host "{errors.cut(host_id, 128)}"')
+        return host_id
+
+    def port_ids(self, host_id: str) -> tuple[str, ...]:
+        """A host's ports."""
+        return tuple(str(number + 1) for number in range(self._hosts[host_id].ports))
+
+    def on_port(self, host_id: str, port_id: str) -> str | None:
+        """The device on a port, or the one for which it is reserved."""
+        return self._ports.get((host_id, port_id))
+
+    def usable_port(self, host_id: str, port_id: str, device_id: str | None) -> str:
+        """The port asked for, if this device can be, or is, on it.
+
+        Raises:
+            NotFound: the host has no such port.
+            FailedPrecondition: PORT_IN_USE, or the port is at fault.
+        """
+        if port_id not in self.port_ids(host_id):
+            raise errors.NotFound(f'host {host_id} has no port "{errors.cut(port_id, 128)}"')
+        if (occupant := self.on_port(host_id, port_id)) not in {None, device_id}:
+            raise errors.FailedPrecondition(
+                f"port {port_id} of host {host_id} carries device {occupant}",
+                reason=errors.Reason.PORT_IN_USE,
+                host_id=host_id,
+            )
+        if occupant is None and (host_id, port_id) in self.faulty:
+            raise errors.FailedPrecondition(
+                f"port {port_id} of host {host_id} is at fault", reason="PORT_FAULT", host_id=host_id
+            )
+        return port_id
+
+    def free_port(self, host_id: str) -> str:
+        """The first port of a host that can be used.
+
+        Raises:
+            ResourceExhausted: NO_FREE_PORT.
+        """
+        for port_id in self.port_ids(host_id):
+            if (host_id, port_id) not in self._ports and (host_id, port_id) not in self.faulty:
+                return port_id
+        raise errors.ResourceExhausted(
+            f"host {host_id} has no free port", reason=errors.Reason.NO_FREE_PORT, host_id=host_id
+        )
+
+    def host(self, host_id: str) -> contract.Host:
+        """One host."""
+        spec = self._hosts[host_id]
+        name = spec.name or spec.id
+        return contract.Host(
+            id=spec.id,
+            name=name,
+            identifiers={"hostname": name, **spec.identifiers},
+            ports=tuple(self._port(host_id, port_id) for port_id in self.port_ids(host_id)),
+        )
+
+    def state(self) -> records.State:
+        """What must survive a restart of the manager: the hardware's part of it."""
+        return records.State(
+            connections={
+                device.id: device.connection for device in self._devices.values() if device.connection
+            },
+            revisions=dict(self._revisions),
+            added=tuple(self._added.values()),
+            removed=tuple(sorted(self._removed)),
+            healths=dict(self._healths),
+            faulty_ports=tuple(sorted(self.faulty)),
+        )
+
+    # --- changing ---
+
+    def reserve(self, host_id: str, port_id: str, device_id: str) -> None:
+        """Keeps a port for a device."""
+        self._ports[host_id, port_id] = device_id
+
+    def give_back(self, host_id: str, port_id: str) -> None:
+        """Ends a reservation that came to nothing."""
+        self._ports.pop((host_id, port_id), None)
+        self.tell_host(host_id)
+
+    def connect(self, device_id: str, host_id: str, port_id: str, request_id: str | None) -> None:
+        """Puts a device on a port that is free or reserved for it."""
+        self._ports[host_id, port_id] = device_id
+        connection = contract.Connection(
+            host_id=host_id, port_id=port_id, slot_hint=port_id, request_id=request_id
+        )
+        self._change(device_id, lambda device: replace(device, connection=connection))
+        self.tell_host(host_id)
+
+    def disconnect(self, device_id: str) -> None:
+        """Takes a device from its port; nothing happens if it is on none."""
+        connection = self._devices[device_id].connection
+        if connection is None:
+            return
+        if connection.port_id is not None:
+            self._ports.pop((connection.host_id, connection.port_id), None)
+        self._change(device_id, lambda device: replace(device, connection=None))
+        self.tell_host(connection.host_id)
+
+    def add(self, device: contract.Device) -> None:
+        """A device is put into its enclosure.
+
+        Raises:
+            AlreadyExists: there is one of that id.
+        """
+        if device.id in self._devices:
+            raise errors.AlreadyExists(f"the fabric has a device {device.id} already; give another id")
+        self._added[device.id] = device
+        self._removed.discard(device.id)
+        self._devices[device.id] = device
+        self._change(device.id, lambda fresh: fresh)
+
+    def remove(self, device_id: str) -> None:
+        """A device that is on no port is taken out of its enclosure."""
+        del self._devices[device_id]
+        if self._added.pop(device_id, None) is None:
+            self._removed.add(device_id)
+        self._healths.pop(device_id, None)
+        self._history.device_gone(device_id)
+
+    def set_health(self, device_id: str, health: contract.Health) -> None:
+        """The manager thinks otherwise of a device.
+
+        Raises:
+            NotFound: no such device.
+        """
+        self.device(device_id)
+        self._healths[device_id] = health
+        self._change(device_id, lambda device: replace(device, health=health))
+
+    def set_port(self, host_id: str, port_id: str, *, faulty: bool) -> None:
+        """A port fails, or is well again; a device on it stays where it is.
+
+        Raises:
+            NotFound: no such host or port.
+        """
+        if port_id not in self.port_ids(self.known_host(host_id)):
+            raise errors.NotFound(f'host {host_id} has no port "{errors.cut(port_id, 128)}"')
+        (self.faulty.add if faulty else self.faulty.discard)((host_id, port_id))
+        self.tell_host(host_id)
+
+    def tell_host(self, host_id: str) -> None:
+        """Puts a host into the history as it is now."""
+        self._history.host_changed(self.host(host_id))
+
+    def _change(self, device_id: str, edit: Callable[[contract.Device], contract.Device]) -> None:
+        self._revisions[device_id] = self._revisions.get(device_id, 0) + 1
+        device = replace(edit(self._devices[device_id]), etag=str(self._revisions[device_id]))
+        self._devices[device_id] = device
+        self._history.device_changed(device)
+
+    def _port(self, host_id: str, port_id: str) -> contract.Port:
+        device_id = self._ports.get((host_id, port_id))
+        state = contract.PortState.USED if device_id else contract.PortState.FREE
+        if (host_id, port_id) in self.faulty:
+            state = contract.PortState.FAULT
+        return contract.Port(id=port_id, state=state, device_id=device_id, slot_hint=port_id)

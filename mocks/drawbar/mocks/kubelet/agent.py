@@ -1,0 +1,304 @@
+"""The kubelet double of one node: what it does with each pod.
+
+A pod goes: prepare its devices, make a sandbox, make its containers (only their runtime specs), say Running. When it is
+being deleted: end its containers within the grace period, unprepare, say that they ended, remove the object. When it
+finished: unprepare. When it was removed by force (grace period 0): the same without the object, and without anybody
+waiting for it. Each failure to start is an event; each failure is tried again with growing pauses.
+
+Prepare is called when a sandbox is made and at no other time: a kubelet that was started again does not call it for
+pods whose sandbox stands. Claims of pods that went while the kubelet was down are unprepared by a loop.
+
+Not emulated: images, networks, probes, the order of init containers, container exits (a test that wants a pod to
+finish writes its phase), eviction, static pods.
+"""
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from drawbar.driver.api import meta
+from drawbar.driver.kube import client, kinds, queue, reflector
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.mocks.claims import documents, events
+from drawbar.mocks.kubelet import (
+    claiminfo,
+    errors,
+    health,
+    node,
+    plugins,
+    preparation,
+    runtime,
+    sandboxes,
+    settings,
+    statuses,
+)
+
+log = logging.getLogger(__name__)
+
+WORKERS = 8
+# What the containers of a pod that was removed by force are given.
+FORCED_GRACE_SECONDS = 2.0
+WorkKey = tuple[str, str, str]
+
+
+class Kubelet:
+    """One node. Make it with `server.serving`.
+
+    Attributes:
+        spec: which node it is.
+        plugins: the registered plugins.
+        sandboxes: the containers' runtime specs.
+    """
+
+    def __init__(
+        self,
+        api: client.Client,
+        spec: node.NodeSpec,
+        *,
+        held: plugins.Plugins,
+        infos: claiminfo.ClaimInfos,
+        healths: health.Healths,
+        times: settings.Settings,
+        clock: Callable[[], datetime.datetime],
+    ) -> None:
+        self.spec = spec
+        self.plugins = held
+        self.sandboxes = sandboxes.Sandboxes(spec.pods)
+        self._api = api
+        self._times = times
+        self._clock = clock
+        self._events = events.Recorder(api, component="kubelet", clock=clock)
+        self._infos = infos
+        self._look = healths.look if times.watches_health else None
+        self._preparer = preparation.Preparer(api, held=held, infos=infos, times=times)
+        self._queue: queue.WorkQueue[WorkKey] = queue.WorkQueue()
+        self._failures: dict[WorkKey, int] = {}
+        self._worked = asyncio.Event()
+        # When the containers of a pod will have ended, in the loop's time.
+        self._ends: dict[str, float] = {}
+        self._pods = reflector.Reflector(
+            api,
+            kinds.POD,
+            into=documents.Document,
+            changed=self._pod_changed,
+            fields=f"spec.nodeName={spec.name}",
+        )
+
+    async def follow(self) -> None:
+        """Keeps the list of pods until cancelled."""
+        await self._pods.run()
+
+    async def listed(self) -> None:
+        """Returns once the first list of pods is in."""
+        await self._pods.synced.wait()
+
+    async def run(self) -> None:
+        """Works on pods until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(WORKERS):
+                    group.create_task(self._work(), name=f"kubelet-worker-{self.spec.name}-{number}")
+                group.create_task(self._resync(), name=f"kubelet-resync-{self.spec.name}")
+                group.create_task(self._reconcile(), name=f"kubelet-reconcile-{self.spec.name}")
+        finally:
+            self._queue.close()
+
+    async def worked(self) -> None:
+        """Returns after the next look at a pod; whoever waits for something of `sandboxes` waits with this."""
+        await self._worked.wait()
+
+    def health_changed(self, driver: str, devices: set[health.DeviceKey]) -> None:
+        """Looks at the pods that use one of these devices."""
+        affected = {
+            uid
+            for info in self._infos
+            for device in info.devices
+            if device.driver == driver and (device.pool, device.device) in devices
+            for uid in info.pods
+        }
+        self._look_at(affected)
+
+    def kill_sandbox(self, pod_uid: str) -> None:
+        """Lets the runtime lose a pod's sandbox, as when its pause process dies; a new one is made at once."""
+        self.sandboxes.kill(pod_uid)
+        self._look_at({pod_uid})
+
+    def _look_at(self, uids: set[str]) -> None:
+        for pod in self._pods:
+            if pod.metadata.uid in uids:
+                self._queue.add((*pod.key, pod.metadata.uid))
+
+    def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._queue.add((*old.key, old.metadata.uid))
+        if new is not None:
+            self._queue.add((*new.key, new.metadata.uid))
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(self._times.resync_seconds)
+            for pod in self._pods:
+                self._queue.add((*pod.key, pod.metadata.uid))
+
+    async def _reconcile(self) -> None:
+        """Unprepares the claims of pods that are gone or done."""
+        while True:
+            await asyncio.sleep(self._times.unprepare_seconds)
+            active = {pod.metadata.uid for pod in self._pods if not documents.is_finished(pod)}
+            for uid in self._infos.pods() - active:
+                self._queue.add(("", "", uid))
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            try:
+                await self._sync(key)
+                self._failures.pop(key, None)
+            except (errors.KubeletError, kube_errors.KubeError) as error:
+                failures = self._failures.get(key, 0) + 1
+                self._failures[key] = failures
+                self._queue.add_after(key, self._times.pause_seconds(failures))
+                log.info("pod sync failed", extra={"pod": key, "reason": str(error)})
+            finally:
+                self._queue.done(key)
+                self._worked.set()
+                self._worked = asyncio.Event()
+
+    async def _sync(self, key: WorkKey) -> None:
+        namespace, name, uid = key
+        pod = self._pods.get(name, namespace)
+        if pod is None or pod.metadata.uid != uid:
+            await self._forget(key)
+        elif documents.is_deleting(pod):
+            await self._terminate(pod, key)
+        elif documents.is_finished(pod):
+            self.sandboxes.kill(uid)
+            await self._preparer.unprepare(uid)
+        elif not self.sandboxes.exists(uid) or self.sandboxes.missing(pod):
+            await self._start(pod)
+        elif pod.status.get("phase") != "Running":
+            await self._say_running(pod)
+        else:
+            await self._say_health(pod)
+
+    async def _start(self, pod: documents.Document) -> None:
+        uid = pod.metadata.uid
+        try:
+            if not self.sandboxes.exists(uid):
+                await self._preparer.prepare(pod)
+                self.sandboxes.make(uid)
+            self._run_containers(pod)
+        except errors.PrepareError as error:
+            note = f"Failed to prepare dynamic resources: prepare dynamic resources: {error}"
+            await self._warn(pod, "FailedPrepareDynamicResources", note)
+            raise
+        except errors.RuntimeFailure as error:
+            await self._warn(pod, "Failed", f"Error: {error}")
+            raise
+        await self._annotate(pod)
+        await self._say_running(pod)
+        log.info("pod runs", extra={"pod": pod.full_name, "node": self.spec.name})
+
+    def _run_containers(self, pod: documents.Document) -> None:
+        """Runs what does not run yet. A container that cannot be made holds up those behind it."""
+        claims = self._preparer.claims(pod)
+        for container in self.sandboxes.missing(pod):
+            spec = runtime.create(
+                container,
+                statuses.cdi_ids(container, claims),
+                directories=self.spec.cdi_directories,
+                check_device_nodes=self._times.check_device_nodes,
+            )
+            self.sandboxes.run(pod, container["name"], spec)
+
+    async def _terminate(self, pod: documents.Document, key: WorkKey) -> None:
+        uid = pod.metadata.uid
+        had_containers = self.sandboxes.exists(uid)
+        if not self._have_ended(key, float(pod.metadata.deletion_grace_period_seconds or 0)):
+            return
+        # After the containers ended, and before anybody hears of it: then the devices may go to somebody else.
+        await self._preparer.unprepare(uid)
+        if had_containers or pod.status.get("phase") == "Running":
+            ended = statuses.ended(pod, meta.timestamp(self._clock()))
+            await self._unless_gone(self._patch(pod, {"status": ended}, subresource="status"))
+        await self._unless_gone(self._remove(pod))
+        self.sandboxes.remove(uid)
+
+    async def _forget(self, key: WorkKey) -> None:
+        """Does for a pod without an object what is left to do. Nobody waits for it."""
+        uid = key[2]
+        if self._have_ended(key, FORCED_GRACE_SECONDS):
+            await self._preparer.unprepare(uid)
+            self.sandboxes.remove(uid)
+
+    def _have_ended(self, key: WorkKey, grace_seconds: float) -> bool:
+        """Whether the pod's containers have ended; if not, they were told to, and the pod is looked at again."""
+        uid = key[2]
+        if not self.sandboxes.exists(uid):
+            return True
+        now = asyncio.get_running_loop().time()
+        ends = min(self._ends.get(uid, float("inf")), now + min(self._times.stop_seconds, grace_seconds))
+        if now < ends:
+            self._ends[uid] = ends
+            self._queue.add_after(key, ends - now)
+            return False
+        self._ends.pop(uid, None)
+        self.sandboxes.kill(uid)
+        return True
+
+    async def _annotate(self, pod: documents.Document) -> None:
+        prepared = statuses.prepared(self._preparer.claims(pod))
+        if prepared is not None:
+            annotations = {statuses.PREPARED_ANNOTATION: prepared}
+            await self._patch(pod, {"metadata": {"annotations": annotations}})
+
+    async def _say_running(self, pod: documents.Document) -> None:
+        now = meta.timestamp(self._clock())
+        status = statuses.running(pod, self._preparer.claims(pod), self._look, now)
+        await self._patch(pod, {"status": status}, subresource="status")
+
+    async def _say_health(self, pod: documents.Document) -> None:
+        known = list(pod.status.get("containerStatuses") or ())
+        if self._look is None:
+            return
+        fresh = statuses.with_health(pod, known, self._preparer.claims(pod), self._look)
+        if fresh != known:
+            await self._patch(pod, {"status": {"containerStatuses": fresh}}, subresource="status")
+
+    async def _patch(
+        self, pod: documents.Document, body: dict[str, Any], *, subresource: str | None = None
+    ) -> None:
+        # The uid keeps the write from another pod of that name.
+        metadata = {**body.get("metadata", {}), "uid": pod.metadata.uid}
+        written = await self._api.patch(
+            kinds.POD,
+            pod.metadata.name,
+            {**body, "metadata": metadata},
+            content=client.Patch.MERGE,
+            into=documents.Document,
+            namespace=pod.metadata.namespace,
+            subresource=subresource,
+        )
+        self._pods.learn(written)
+
+    async def _remove(self, pod: documents.Document) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": 0,
+            "preconditions": {"uid": pod.metadata.uid},
+        }
+        path = kinds.POD.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
+        await self._api.request("DELETE", path, body=body)
+
+    async def _unless_gone(self, write: Awaitable[None]) -> None:
+        try:
+            await write
+        except (kube_errors.NotFound, kube_errors.Conflict):
+            # It is gone, or another pod has its name.
+            return
+
+    async def _warn(self, pod: documents.Document, reason: str, note: str) -> None:
+        await self._events.record(pod, kind="Pod", reason=reason, note=note, action="Starting", warning=True)

@@ -1,0 +1,253 @@
+"""The CDI spec files of a node, read and judged as a container runtime reads and judges them.
+
+A file that breaks a rule is ignored as a whole, so that its devices are unresolvable; why is kept for the error message.
+Of two directories the later one wins; a device that two files of one directory define is nobody's. Written from the CDI
+specification, and sharing no code with the product's CDI component, so that each checks the other.
+
+Not judged: the names of annotations.
+
+Source: Container Device Interface specification 1.1.0, SPEC.md.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import yaml
+
+SUFFIXES = {".json", ".yaml"}
+# In the order of their release.
+VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+NAME = r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
+KIND = re.compile(f"{NAME}/({NAME})")
+DEVICE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+HOOKS = {"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"}
+NODE_TYPES = {"", "b", "c", "u", "p"}
+
+
+class _Struct(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """As in the runtimes an unknown field makes the file invalid."""
+
+
+class DeviceNode(_Struct, frozen=True):
+    """A device file for the container."""
+
+    path: str
+    host_path: str = ""
+    type: str = ""
+    major: int = 0
+    minor: int = 0
+    file_mode: int | None = None
+    permissions: str = ""
+    uid: int | None = None
+    gid: int | None = None
+
+
+class Mount(_Struct, frozen=True):
+    """A mount for the container."""
+
+    host_path: str
+    container_path: str
+    options: tuple[str, ...] = ()
+    type: str = ""
+
+
+class Hook(_Struct, frozen=True):
+    """A program the runtime runs at some point."""
+
+    hook_name: str
+    path: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    timeout: int | None = None
+
+
+class NetDevice(_Struct, frozen=True):
+    """A network device that moves into the container."""
+
+    host_interface_name: str
+    name: str
+
+
+class IntelRdt(_Struct, frozen=True):
+    """Settings of Intel's resource director."""
+
+    clos_id: str = msgspec.field(default="", name="closID")
+    l3_cache_schema: str = ""
+    mem_bw_schema: str = ""
+    enable_cmt: bool = msgspec.field(default=False, name="enableCMT")
+    enable_mbm: bool = msgspec.field(default=False, name="enableMBM")
+    schemata: tuple[str, ...] = ()
+    enable_monitoring: bool = False
+
+
+class Edits(_Struct, frozen=True):
+    """What a device, or a whole file, changes in a container."""
+
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    net_devices: tuple[NetDevice, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    intel_rdt: IntelRdt | None = None
+    additional_gids: tuple[int, ...] = ()
+
+
+class Device(_Struct, frozen=True):
+    """One device of a file."""
+
+    name: str
+    annotations: dict[str, str] = {}
+    container_edits: Edits = Edits()
+
+
+class Spec(_Struct, frozen=True):
+    """One file."""
+
+    cdi_version: str
+    kind: str
+    annotations: dict[str, str] = {}
+    devices: tuple[Device, ...] = ()
+    container_edits: Edits = Edits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A device, and the file it stands in."""
+
+    file: Path
+    spec: Spec
+    device: Device
+
+
+@dataclass(slots=True, kw_only=True)
+class Devices:
+    """All devices of some directories.
+
+    Attributes:
+        by_id: by `vendor/class=name`.
+        faults: why a file was ignored, by file.
+    """
+
+    by_id: dict[str, Found] = field(default_factory=dict)
+    faults: dict[Path, str] = field(default_factory=dict)
+
+
+class _Fault(Exception):
+    """What is wrong with a file."""
+
+
+def devices(directories: Sequence[Path]) -> Devices:
+    """What the directories define, the last one with the highest priority. A missing directory is empty."""
+    known = Devices()
+    for directory in directories:
+        found: dict[str, Found] = {}
+        twice: set[str] = set()
+        for file, spec in _specs(directory, known.faults):
+            for device in spec.devices:
+                name = f"{spec.kind}={device.name}"
+                if name in found:
+                    twice.add(name)
+                    known.faults[file] = f"device {name} conflicts with {found[name].file}"
+                found[name] = Found(file=file, spec=spec, device=device)
+        known.by_id |= found
+        for name in twice:
+            # What two files claim is nobody's.
+            del known.by_id[name]
+    return known
+
+
+def _specs(directory: Path, faults: dict[Path, str]) -> Iterator[tuple[Path, Spec]]:
+    for file in sorted(directory.glob("*")):
+        if file.suffix not in SUFFIXES:
+            continue
+        try:
+            yield file, _read(file)
+        except FileNotFoundError:
+            continue
+        except _Fault as fault:
+            faults[file] = str(fault)
+
+
+def _read(file: Path) -> Spec:
+    try:
+        spec = msgspec.convert(yaml.safe_load(file.read_text(encoding="utf-8")), type=Spec)
+    except FileNotFoundError:
+        raise
+    except (yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError, OSError) as error:
+        raise _Fault(" ".join(str(error).split())) from error
+    _check(spec)
+    return spec
+
+
+def _check(spec: Spec) -> None:
+    version = spec.cdi_version.removeprefix("v")
+    if version not in VERSIONS:
+        raise _Fault(f"invalid version {spec.cdi_version!r}")
+    kind = KIND.fullmatch(spec.kind)
+    if kind is None:
+        raise _Fault(f"kind {spec.kind!r} is not vendor/class")
+    _check_edits(spec.container_edits)
+    names: set[str] = set()
+    for device in spec.devices:
+        if not DEVICE_NAME.fullmatch(device.name):
+            raise _Fault(f"invalid device name {device.name!r}")
+        if device.name in names:
+            raise _Fault(f"invalid spec, multiple device {device.name!r}")
+        if device.container_edits == Edits():
+            raise _Fault(f"invalid device {device.name!r}, empty device edits")
+        names.add(device.name)
+        _check_edits(device.container_edits)
+    needed = max(_needed(spec, kind[1]), key=VERSIONS.index)
+    if VERSIONS.index(version) < VERSIONS.index(needed):
+        raise _Fault(f"the spec version must be at least v{needed}, it is {spec.cdi_version}")
+
+
+def _check_edits(edits: Edits) -> None:
+    for assignment in edits.env:
+        if "=" not in assignment:
+            raise _Fault(f"invalid environment variable {assignment!r}")
+    for node in edits.device_nodes:
+        _check_node(node)
+    for hook in edits.hooks:
+        if hook.hook_name not in HOOKS or not hook.path:
+            raise _Fault(f"invalid hook {hook.hook_name!r} with path {hook.path!r}")
+    for mount in edits.mounts:
+        if not mount.host_path or not mount.container_path:
+            raise _Fault(f"invalid mount {mount.host_path!r} at {mount.container_path!r}, a path is empty")
+    for net in edits.net_devices:
+        if not net.host_interface_name or not net.name:
+            raise _Fault("invalid net device, a name is empty")
+
+
+def _check_node(node: DeviceNode) -> None:
+    if not node.path:
+        raise _Fault("invalid (empty) device path")
+    if node.type not in NODE_TYPES:
+        raise _Fault(f"device {node.path!r}: invalid type {node.type!r}")
+    if set(node.permissions) - set("rwm"):
+        raise _Fault(f"device {node.path!r}: invalid permissions {node.permissions!r}")
+
+
+def _needed(spec: Spec, class_name: str) -> Iterable[str]:
+    """The versions that brought what the spec uses."""
+    yield VERSIONS[0]
+    if any(not device.name[0].isalpha() for device in spec.devices):
+        yield "0.5.0"
+    if "." in class_name or spec.annotations or any(device.annotations for device in spec.devices):
+        yield "0.6.0"
+    for edits in (spec.container_edits, *(device.container_edits for device in spec.devices)):
+        if any(mount.type for mount in edits.mounts):
+            yield "0.4.0"
+        if any(node.host_path for node in edits.device_nodes):
+            yield "0.5.0"
+        if edits.intel_rdt is not None or edits.additional_gids:
+            yield "0.7.0"
+        if edits.net_devices or (
+            edits.intel_rdt is not None and (edits.intel_rdt.schemata or edits.intel_rdt.enable_monitoring)
+        ):
+            yield "1.1.0"

@@ -1,0 +1,126 @@
+"""What plugins said of the health of their devices, and how long it counts.
+
+Rules: a report counts from its receipt, whatever time it names, until its own time-out or the default; after that, or
+if there is none, the device is Unknown. A report is a complete list: a device that is missing from it stays as it was
+until its time is over. When the stream of *any* plugin of a driver ends, all is forgotten of that driver. What is known
+is kept in `dra_health_state`; a file that cannot be read is ignored.
+
+Nobody is told when a report becomes too old: it shows when somebody looks, as in the real kubelet, whose pods are
+looked at once a minute.
+
+Source: pkg/kubelet/cm/dra/healthinfo.go of Kubernetes 1.36, as described by the fact pages.
+"""
+
+import datetime
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from drawbar.mocks.kubelet import files
+
+log = logging.getLogger(__name__)
+
+FILE = "dra_health_state"
+MESSAGE_LIMIT_CHARS = 1024
+
+Status = Literal["Healthy", "Unhealthy", "Unknown"]
+DeviceKey = tuple[str, str]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said of one device.
+
+    Attributes:
+        timeout_seconds: how long it counts; None: as long as the default.
+        message: for people; empty without one.
+        received: when it came; set by `Healths`.
+    """
+
+    pool: str
+    device: str
+    status: Status
+    timeout_seconds: float | None = None
+    message: str = ""
+    received: datetime.datetime = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+
+    @property
+    def key(self) -> DeviceKey:
+        """Pool and device."""
+        return self.pool, self.device
+
+
+class Healths:
+    """The health of all devices of one node, by driver."""
+
+    def __init__(
+        self, directory: Path, *, default_timeout_seconds: float, clock: Callable[[], datetime.datetime]
+    ) -> None:
+        self._path = directory / FILE
+        self._default = default_timeout_seconds
+        self._clock = clock
+        self._known = self._load()
+
+    def take(self, driver: str, reports: Iterable[Report]) -> set[DeviceKey]:
+        """Takes one complete list in; gives the devices about which something new is known."""
+        now = self._clock()
+        known = self._known.setdefault(driver, {})
+        changed: set[DeviceKey] = set()
+        reported: set[DeviceKey] = set()
+        for report in reports:
+            reported.add(report.key)
+            old = known.get(report.key)
+            if old is None or _content(old) != _content(report):
+                changed.add(report.key)
+            known[report.key] = msgspec.structs.replace(report, received=now)
+        for key, old in list(known.items()):
+            if key not in reported and old.status != "Unknown" and self._is_old(old, now):
+                known[key] = msgspec.structs.replace(old, status="Unknown", message="", received=now)
+                changed.add(key)
+        if changed:
+            self._save()
+        return changed
+
+    def forget(self, driver: str) -> None:
+        """Forgets all devices of a driver."""
+        self._known.pop(driver, None)
+        self._save()
+
+    def look(self, driver: str, pool: str, device: str) -> tuple[Status, str]:
+        """Status and message of a device, as they count now."""
+        report = self._known.get(driver, {}).get((pool, device))
+        if report is None or self._is_old(report, self._clock()):
+            return "Unknown", ""
+        return report.status, report.message
+
+    def _is_old(self, report: Report, now: datetime.datetime) -> bool:
+        timeout = self._default if report.timeout_seconds is None else report.timeout_seconds
+        return now - report.received > datetime.timedelta(seconds=timeout)
+
+    def _load(self) -> dict[str, dict[DeviceKey, Report]]:
+        try:
+            content = self._path.read_bytes()
+            stored = msgspec.json.decode(content, type=dict[str, list[Report]])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("health state ignored: %s", error, extra={"file": str(self._path)})
+            return {}
+        return {driver: {report.key: report for report in reports} for driver, reports in stored.items()}
+
+    def _save(self) -> None:
+        stored = {driver: list(reports.values()) for driver, reports in self._known.items()}
+        files.replace(self._path, msgspec.json.encode(stored))
+
+
+def cut(message: str) -> str:
+    """A message that is too long loses its end, and says so."""
+    if len(message) <= MESSAGE_LIMIT_CHARS:
+        return message
+    return message[: MESSAGE_LIMIT_CHARS - 3] + "..."
+
+
+def _content(report: Report) -> tuple[Status, str, float | None]:
+    return report.status, report.message, report.timeout_seconds

@@ -1,0 +1,137 @@
+"""What the kubelet double writes about a pod: its status, and the annotation that says what was prepared.
+
+Pure. Source: Kubernetes API reference, `core/v1` PodStatus and ResourceStatus.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from drawbar.mocks.claims import documents
+from drawbar.mocks.kubelet import claiminfo, health
+
+PREPARED_ANNOTATION = "mocks.drawbar.dev/prepared"
+
+Json = dict[str, Any]
+Claims = Mapping[str, claiminfo.ClaimInfo]
+"""The claims of a pod, by the names it has for them."""
+Look = Callable[[str, str, str], tuple[health.Status, str]]
+"""Health and message of a device, by driver, pool and name."""
+
+
+def containers(pod: documents.Document) -> list[Json]:
+    """The entries of the pod's containers, without the init containers."""
+    return list(pod.spec.get("containers") or ())
+
+
+def uses(container: Json) -> list[Json]:
+    """The claims, or requests of claims, that a container names."""
+    return list((container.get("resources") or {}).get("claims") or ())
+
+
+def cdi_ids(container: Json, claims: Claims) -> list[str]:
+    """The CDI ids of one container: of the claims, or the single requests, that it names."""
+    return [
+        name
+        for use in uses(container)
+        for device in _devices(use, claims)
+        if device.serves(use.get("request") or "")
+        for name in device.cdi
+    ]
+
+
+def prepared(claims: Claims) -> str | None:
+    """The annotation, or None for a pod without devices: a JSON list of claim, device and CDI ids."""
+    content = [
+        {
+            "claim": info.name,
+            "device": f"{device.driver}/{device.pool}/{device.device}",
+            "cdi": list(device.cdi),
+        }
+        for info in claims.values()
+        for device in info.devices
+    ]
+    # The same device is there twice after a second Prepare.
+    unique = [one for number, one in enumerate(content) if one not in content[:number]]
+    return json.dumps(unique) if unique else None
+
+
+def running(pod: documents.Document, claims: Claims, look: Look | None, now: str) -> Json:
+    """The status of a pod whose containers all run. Without `look` no health is shown."""
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": now}
+        for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    ]
+    started = [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": "",
+            "ready": True,
+            "started": True,
+            "restartCount": 0,
+            "state": {"running": {"startedAt": now}},
+        }
+        for container in containers(pod)
+    ]
+    status = {"phase": "Running", "startTime": now, "conditions": conditions, "containerStatuses": started}
+    if look is not None:
+        status["containerStatuses"] = with_health(pod, started, claims, look)
+    return status
+
+
+def with_health(pod: documents.Document, known: list[Json], claims: Claims, look: Look) -> list[Json]:
+    """The container statuses with `allocatedResourcesStatus` as it is now."""
+    by_name = {container["name"]: container for container in containers(pod)}
+    fresh = []
+    for status in known:
+        container = by_name.get(status["name"])
+        if container is None or not uses(container):
+            fresh.append(status)
+            continue
+        kept = {key: value for key, value in status.items() if key != "allocatedResourcesStatus"}
+        allocated = list(_allocated(container, claims, look))
+        fresh.append(kept | ({"allocatedResourcesStatus": allocated} if allocated else {}))
+    return fresh
+
+
+def ended(pod: documents.Document, now: str) -> Json:
+    """The status of a pod whose containers were told to end, and did."""
+    known = [
+        {
+            **{key: value for key, value in status.items() if key != "started"},
+            "ready": False,
+            "started": False,
+            "state": {
+                "terminated": {
+                    "exitCode": 0,
+                    "reason": "Completed",
+                    "startedAt": ((status.get("state") or {}).get("running") or {}).get("startedAt", now),
+                    "finishedAt": now,
+                }
+            },
+        }
+        for status in pod.status.get("containerStatuses") or ()
+    ]
+    return {"phase": "Succeeded", "containerStatuses": known}
+
+
+def _allocated(container: Json, claims: Claims, look: Look) -> Iterator[Json]:
+    for use in uses(container):
+        request = use.get("request") or ""
+        resources: dict[str, Json] = {}
+        for device in _devices(use, claims):
+            if not device.serves(request.partition("/")[0]):
+                continue
+            name = device.cdi[0] if device.cdi else f"{device.driver}/{device.pool}/{device.device}"
+            status, message = look(device.driver, device.pool, device.device)
+            entry = {"resourceID": name, "health": status} | ({"message": message} if message else {})
+            resources.setdefault(name, entry)
+        if resources:
+            name = f"claim:{use['name']}" + (f"/{request}" if request else "")
+            yield {"name": name, "resources": list(resources.values())}
+
+
+def _devices(use: Json, claims: Claims) -> list[claiminfo.Device]:
+    info = claims.get(use["name"])
+    return info.devices if info is not None else []

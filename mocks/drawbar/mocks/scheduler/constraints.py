@@ -1,0 +1,51 @@
+"""Constraints between the devices of one claim: agree in an attribute, or all differ in it. Pure.
+
+A device without the attribute meets neither. Values of different types are different.
+
+Source: API reference, DeviceConstraint; the allocator of `k8s.io/dynamic-resource-allocation/structured`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from drawbar.mocks.scheduler import objects, pools
+
+Named = tuple[str, pools.Candidate]
+
+
+def hold(constraints: Iterable[objects.Constraint], chosen: Collection[Named], added: Named) -> bool:
+    """Whether one more device keeps the constraints of its claim.
+
+    Args:
+        constraints: the claim's constraints.
+        chosen: request name (`req` or `req/sub`) and device of what the claim has so far; it keeps them.
+        added: the device to add, and for which request.
+    """
+    return all(_holds(constraint, chosen, added) for constraint in constraints)
+
+
+def names(requests: Collection[str], request: str) -> bool:
+    """Whether a list of requests (none: all of them) means this one; `req` means all of `req/sub`."""
+    return not requests or request in requests or request.partition("/")[0] in requests
+
+
+def _holds(constraint: objects.Constraint, chosen: Collection[Named], added: Named) -> bool:
+    request, candidate = added
+    if not names(constraint.requests, request):
+        return True
+    name = constraint.match_attribute or constraint.distinct_attribute
+    value = _attribute(candidate, name)
+    if value is None:
+        return False
+    others = (_attribute(other, name) for asked, other in chosen if names(constraint.requests, asked))
+    if constraint.match_attribute:
+        return all(other == value for other in others)
+    return all(other != value for other in others)
+
+
+def _attribute(candidate: pools.Candidate, name: str) -> Mapping[str, Any] | None:
+    attributes = candidate.device.attributes
+    if name in attributes:
+        return attributes[name]
+    domain, _, identifier = name.rpartition("/")
+    return attributes.get(identifier) if domain == candidate.id[0] else None

@@ -1,0 +1,53 @@
+"""The sentences that the scheduler leaves in events and in the pod's condition, in the real scheduler's words. Pure.
+
+They are what `kubectl describe pod` shows while a pod waits. Preemption never helps here: devices are not preempted,
+and the double knows no other resource.
+
+Source: events of a 1.36 control plane; pkg/scheduler/framework of Kubernetes, FitError.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+DEALLOCATED = "deallocation of ResourceClaim completed"
+NOTHING_TO_DEALLOCATE = "no new claims to deallocate"
+STILL_NOT_SCHEDULABLE = "still not schedulable"
+
+
+def unfit(refusals: Iterable[str], after: str) -> str:
+    """No node would have the pod.
+
+    Args:
+        refusals: one reason per node.
+        after: what the plugin did about it.
+    """
+    counted = Counter(refusals)
+    reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items()))
+    return _no_nodes(counted.total(), reasons, after)
+
+
+def unready(nodes: int, problem: str) -> str:
+    """The pod was not even held against the nodes."""
+    return _no_nodes(nodes, problem, NOTHING_TO_DEALLOCATE)
+
+
+def broken(problem: str) -> str:
+    """Something is wrong with what the pod asks for."""
+    return f'running "DynamicResources" filter plugin: {problem}'
+
+
+def unbound(problem: str) -> str:
+    """The pod had a node, and lost it before it was bound."""
+    return f'running PreBind plugin "DynamicResources": {problem}'
+
+
+def waiting(node: str) -> str:
+    """The pod waits for its devices."""
+    return f"waiting for binding conditions for device on node {node}"
+
+
+def _no_nodes(count: int, reasons: str, after: str) -> str:
+    nodes = f"0/{count} nodes are available"
+    return (
+        f"{nodes}: {reasons}. {after}, preemption: {nodes}: {count} Preemption is not helpful for scheduling."
+    )

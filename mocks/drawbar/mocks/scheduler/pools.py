@@ -1,0 +1,157 @@
+"""The pools of devices that the published slices add up to. Pure.
+
+Guarantees: only the newest generation of a pool counts; a pool whose newest generation lacks slices is incomplete, and
+one that has a device name twice, or a device that takes of a counter nobody published, is invalid; nothing is allocated
+from either. Pools without binding conditions come before those with, each by driver and name; in a pool
+slices come by name, and devices in their order.
+
+Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`, its pools.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from drawbar.mocks.claims import documents
+from drawbar.mocks.scheduler import matching, objects, quantities
+
+CounterName = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidate:
+    """One published device. Compared by identity, so that selector results can be remembered for it.
+
+    Attributes:
+        id: driver, pool and name.
+        device: the device.
+        slice: the slice it is published in.
+        counters: what it takes of its pool's shared counters, by set and counter.
+    """
+
+    id: documents.DeviceID
+    device: objects.Device
+    slice: objects.SliceSpec
+    counters: Mapping[CounterName, Decimal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSupply:
+    """The newest generation of one pool.
+
+    Attributes:
+        name: `driver/pool`.
+        complete: all its slices are there.
+        problem: why it is invalid; empty when it is not.
+        slices: its slices by name.
+        candidates: its devices, slices by name, devices in their order.
+        counters: what there is of each shared counter, by set and counter.
+    """
+
+    name: str
+    complete: bool
+    problem: str
+    slices: tuple[objects.SliceSpec, ...]
+    candidates: tuple[Candidate, ...]
+    counters: Mapping[CounterName, Decimal]
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything is allocated from it."""
+        return self.complete and not self.problem
+
+
+def of(slices: Iterable[objects.Slice]) -> tuple[PoolSupply, ...]:
+    """The pools in the order in which the allocator looks at them."""
+    grouped: dict[tuple[str, str], list[objects.Slice]] = {}
+    for item in slices:
+        grouped.setdefault((item.spec.driver, item.spec.pool.name), []).append(item)
+    supplies = [_supply(key, members) for key, members in sorted(grouped.items())]
+    return tuple(sorted(supplies, key=_has_binding_conditions))
+
+
+def serves(pool: PoolSupply, node: matching.Node) -> bool:
+    """Whether at least one slice of the pool is meant for the node."""
+    return any(_slice_reaches(one, node) for one in pool.slices)
+
+
+def reaches(candidate: Candidate, node: matching.Node) -> bool:
+    """Whether the device can be used on the node."""
+    if candidate.slice.per_device_node_selection:
+        return _is_place(candidate.device, node)
+    return _is_place(candidate.slice, node)
+
+
+def _supply(key: tuple[str, str], members: Sequence[objects.Slice]) -> PoolSupply:
+    newest = max(member.spec.pool.generation for member in members)
+    current = sorted(
+        (member for member in members if member.spec.pool.generation == newest),
+        key=lambda member: member.metadata.name,
+    )
+    counters: dict[CounterName, Decimal] = {}
+    candidates: tuple[Candidate, ...] = ()
+    try:
+        for member in current:
+            counters |= {
+                (each.name, name): amount
+                for each in member.spec.shared_counters
+                for name, amount in _amounts(each)
+            }
+        candidates = tuple(
+            _candidate(key, device, member.spec) for member in current for device in member.spec.devices
+        )
+        problem = _problem(candidates, counters)
+    except ValueError as error:
+        problem = str(error)
+    return PoolSupply(
+        name="/".join(key),
+        complete=len(current) == current[0].spec.pool.resource_slice_count,
+        problem=problem,
+        slices=tuple(member.spec for member in current),
+        candidates=candidates,
+        counters=counters,
+    )
+
+
+def _candidate(key: tuple[str, str], device: objects.Device, spec: objects.SliceSpec) -> Candidate:
+    taken = {
+        (each.counter_set, name): amount
+        for each in device.consumes_counters
+        for name, amount in _amounts(each)
+    }
+    return Candidate(id=(*key, device.name), device=device, slice=spec, counters=taken)
+
+
+def _amounts(counters: objects.Counters) -> Iterator[tuple[str, Decimal]]:
+    for name, box in counters.counters.items():
+        yield name, quantities.parse(str(box.get("value", "0")))
+
+
+def _problem(candidates: Sequence[Candidate], counters: Mapping[CounterName, Decimal]) -> str:
+    seen: set[documents.DeviceID] = set()
+    for candidate in candidates:
+        if candidate.id in seen:
+            return f"duplicate device name {candidate.device.name}"
+        seen.add(candidate.id)
+        missing = [name for name in candidate.counters if name not in counters]
+        if missing:
+            return f"device {candidate.device.name} takes of counter {'/'.join(missing[0])}, which is not published"
+    return ""
+
+
+def _has_binding_conditions(pool: PoolSupply) -> bool:
+    return any(candidate.device.binding_conditions for candidate in pool.candidates)
+
+
+def _slice_reaches(spec: objects.SliceSpec, node: matching.Node) -> bool:
+    if spec.per_device_node_selection:
+        return any(_is_place(device, node) for device in spec.devices)
+    return _is_place(spec, node)
+
+
+def _is_place(place: objects.SliceSpec | objects.Device, node: matching.Node) -> bool:
+    if place.node_name:
+        return place.node_name == node.name
+    if place.all_nodes:
+        return True
+    return place.node_selector is not None and matching.selects(place.node_selector, node)

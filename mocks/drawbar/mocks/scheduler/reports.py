@@ -1,0 +1,85 @@
+"""What the scheduler tells of a pod: its events, and its condition PodScheduled.
+
+The condition is written only when it says something new. A report that cannot be written is logged and lost: the next
+attempt reports again. Unlike the real recorder, equal events are not merged into a series.
+"""
+
+import datetime
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from drawbar.driver.api import meta
+from drawbar.driver.kube import client, errors, kinds
+from drawbar.mocks.claims import documents, events
+from drawbar.mocks.scheduler import messages
+
+log = logging.getLogger(__name__)
+
+STRATEGIC = "application/strategic-merge-patch+json"
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+
+
+class Reporter:
+    """Writes the reports of one scheduler."""
+
+    def __init__(self, api: client.Client, *, component: str, clock: Callable[[], datetime.datetime]) -> None:
+        self._api = api
+        self._clock = clock
+        self._events = events.Recorder(api, component=component, clock=clock)
+
+    async def scheduled(self, pod: documents.Document, node: str) -> None:
+        """The pod is bound; the API server itself set the condition."""
+        note = f"Successfully assigned {pod.full_name} to {node}"
+        await self._events.record(pod, kind="Pod", reason="Scheduled", note=note, action="Binding")
+
+    async def waiting(self, pod: documents.Document, node: str) -> None:
+        """The pod waits for the binding conditions of its devices."""
+        await self._events.record(
+            pod,
+            kind="Pod",
+            reason="BindingConditionsPending",
+            note=messages.waiting(node),
+            action="Scheduling",
+        )
+
+    async def failed(self, pod: documents.Document, reason: str, message: str) -> None:
+        """The attempt failed, and the pod is nominated for no node any more.
+
+        Args:
+            pod: the pod as last seen.
+            reason: `UNSCHEDULABLE`, or `SCHEDULER_ERROR`.
+            message: for people.
+        """
+        log.info("pod not scheduled", extra={"pod": pod.full_name, "reason": message})
+        await self._events.record(
+            pod, kind="Pod", reason="FailedScheduling", note=message, action="Scheduling", warning=True
+        )
+        body = unscheduled(pod, reason, message, now=meta.timestamp(self._clock()))
+        if body is None:
+            return
+        path = kinds.POD.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
+        try:
+            await self._api.request("PATCH", path, body=body, content=STRATEGIC)
+        except errors.KubeError as error:
+            log.info("pod condition not written: %s", error, extra={"pod": pod.full_name})
+
+
+def unscheduled(pod: documents.Document, reason: str, message: str, *, now: str) -> dict[str, Any] | None:
+    """The patch that says why the pod has no node; None where its status says so already."""
+    conditions: list[dict[str, Any]] = pod.status.get("conditions") or []
+    held: dict[str, Any] = next((one for one in conditions if one.get("type") == "PodScheduled"), {})
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    if all(held.get(key) == value for key, value in condition.items()) and not pod.status.get(
+        "nominatedNodeName"
+    ):
+        return None
+    since = held.get("lastTransitionTime") if held.get("status") == "False" else None
+    return {
+        "metadata": {"uid": pod.metadata.uid},
+        "status": {
+            "conditions": [{**condition, "lastTransitionTime": since or now}],
+            "nominatedNodeName": None,
+        },
+    }

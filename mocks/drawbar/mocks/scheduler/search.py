@@ -1,0 +1,293 @@
+"""The search for devices that fulfil all requests of a pod's claims on one node: first fit with backtracking. Pure.
+
+Guarantees: the claims in the pod's order, their requests in order, alternatives in order, devices in the order of the
+pools; the first whole solution is taken. A device that is in use is passed over before anything else is asked of it, so
+the selectors see only devices that come up before the search ends: a selector that fails on a later one does no harm.
+
+The unpleasant parts are the real allocator's own: a pod that asks for all devices gets nothing while any pool that
+serves its node is incomplete or invalid, whatever its driver; admin access blocks the device for the pod's other
+requests, tolerates no taint by itself, and takes counters.
+
+Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from drawbar.mocks.scheduler import capacity, constraints, matching, objects, pools, selectors, usage
+
+# The real scheduler gives up after 10 s; a pure search counts instead.
+ATTEMPTS_LIMIT = 20_000
+RESULTS_LIMIT = 32
+
+
+class AllocationError(Exception):
+    """Something is wrong with a claim, a class or a pool: the real scheduler ends the whole attempt."""
+
+
+class TooManyAttempts(Exception):
+    """The search was given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What one claim asks for. `name` is for messages."""
+
+    name: str
+    devices: objects.ClaimDevices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """One chosen device.
+
+    Attributes:
+        claim: number of the claim.
+        request: `request`, or `request/alternative`.
+        ask: what was asked for.
+        candidate: the device.
+        taken: the amounts taken of a device that is shared; None where it is taken whole.
+    """
+
+    claim: int
+    request: str
+    ask: objects.Ask
+    candidate: pools.Candidate
+    taken: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to fulfil a request.
+
+    Attributes:
+        claim: number of the claim.
+        name: `request`, or `request/alternative`.
+        ask: what is asked for.
+        expressions: the selectors of class and request.
+        count: how many devices it takes.
+        choices: where they may come from; with `everything` exactly those.
+        everything: all devices are asked for.
+    """
+
+    claim: int
+    name: str
+    ask: objects.Ask
+    expressions: tuple[str, ...]
+    count: int
+    choices: tuple[pools.Candidate, ...] = field(repr=False)
+    everything: bool
+
+
+Picks = tuple[Pick, ...]
+
+
+class Search:
+    """One search. Run it once."""
+
+    def __init__(
+        self,
+        demands: Sequence[Demand],
+        *,
+        node: matching.Node,
+        supply: Sequence[pools.PoolSupply],
+        classes: Mapping[str, objects.DeviceClass],
+        used: usage.Usage,
+    ) -> None:
+        self._demands = demands
+        self._node = node
+        self._supply = [pool for pool in supply if pools.serves(pool, node)]
+        self._classes = classes
+        self._used = used
+        self._left = {
+            pool.name: _counters_left(pool, used) for pool in self._supply if pool.usable and pool.counters
+        }
+        self._attempts = 0
+        usable = [pool for pool in self._supply if pool.usable]
+        self._line = tuple(one for pool in usable for one in pool.candidates)
+        self._steps = [
+            self._ways(number, request)
+            for number, demand in enumerate(demands)
+            for request in demand.devices.requests
+        ]
+
+    def run(self) -> Picks | None:
+        """The first solution, or None.
+
+        Raises:
+            AllocationError: the pod cannot be helped by another node.
+            TooManyAttempts: the search was given up.
+        """
+        self._check_sizes()
+        return self._solve(0, ())
+
+    def _solve(self, step: int, picks: Picks) -> Picks | None:
+        if step == len(self._steps):
+            return picks
+        for way in self._steps[step]:
+            held = sum(pick.claim == way.claim for pick in picks)
+            if (way.everything and not way.choices) or held + way.count > RESULTS_LIMIT:
+                continue
+            found = self._fill(step, way, picks, start=0, missing=way.count)
+            if found is not None:
+                return found
+        return None
+
+    def _fill(self, step: int, way: Way, picks: Picks, *, start: int, missing: int) -> Picks | None:
+        if not missing:
+            return self._solve(step + 1, picks)
+        for position in range(start, len(way.choices)):
+            pick = self._pick(way, way.choices[position], picks)
+            if pick is not None:
+                found = self._fill(step, way, (*picks, pick), start=position + 1, missing=missing - 1)
+                if found is not None:
+                    return found
+            if way.everything:
+                return None
+        return None
+
+    def _pick(self, way: Way, candidate: pools.Candidate, picks: Picks) -> Pick | None:
+        """The device for the request, if it can have it besides what is picked."""
+        self._attempts += 1
+        if self._attempts > ATTEMPTS_LIMIT:
+            raise TooManyAttempts
+        if self._in_use(way, candidate, picks) or not self._selected(way, candidate):
+            return None
+        shared = [one for one in picks if one.candidate is candidate and one.taken is not None]
+        taken = self._takes(way, candidate, shared)
+        if taken is None or not self._counters_suffice(candidate, picks, shared=bool(shared)):
+            return None
+        if not all(matching.is_tolerated(taint, way.ask.tolerations) for taint in candidate.device.taints):
+            return None
+        named = [(pick.request, pick.candidate) for pick in picks if pick.claim == way.claim]
+        rules = self._demands[way.claim].devices.constraints
+        if not constraints.hold(rules, named, (way.name, candidate)):
+            if way.everything:
+                raise AllocationError(
+                    f"{self._where(way)}: cannot add device {'/'.join(candidate.id)} because a claim constraint "
+                    "would not be satisfied"
+                )
+            return None
+        kept = taken if candidate.device.allow_multiple_allocations else None
+        return Pick(claim=way.claim, request=way.name, ask=way.ask, candidate=candidate, taken=kept)
+
+    def _in_use(self, way: Way, candidate: pools.Candidate, picks: Picks) -> bool:
+        holders = {pick.claim for pick in picks if pick.candidate is candidate and pick.taken is None}
+        if way.ask.admin_access:
+            return way.claim in holders
+        return bool(holders) or candidate.id in self._used.whole
+
+    def _takes(
+        self, way: Way, candidate: pools.Candidate, shared: Sequence[Pick]
+    ) -> Mapping[str, str] | None:
+        try:
+            taken = capacity.takes(candidate.device, way.ask.capacity)
+            if taken is None:
+                return None
+            used: Mapping[str, Decimal] = self._used.shared.get(candidate.id, {})
+            for pick in shared:
+                used = capacity.added(used, capacity.numbers(pick.taken or {}))
+            return taken if capacity.fits(candidate.device, taken, used=used) else None
+        except ValueError as error:
+            raise AllocationError(f"{self._where(way)}: device {'/'.join(candidate.id)}: {error}") from error
+
+    def _counters_suffice(self, candidate: pools.Candidate, picks: Picks, *, shared: bool) -> bool:
+        if not candidate.counters or shared or candidate.id in self._used.shared:
+            # Whoever shares a device takes nothing more of its counters than the first one.
+            return True
+        pool = candidate.id[:2]
+        left = self._left["/".join(pool)]
+        others = {pick.candidate for pick in picks if pick.candidate.id[:2] == pool}
+        for name, amount in candidate.counters.items():
+            spent = sum((other.counters.get(name, Decimal(0)) for other in others), amount)
+            if spent > left[name]:
+                return False
+        return True
+
+    def _ways(self, number: int, request: objects.Request) -> tuple[Way, ...]:
+        if request.exactly is not None:
+            return (self._way(number, request.name, request.exactly),)
+        return tuple(self._way(number, f"{request.name}/{ask.name}", ask) for ask in request.first_available)
+
+    def _way(self, number: int, name: str, ask: objects.Ask) -> Way:
+        where = f"claim {self._demands[number].name}, request {name.rpartition('/')[2]}"
+        device_class = self._classes.get(ask.device_class_name)
+        if device_class is None:
+            raise AllocationError(f"{where}: could not retrieve device class {ask.device_class_name}")
+        wanted = (*device_class.spec.selectors, *ask.selectors)
+        expressions = tuple(selector.cel.expression for selector in wanted if selector.cel is not None)
+        if ask.allocation_mode not in ("ExactCount", "All"):
+            raise AllocationError(f"{where}: unsupported count mode {ask.allocation_mode}")
+        way = Way(
+            claim=number,
+            name=name,
+            ask=ask,
+            expressions=expressions,
+            count=ask.count,
+            choices=self._line,
+            everything=False,
+        )
+        if ask.allocation_mode == "ExactCount":
+            return way
+        choices = tuple(self._all(way))
+        return Way(
+            claim=number,
+            name=name,
+            ask=ask,
+            expressions=expressions,
+            count=len(choices),
+            choices=choices,
+            everything=True,
+        )
+
+    def _all(self, way: Way) -> Iterator[pools.Candidate]:
+        for pool in self._supply:
+            if not pool.usable:
+                state = "invalid" if pool.complete else "being updated"
+                raise AllocationError(
+                    f"{self._where(way)}: asks for all devices, but resource pool {pool.name} is currently {state}"
+                )
+        for candidate in self._line:
+            if self._selected(way, candidate) and self._takes(way, candidate, ()) is not None:
+                yield candidate
+
+    def _selected(self, way: Way, candidate: pools.Candidate) -> bool:
+        try:
+            return all(_matches(expression, candidate) for expression in way.expressions) and pools.reaches(
+                candidate, self._node
+            )
+        except selectors.SelectorError as error:
+            name = "/".join(candidate.id)
+            raise AllocationError(f"{self._where(way)}: selector on device {name}: CEL {error}") from error
+
+    def _where(self, way: Way) -> str:
+        return f"claim {self._demands[way.claim].name}, request {way.name.rpartition('/')[2]}"
+
+    def _check_sizes(self) -> None:
+        for number, demand in enumerate(self._demands):
+            least = sum(
+                min((way.count for way in step), default=0)
+                for step in self._steps
+                if step and step[0].claim == number
+            )
+            if least > RESULTS_LIMIT:
+                raise AllocationError(
+                    f"claim {demand.name}: number of requested devices {least} exceeds the claim limit of {RESULTS_LIMIT}"
+                )
+
+
+def _counters_left(pool: pools.PoolSupply, used: usage.Usage) -> dict[pools.CounterName, Decimal]:
+    """What allocated devices leave of the pool's counters, those on other nodes included. May be negative."""
+    left = dict(pool.counters)
+    for candidate in pool.candidates:
+        if candidate.counters and used.touches(candidate.id):
+            for name, amount in candidate.counters.items():
+                left[name] -= amount
+    return left
+
+
+@functools.lru_cache(maxsize=65_536)
+def _matches(expression: str, candidate: pools.Candidate) -> bool:
+    return selectors.matches(expression, candidate.id[0], candidate.device)

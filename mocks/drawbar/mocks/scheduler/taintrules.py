@@ -1,0 +1,78 @@
+"""DeviceTaintRules: the taints that an administrator puts on devices of any driver. Pure.
+
+A rule's selector names driver, pool and device, each of them or none; the empty selector `{}` means every device of the
+cluster, and no selector at all means none. The scheduler sees a rule's taint as if the driver had published it.
+
+Source: API reference, `resource.k8s.io` DeviceTaintRule; resource slice tracker of `k8s.io/dynamic-resource-allocation`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from drawbar.driver.api import meta
+from drawbar.mocks.claims import documents
+from drawbar.mocks.scheduler import objects
+
+
+class DeviceSelector(meta.Struct, frozen=True):
+    """Which devices; what is not given does not matter."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class RuleSpec(meta.Struct, frozen=True):
+    """Content of a rule."""
+
+    taint: objects.Taint
+    device_selector: DeviceSelector | None = None
+
+
+class RuleCondition(meta.Condition, frozen=True):
+    """A condition and the generation of the rule it is about."""
+
+    observed_generation: int = 0
+
+
+class RuleStatus(meta.Struct, frozen=True):
+    """What the eviction controller says of a rule."""
+
+    conditions: tuple[RuleCondition, ...] = ()
+
+
+class Rule(meta.Struct, frozen=True):
+    """A DeviceTaintRule."""
+
+    metadata: meta.ObjectMeta
+    spec: RuleSpec
+    status: RuleStatus = RuleStatus()
+
+
+def selects(rule: Rule, device: documents.DeviceID) -> bool:
+    """Whether the rule is about the device."""
+    selector = rule.spec.device_selector
+    if selector is None:
+        return False
+    wanted = (selector.driver, selector.pool, selector.device)
+    return all(want is None or want == have for want, have in zip(wanted, device, strict=True))
+
+
+def tainted(slices: Iterable[objects.Slice], rules: Sequence[Rule]) -> list[objects.Slice]:
+    """The slices with the taints of the rules beside those of the drivers, rules by name."""
+    ordered = sorted(rules, key=lambda rule: rule.metadata.name)
+    return [_tainted(item, ordered) for item in slices]
+
+
+def _tainted(item: objects.Slice, rules: Sequence[Rule]) -> objects.Slice:
+    devices = tuple(_with_taints(device, item.spec, rules) for device in item.spec.devices)
+    if devices == item.spec.devices:
+        return item
+    return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, devices=devices))
+
+
+def _with_taints(device: objects.Device, spec: objects.SliceSpec, rules: Sequence[Rule]) -> objects.Device:
+    identity = (spec.driver, spec.pool.name, device.name)
+    added = tuple(rule.spec.taint for rule in rules if selects(rule, identity))
+    return msgspec.structs.replace(device, taints=(*device.taints, *added)) if added else device

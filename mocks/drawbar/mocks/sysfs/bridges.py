@@ -1,0 +1,83 @@
+"""Host bridges and the ports of root complexes and switches, each a Kobject that leads to a bus."""
+
+import enum
+
+from drawbar.mocks.sysfs import aer, config_space, functions
+from drawbar.mocks.sysfs.functions import Ids, Locality
+from drawbar.mocks.sysfs.kobjects import Kobject, readable, trigger
+
+_BRIDGE_CLASS = 0x060400
+QEMU_ROOT_PORT = Ids(vendor=0x1B36, device=0x000C, class_code=_BRIDGE_CLASS, subsystem=(0x1B36, 0))
+QEMU_CXL_ROOT_PORT = Ids(vendor=0x8086, device=0x7075, class_code=_BRIDGE_CLASS, subsystem=(0x8086, 0))
+ROOT_PORT = Ids(vendor=0x8086, device=0x352A, class_code=_BRIDGE_CLASS, subsystem=(0x8086, 0))
+SWITCH = Ids(vendor=0x1000, device=0xC030, class_code=_BRIDGE_CLASS, subsystem=(0x1000, 0xC030))
+_HOST_BRIDGE = Ids(vendor=0x8086, device=0x29C0, class_code=0x060000)
+
+
+class PortKind(enum.Enum):
+    """What a port is to PCI Express; the value is its capabilities register (7.5.3.2), slot bit included."""
+
+    ROOT = 0x0142
+    UPSTREAM = 0x0052
+    DOWNSTREAM = 0x0162
+
+
+def host_bridge(root: str, locality: Locality) -> Kobject:
+    """The host bridge of the root complex whose directory is `root` (`devices/pci0000:00`)."""
+    address = root.rpartition("/pci")[2] + ":00.0"
+    ids = _HOST_BRIDGE
+    config = config_space.host_bridge(vendor=ids.vendor, device=ids.device)
+    return Kobject(
+        path=f"{root}/{address}",
+        subsystem="pci",
+        subsystem_path="bus/pci",
+        uevent=functions.uevent(ids, address),
+        files=functions.files(ids, config=config, locality=locality),
+    )
+
+
+def port(
+    path: str,
+    kind: PortKind,
+    *,
+    ids: Ids,
+    buses: tuple[int, int],
+    link: tuple[float, int],
+    locality: Locality,
+) -> Kobject:
+    """A port.
+
+    Args:
+        path: its directory below the root of the tree.
+        kind: where in the hierarchy it is.
+        ids: what it says it is.
+        buses: the bus behind it, and the highest bus number below it.
+        link: its fastest speed in GT/s and its lanes.
+        locality: as its root complex.
+    """
+    address = path.rpartition("/")[2]
+    secondary, subordinate = buses
+    fastest, widest = link
+    config = config_space.bridge(
+        vendor=ids.vendor,
+        device=ids.device,
+        capability=kind.value,
+        buses=(int(address.split(":")[1], 16), secondary, subordinate),
+    )
+    return Kobject(
+        path=path,
+        subsystem="pci",
+        subsystem_path="bus/pci",
+        uevent=functions.uevent(ids, address),
+        files={
+            **functions.files(ids, config=config, locality=locality),
+            **functions.link_files(
+                current=(functions.speed_text(fastest), str(widest)), fastest_gts=fastest, widest=widest
+            ),
+            **aer.files(root_port=kind is PortKind.ROOT),
+            "reset_subordinate": trigger(),
+            "secondary_bus_number": readable(str(secondary)),
+            "subordinate_bus_number": readable(str(subordinate)),
+        },
+        driver="pcieport",
+    )

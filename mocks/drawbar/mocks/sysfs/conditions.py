@@ -1,0 +1,42 @@
+"""What happens to a card while it is in: errors that are counted, a link that gets worse, a card that is pulled.
+
+The kernel sends no event for any of it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from drawbar.mocks.sysfs import aer, cards, config_space, functions, kobjects
+from drawbar.mocks.sysfs.aer import Severity
+from drawbar.mocks.sysfs.kobjects import readable
+
+
+def set_link(root: Path, seat: cards.Seat, speed_gts: float, width: int) -> None:
+    """Both ends of the link say how it runs now, and so does the slot."""
+    speed = readable(functions.speed_text(speed_gts))
+    for end in (seat.place.port, seat.path):
+        kobjects.write(root / end / "current_link_speed", speed)
+        kobjects.write(root / end / "current_link_width", readable(str(width)))
+    kobjects.write(root / "bus/pci/slots" / str(seat.place.number) / "cur_bus_speed", speed)
+
+
+def add_errors(
+    root: Path, seat: cards.Seat, severity: Severity, counts: Mapping[str, int], *, at_port: bool
+) -> None:
+    """The counters of whoever saw the errors grow, and those of the root port that was told.
+
+    Raises:
+        ImpossibleWorld: there are no such errors.
+    """
+    reporter = root / (seat.place.port if at_port else seat.path) / severity.file
+    kobjects.write(reporter, aer.added(severity, reporter.read_text(), counts))
+    total = root / seat.place.root_port / severity.root_port_file
+    kobjects.write(total, readable(str(int(total.read_text()) + sum(counts.values()))))
+
+
+def lose(root: Path, seat: cards.Seat) -> None:
+    """The card no longer answers: its configuration space reads as ones, and the slot is empty."""
+    config = root / seat.path / "config"
+    if config.exists():
+        kobjects.write(config, kobjects.Attribute(content=b"\xff" * config_space.SPACE_BYTES, mode=0o644))
+    kobjects.write(root / "bus/pci/slots" / str(seat.place.number) / "adapter", readable("0"))

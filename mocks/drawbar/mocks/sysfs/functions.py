@@ -1,0 +1,98 @@
+"""The attributes and uevent variables that every PCI function has, as Linux 6.1 was recorded to write them."""
+
+import dataclasses
+
+from drawbar.mocks.sysfs import kobjects
+from drawbar.mocks.sysfs.kobjects import readable, trigger, writable
+
+SPEEDS_GTS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
+WIDTHS = (1, 2, 4, 8, 16)
+"""What PCI Express links can be (PCI Express Base Specification, 7.5.3.6), without the rare x12 and x32."""
+_BAR_LINES = 7
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ids:
+    """What a function says it is; `class_code` has 24 bits, `subsystem` is (vendor, device)."""
+
+    vendor: int
+    device: int
+    class_code: int
+    subsystem: tuple[int, int] = (0x1AF4, 0x1100)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Locality:
+    """Where in the machine a function is: NUMA node (-1: not known) and the processors beside it."""
+
+    node: int = -1
+    cpulist: str = "0"
+    cpumap: str = "1"
+
+
+def files(ids: Ids, *, config: bytes, locality: Locality) -> dict[str, kobjects.Attribute]:
+    """The attributes that every PCI function has."""
+    return {
+        "ari_enabled": readable("0"),
+        "broken_parity_status": writable("0"),
+        "class": readable(f"0x{ids.class_code:06x}"),
+        "config": kobjects.Attribute(content=config, mode=0o644),
+        "consistent_dma_mask_bits": readable("64"),
+        "d3cold_allowed": writable("1"),
+        "device": readable(f"0x{ids.device:04x}"),
+        "dma_mask_bits": readable("64"),
+        "driver_override": writable("(null)"),
+        "enable": writable("1"),
+        "irq": readable("0"),
+        "local_cpulist": readable(locality.cpulist),
+        "local_cpus": readable(locality.cpumap),
+        "modalias": readable(modalias(ids)),
+        "msi_bus": writable("1"),
+        "numa_node": writable(str(locality.node)),
+        "power_state": readable("D0"),
+        "remove": trigger(0o220),
+        "rescan": trigger(),
+        "resource": readable(
+            "\n".join(["0x0000000000000000 0x0000000000000000 0x0000000000000000"] * _BAR_LINES)
+        ),
+        "revision": readable("0x00"),
+        "subsystem_device": readable(f"0x{ids.subsystem[1]:04x}"),
+        "subsystem_vendor": readable(f"0x{ids.subsystem[0]:04x}"),
+        "vendor": readable(f"0x{ids.vendor:04x}"),
+    }
+
+
+def link_files(*, current: tuple[str, str], fastest_gts: float, widest: int) -> dict[str, kobjects.Attribute]:
+    """The attributes of a PCI Express link: `current` speed and width as the files say them, and the most."""
+    speed, width = current
+    return {
+        "current_link_speed": readable(speed),
+        "current_link_width": readable(width),
+        "max_link_speed": readable(speed_text(fastest_gts)),
+        "max_link_width": readable(str(widest)),
+    }
+
+
+def speed_text(speed_gts: float) -> str:
+    """A link's speed in GT/s as the kernel writes it (`pci_speed_string`)."""
+    return f"{speed_gts:.1f} GT/s PCIe"
+
+
+def uevent(ids: Ids, address: str) -> dict[str, str]:
+    """The uevent variables of a PCI function (drivers/pci/pci-driver.c, `pci_uevent`)."""
+    return {
+        "PCI_CLASS": f"{ids.class_code:04X}",
+        "PCI_ID": f"{ids.vendor:04X}:{ids.device:04X}",
+        "PCI_SUBSYS_ID": f"{ids.subsystem[0]:04X}:{ids.subsystem[1]:04X}",
+        "PCI_SLOT_NAME": address,
+        "MODALIAS": modalias(ids),
+    }
+
+
+def modalias(ids: Ids) -> str:
+    """What modprobe is asked for."""
+    code = ids.class_code
+    return (
+        f"pci:v{ids.vendor:08X}d{ids.device:08X}sv{ids.subsystem[0]:08X}sd{ids.subsystem[1]:08X}"
+        f"bc{code >> 16:02X}sc{code >> 8 & 0xFF:02X}i{code & 0xFF:02X}"
+    )

@@ -1,0 +1,87 @@
+"""Carries steps out on a tree: first the files change, then the event is sent, as in the kernel."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+
+from drawbar.mocks.sysfs import kobjects, states, wire
+from drawbar.mocks.sysfs.steps import Add, Bind, Change, Join, Step, Write
+
+
+class Hotplug:
+    """One change of a host by whoever holds its lock; `state` counts the events."""
+
+    def __init__(self, root: Path, state: states.State) -> None:
+        self.root = root
+        self.state = state
+        self._heard = True
+        # Where directories are built and taken apart: beside the tree, on the same file system.
+        self._staging = root.with_name(f".{root.name}.staging")
+
+    def build(self, objects: Iterable[kobjects.Kobject]) -> None:
+        """Puts devices there that have always been there: no events."""
+        for kobject in objects:
+            kobjects.add(self.root, self._staging, kobject)
+            if kobject.driver is not None:
+                kobjects.bind(self.root, kobject)
+
+    def take(self, steps: Iterable[Step]) -> None:
+        """Takes the steps in order."""
+        for step in steps:
+            match step:
+                case Add(kobject=kobject):
+                    kobjects.add(self.root, self._staging, kobject)
+                    self._send("add", kobject, kobject.variables(bound=False))
+                case Bind(kobject=kobject):
+                    kobjects.bind(self.root, kobject)
+                    self._send("bind", kobject, kobject.variables(bound=True))
+                case Change(kobject=kobject, variable=variable):
+                    bound = (self.root / kobject.path / "driver").is_symlink()
+                    extra = dict([variable] if variable else [])
+                    self._send("change", kobject, {**extra, **kobject.variables(bound=bound)})
+                case Join(place=place, target=target):
+                    kobjects.link(self.root, place, target)
+                case Write(folder=folder, files=files):
+                    self._write(folder, files)
+
+    def undo(self, steps: Iterable[Step]) -> None:
+        """Takes everything back that the steps put there, last first; what is not there is passed over."""
+        for step in reversed(tuple(steps)):
+            match step:
+                case Add(kobject=kobject):
+                    self._remove(kobject)
+                case Join(place=place):
+                    (self.root / place).unlink(missing_ok=True)
+                case Write(folder=folder, undone=undone):
+                    self._write(folder, undone)
+                case Bind() | Change():
+                    pass  # a driver lets go just before its device goes
+
+    def _write(self, folder: str, files: kobjects.Files) -> None:
+        if not (self.root / folder).is_dir():
+            return
+        for name, attribute in files.items():
+            kobjects.write(self.root / folder / name, attribute)
+
+    def _remove(self, kobject: kobjects.Kobject) -> None:
+        """Unbinds and removes, if it is there: an attach may have been cut short."""
+        if not (self.root / kobject.path).exists():
+            return
+        if (self.root / kobject.path / "driver").is_symlink():
+            kobjects.unbind(self.root, kobject)
+            # The kernel takes MODALIAS out of unbind events, lest udev load the driver again.
+            variables = {
+                key: value for key, value in kobject.variables(bound=False).items() if key != "MODALIAS"
+            }
+            self._send("unbind", kobject, variables)
+        kobjects.remove(self.root, self._staging, kobject)
+        self._send("remove", kobject, kobject.variables(bound=False))
+
+    def _send(self, action: str, kobject: kobjects.Kobject, variables: dict[str, str]) -> None:
+        self.state = dataclasses.replace(self.state, seqnum=self.state.seqnum + 1)
+        if self.state.uevent_socket is None or not self._heard:
+            return
+        devpath = "/" + kobject.path
+        head = {"ACTION": action, "DEVPATH": devpath, "SUBSYSTEM": kobject.subsystem}
+        message = wire.encode(action, devpath, {**head, **variables, "SEQNUM": str(self.state.seqnum)})
+        self._heard = wire.send(Path(self.state.uevent_socket), message)

@@ -1,0 +1,261 @@
+"""The hosts that cards are put into: root complexes, switches and slots, known by name.
+
+A layout is a pure description, so that any process that knows its name and number of slots can rebuild it. No host has
+other devices than these, ACPI companions of PCI devices, an IOMMU, `pci_bus` folders, or the ports' own services.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from drawbar.mocks.sysfs import bridges, cxl, errors, kobjects
+from drawbar.mocks.sysfs.bridges import PortKind
+from drawbar.mocks.sysfs.functions import Ids, Locality
+from drawbar.mocks.sysfs.kobjects import Kobject, readable
+from drawbar.mocks.sysfs.places import Place
+
+PLAIN = "plain"
+MEMORY_BLOCK_BYTES = 1 << 28
+MOST_SLOTS = 224  # 28 device numbers of 8 functions each; every slot is a bus of its own
+_FIRST_PORT, _PORT_DEVICES = 3, 28
+_GEN4, _GEN5 = 16.0, 32.0
+_SOCKETS = (
+    Locality(node=0, cpulist="0-31", cpumap="00000000,ffffffff"),
+    Locality(node=1, cpulist="32-63", cpumap="ffffffff,00000000"),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A host while all its slots are empty.
+
+    Attributes:
+        objects: every device, parents first.
+        places: the slots by number.
+        cxl_ports: the CXL ports from the host bridge down to the one above the endpoints.
+        nodes: its NUMA nodes with processors; empty where the kernel knows of none.
+    """
+
+    objects: tuple[Kobject, ...]
+    places: Mapping[int, Place]
+    cxl_ports: tuple[cxl.Port, ...]
+    nodes: tuple[Locality, ...] = ()
+
+    @property
+    def first_endpoint(self) -> int:
+        """The number of the first CXL endpoint: the ports above have those below it."""
+        return len(self.cxl_ports) + 1
+
+    def buses(self, *, beside: Place) -> frozenset[int]:
+        """The bus numbers that are taken by everything but this slot."""
+        inner = {int(each.name[5:7], 16) for each in self.objects if each.subsystem == "pci"}
+        return frozenset(inner | {place.bus for place in self.places.values() if place != beside})
+
+    def files(self) -> dict[str, kobjects.Attribute]:
+        """Files that belong to no device, by path below the root."""
+        found = {
+            "devices/system/memory/block_size_bytes": readable(f"{MEMORY_BLOCK_BYTES:x}"),
+            "module/pciehp/uevent": kobjects.trigger(),
+        }
+        if self.nodes:
+            numbers = f"0-{len(self.nodes) - 1}" if len(self.nodes) > 1 else "0"
+            found |= {f"devices/system/node/{name}": readable(numbers) for name in ("online", "has_cpu")}
+        return found
+
+
+def named(name: str, slots: int) -> Layout:
+    """The layout of that name; only `plain` has a choice of slots.
+
+    Raises:
+        ImpossibleWorld: there is no such layout, or not with so many slots.
+    """
+    if name == PLAIN:
+        return plain(slots)
+    if (make := _NAMED.get(name)) is None:
+        raise errors.ImpossibleWorld(f"there is no layout {name}: choose {', '.join([PLAIN, *_NAMED])}")
+    return make()
+
+
+def plain(slots: int) -> Layout:
+    """One root complex whose root ports are the slots 1 to `slots`, as on QEMU's q35."""
+    if not 0 <= slots <= MOST_SLOTS:
+        raise errors.ImpossibleWorld(f"a mocked host has 0 to {MOST_SLOTS} slots, not {slots}")
+    root = "devices/pci0000:00"
+    ports, places = [], {}
+    for number in range(1, slots + 1):
+        function, device = divmod(number - 1, _PORT_DEVICES)
+        path = f"{root}/0000:00:{_FIRST_PORT + device:02x}.{function}"
+        ports.append(
+            _port(
+                path,
+                PortKind.ROOT,
+                bridges.QEMU_ROOT_PORT,
+                buses=(number, number),
+                speed_gts=_GEN4,
+                locality=Locality(),
+            )
+        )
+        places[number] = Place(number=number, port=path, bus=number, cxl_port=cxl.HOST_BRIDGE_PORT)
+    # Abstraction: on this host every root port also leads to the CXL host bridge.
+    cxl_port = cxl.host_bridge_port({0: root})
+    return Layout(
+        objects=(bridges.host_bridge(root, Locality()), *ports, *cxl.objects(uid=0, ports=(cxl_port,))),
+        places=places,
+        cxl_ports=(cxl_port,),
+    )
+
+
+def _two_sockets() -> Layout:
+    """Two sockets, each with a root complex, and below it a switch with six slots."""
+    parts = [
+        _switched("devices/pci0000:10", 0x10, _SOCKETS[0], first_slot=1, slots=6),
+        _switched("devices/pci0000:90", 0x90, _SOCKETS[1], first_slot=7, slots=6),
+    ]
+    return _joined(parts, nodes=_SOCKETS)
+
+
+def _one_switch() -> Layout:
+    """One socket with a switch of four slots."""
+    return _joined(
+        [_switched("devices/pci0000:10", 0x10, _SOCKETS[0], first_slot=1, slots=4)], nodes=_SOCKETS[:1]
+    )
+
+
+def _root_ports() -> Layout:
+    """One socket with five root ports, each a slot."""
+    root = "devices/pci0000:40"
+    objects, places = [bridges.host_bridge(root, _SOCKETS[0])], {}
+    for number in range(1, 6):
+        path, bus = f"{root}/0000:40:{number:02x}.0", 0x40 + number
+        objects.append(
+            _port(
+                path,
+                PortKind.ROOT,
+                bridges.ROOT_PORT,
+                buses=(bus, bus),
+                speed_gts=_GEN5,
+                locality=_SOCKETS[0],
+            )
+        )
+        places[number] = _place(number, path, bus, _SOCKETS[0])
+    return _joined([(objects, places)], nodes=_SOCKETS[:1])
+
+
+def _cxl_switch() -> Layout:
+    """A CXL host bridge with one root port, below it a CXL switch with four slots."""
+    objects, places = _switched(
+        "devices/pci0000:0c", 0x0C, _SOCKETS[0], first_slot=1, slots=4, root_ids=bridges.QEMU_CXL_ROOT_PORT
+    )
+    upper = cxl.host_bridge_port({0: places[1].root_port})
+    upstream = places[1].port.rpartition("/")[0]
+    lower = cxl.Port(
+        path=f"{upper.path}/port2",
+        uport=upstream,
+        dports={number - 1: place.port for number, place in places.items()},
+    )
+    behind = {number: dataclasses.replace(place, cxl_port=lower.path) for number, place in places.items()}
+    return _joined([(objects, behind)], nodes=_SOCKETS[:1], uid=12, cxl_ports=(upper, lower))
+
+
+_Part = tuple[list[Kobject], dict[int, Place]]
+
+
+def _switched(
+    root: str,
+    first_bus: int,
+    locality: Locality,
+    *,
+    first_slot: int,
+    slots: int,
+    root_ids: Ids = bridges.ROOT_PORT,
+) -> _Part:
+    """A root complex with one root port, a switch below it, and a slot at each of the switch's lower ports."""
+    upper, inner, first = first_bus + 1, first_bus + 2, first_bus + 3
+    last = first + slots - 1
+    root_port = f"{root}/0000:{first_bus:02x}:01.0"
+    upstream = f"{root_port}/0000:{upper:02x}:00.0"
+    objects = [
+        bridges.host_bridge(root, locality),
+        _port(root_port, PortKind.ROOT, root_ids, buses=(upper, last), speed_gts=_GEN5, locality=locality),
+        _port(
+            upstream,
+            PortKind.UPSTREAM,
+            bridges.SWITCH,
+            buses=(inner, last),
+            speed_gts=_GEN5,
+            locality=locality,
+        ),
+    ]
+    places = {}
+    for index in range(slots):
+        path, bus = f"{upstream}/0000:{inner:02x}:{index:02x}.0", first + index
+        objects.append(
+            _port(
+                path,
+                PortKind.DOWNSTREAM,
+                bridges.SWITCH,
+                buses=(bus, bus),
+                speed_gts=_GEN5,
+                locality=locality,
+            )
+        )
+        places[first_slot + index] = _place(first_slot + index, path, bus, locality)
+    return objects, places
+
+
+def _joined(
+    parts: list[_Part], *, nodes: tuple[Locality, ...], uid: int = 0, cxl_ports: tuple[cxl.Port, ...] = ()
+) -> Layout:
+    objects: list[Kobject] = [_node(node) for node in nodes]
+    places: dict[int, Place] = {}
+    for found, slots in parts:
+        objects += found
+        places |= slots
+    ports = cxl_ports or (cxl.host_bridge_port({0: next(iter(places.values())).root_port}),)
+    return Layout(
+        objects=(*objects, *cxl.objects(uid=uid, ports=ports)), places=places, cxl_ports=ports, nodes=nodes
+    )
+
+
+def _port(
+    path: str,
+    kind: PortKind,
+    ids: Ids,
+    *,
+    buses: tuple[int, int],
+    speed_gts: float,
+    locality: Locality,
+) -> Kobject:
+    return bridges.port(path, kind, ids=ids, buses=buses, link=(speed_gts, 16), locality=locality)
+
+
+def _place(number: int, port: str, bus: int, locality: Locality) -> Place:
+    return Place(
+        number=number,
+        port=port,
+        bus=bus,
+        speed_gts=_GEN5,
+        locality=locality,
+        cxl_port=cxl.HOST_BRIDGE_PORT,
+    )
+
+
+def _node(locality: Locality) -> Kobject:
+    return node(locality.node, cpulist=locality.cpulist, cpumap=locality.cpumap)
+
+
+def node(number: int, *, cpulist: str = "", cpumap: str = "0") -> Kobject:
+    """A NUMA node; one of memory alone has no processors."""
+    return Kobject(
+        path=f"devices/system/node/node{number}",
+        subsystem="node",
+        subsystem_path="bus/node",
+        files={"cpulist": readable(cpulist), "cpumap": readable(cpumap)},
+    )
+
+
+_NAMED: Mapping[str, Callable[[], Layout]] = {
+    "two-sockets": _two_sockets,
+    "one-switch": _one_switch,
+    "root-ports": _root_ports,
+    "cxl-switch": _cxl_switch,
+}

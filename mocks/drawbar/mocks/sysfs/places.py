@@ -1,0 +1,87 @@
+"""The slots of a mocked host: where each one's port is, and the files by which the kernel shows its state."""
+
+import dataclasses
+import enum
+from pathlib import Path
+
+from drawbar.mocks.sysfs import functions, kobjects
+from drawbar.mocks.sysfs.functions import Locality
+from drawbar.mocks.sysfs.kobjects import readable, writable
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One slot.
+
+    Attributes:
+        number: the slot's name.
+        port: the directory of the port that leads to it, below the root.
+        bus: the bus behind the port while nobody asked for another.
+        speed_gts: the port's fastest.
+        width: the port's lanes.
+        locality: where in the machine it is.
+        cxl_port: the CXL port below which a memory device's endpoint appears.
+    """
+
+    number: int
+    port: str
+    bus: int
+    speed_gts: float = 16.0
+    width: int = 16
+    locality: Locality = dataclasses.field(default_factory=Locality)
+    cxl_port: str
+
+    @property
+    def root_port(self) -> str:
+        """The directory of the root port above it, which may be the port itself."""
+        return "/".join(self.port.split("/")[:3])
+
+    def at(self, bus: int) -> str:
+        """The address of the slot on a bus, without a function: always device 0."""
+        return f"0000:{bus:02x}:00"
+
+
+class Presence(enum.Enum):
+    """What a slot shows, as (adapter, power)."""
+
+    EMPTY = (0, 0)
+    OCCUPIED = (1, 1)
+    UNPOWERED = (1, 0)
+    """A card is in and waits for power: what was recorded of a CXL device."""
+    NOT_SEEN = (0, 1)
+    """Powered, and the port notices no card."""
+
+
+def write(
+    root: Path, place: Place, presence: Presence, *, bus: int, link: tuple[str, str] | None = None
+) -> None:
+    """Writes a slot's files and what its port says of the bus and the link behind it.
+
+    Args:
+        root: of the tree.
+        place: the slot.
+        presence: whether a card is in and powered.
+        bus: the bus behind the port.
+        link: speed and width as the files say them; None while no link is up.
+    """
+    folder = root / "bus/pci/slots" / str(place.number)
+    fastest = functions.speed_text(place.speed_gts)
+    # Without a link the recorded ports answer their fastest, and so do these.
+    speed, width = link or (fastest, str(place.width))
+    adapter, power = presence.value
+    files = {
+        "address": readable(place.at(bus)),
+        "attention": writable("0"),
+        "max_bus_speed": readable(fastest),
+        "cur_bus_speed": readable(speed),
+        "adapter": readable(str(adapter)),
+        "power": writable(str(power)),
+    }
+    for name, attribute in files.items():
+        kobjects.write(folder / name, attribute)
+    kobjects.link(root, f"bus/pci/slots/{place.number}/module", "module/pciehp")
+    port = root / place.port
+    kobjects.write(port / "current_link_speed", readable(speed))
+    kobjects.write(port / "current_link_width", readable(width))
+    kobjects.write(port / "secondary_bus_number", readable(str(bus)))
+    kobjects.write(port / "subordinate_bus_number", readable(str(bus)))

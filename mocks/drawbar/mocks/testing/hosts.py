@@ -1,0 +1,37 @@
+"""A mocked host, as the fixture `drawbar_sysfs` gives it."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from drawbar.mocks import sysfs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockedHost:
+    """A host with hot-plug slots.
+
+    Attributes:
+        tree: attach and detach devices here; `tree.root` is its /sys.
+        uevents: where hot-plug is told: bind a datagram socket there to listen.
+    """
+
+    tree: sysfs.SysfsTree
+    uevents: Path
+
+
+@contextlib.contextmanager
+def mocked(root: Path, *, slots: int) -> Iterator[MockedHost]:
+    """A host at `root` for as long as the block lasts.
+
+    Raises:
+        sysfs.ImpossibleWorld: there is something at `root`, or no host has so many slots.
+    """
+    # pytest's folders are too deep for sockets.
+    with tempfile.TemporaryDirectory(prefix="drawbar-") as short:
+        uevents = Path(short, "uevents")
+        yield MockedHost(
+            tree=sysfs.SysfsTree.create(root, slots=slots, uevent_socket=uevents), uevents=uevents
+        )

@@ -1,0 +1,62 @@
+"""`drawbar mock NAME` as a process of a test run: started, read, ended, and never outliving it."""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import drawbar.mocks
+
+TETHERED = Path(drawbar.mocks.__path__[0], "cluster", "tethered.py")
+READY_SECONDS = 150.0
+STOP_SECONDS = 30.0
+
+
+class NotReady(Exception):
+    """A double did not start; the message has its last words."""
+
+
+@contextlib.contextmanager
+def running(name: str, log: Path, *arguments: str) -> Iterator[dict[str, Any]]:
+    """Runs a double for as long as the block lasts, and gives its ready line.
+
+    Args:
+        name: as on the command line.
+        log: where its stderr goes.
+        arguments: what follows the name.
+
+    Raises:
+        NotReady: it ended, or was silent for too long.
+    """
+    with log.open("ab") as errors:
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-P", str(TETHERED), str(os.getpid()), "mock", name, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+    with process:
+        try:
+            yield _ready(process, name, log)
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _ready(process: subprocess.Popen[bytes], name: str, log: Path) -> dict[str, Any]:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], READY_SECONDS)
+    line = process.stdout.readline() if readable else b""
+    if not line:
+        words = log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
+        raise NotReady(f"drawbar mock {name} did not start: {words or 'it said nothing'} (its log: {log})")
+    said: dict[str, Any] = json.loads(line)
+    return said

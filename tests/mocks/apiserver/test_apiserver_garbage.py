@@ -1,0 +1,150 @@
+"""Owner references: what goes with its owner, what stays, and what a propagation policy changes."""
+
+from typing import Any
+
+import pytest
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+NODES = "/api/v1/nodes"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+def owned_by(owner: Any, kind: str = "ConfigMap", **more: Any) -> Any:
+    metadata = owner["metadata"]
+    return {"apiVersion": "v1", "kind": kind, "name": metadata["name"], "uid": metadata["uid"], **more}
+
+
+async def make(api: Any, name: str, *owners: Any, **metadata: Any) -> Any:
+    body = {"metadata": {"name": name, "ownerReferences": list(owners), **metadata}}
+    made = await api.post(MAPS, body)
+    assert made.code == 201, made.body
+    return made.body
+
+
+async def names(api: Any) -> list[str]:
+    return sorted(item["metadata"]["name"] for item in (await api.get(MAPS)).body["items"])
+
+
+async def test_dependents_go_with_their_owner_down_the_chain(api: Any) -> None:
+    first = await make(api, "first")
+    second = await make(api, "second", owned_by(first))
+    await make(api, "third", owned_by(second))
+    await make(api, "stranger")
+    await api.delete(f"{MAPS}/first")
+    assert await names(api) == ["stranger"]
+
+
+async def test_a_nodes_slices_go_with_the_node(api: Any, make_slice: Any) -> None:
+    node = (await api.post(NODES, {"metadata": {"name": "node-a"}})).body
+    own = make_slice()
+    own["metadata"]["ownerReferences"] = [owned_by(node, "Node", controller=True)]
+    await api.post(SLICES, own)
+    await api.delete(f"{NODES}/node-a")
+    assert (await api.get(f"{SLICES}/s1")).code == 404
+
+
+async def test_an_owner_of_another_uid_is_no_owner(api: Any) -> None:
+    owner = await make(api, "owner")
+    await make(api, "wrong", {**owned_by(owner), "uid": "11111111-1111-1111-1111-111111111111"})
+    await make(api, "nameless", {**owned_by(owner), "name": "other"})
+    assert await names(api) == ["owner"]
+
+
+async def test_an_owner_recreated_under_its_name_does_not_keep_the_dependents(api: Any) -> None:
+    owner = await make(api, "owner")
+    await api.delete(f"{MAPS}/owner", {"propagationPolicy": "Orphan"})
+    await make(api, "owner")
+    await make(api, "late", owned_by(owner))
+    assert await names(api) == ["owner"]
+
+
+async def test_one_living_owner_is_enough_and_dead_references_are_taken_away(api: Any) -> None:
+    first, second = await make(api, "first"), await make(api, "second")
+    await make(api, "child", owned_by(first), owned_by(second))
+    await api.delete(f"{MAPS}/first")
+    kept = (await api.get(f"{MAPS}/child")).body["metadata"]["ownerReferences"]
+    assert [reference["name"] for reference in kept] == ["second"]
+    await api.delete(f"{MAPS}/second")
+    assert await names(api) == []
+
+
+async def test_orphaned_dependents_stay_without_their_owner(api: Any) -> None:
+    owner = await make(api, "owner")
+    await make(api, "child", owned_by(owner))
+    await api.delete(f"{MAPS}/owner", {"propagationPolicy": "Orphan"})
+    child = (await api.get(f"{MAPS}/child")).body
+    assert await names(api) == ["child"]
+    assert "ownerReferences" not in child["metadata"]
+
+
+async def test_foreground_deletion_waits_for_dependents_that_block(api: Any) -> None:
+    owner = await make(api, "owner")
+    await make(api, "child", owned_by(owner, blockOwnerDeletion=True), finalizers=["drawbar.dev/x"])
+    marked = await api.delete(f"{MAPS}/owner", {"propagationPolicy": "Foreground"})
+    assert marked.body["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert await names(api) == ["child", "owner"]
+    assert (await api.get(f"{MAPS}/child")).body["metadata"]["deletionTimestamp"]
+    await api.merge(f"{MAPS}/child", {"metadata": {"finalizers": None}})
+    assert await names(api) == []
+
+
+async def test_foreground_deletion_does_not_wait_for_dependents_that_do_not_block(api: Any) -> None:
+    owner = await make(api, "owner")
+    await make(api, "child", owned_by(owner), finalizers=["drawbar.dev/x"])
+    await api.delete(f"{MAPS}/owner", propagationPolicy="Foreground")
+    assert await names(api) == ["child"]
+
+
+async def test_a_dependent_with_a_finalizer_is_marked_and_waits_for_it(api: Any) -> None:
+    owner = await make(api, "owner")
+    await make(api, "child", owned_by(owner), finalizers=["drawbar.dev/detach"])
+    await api.delete(f"{MAPS}/owner")
+    assert (await api.get(f"{MAPS}/child")).body["metadata"]["deletionTimestamp"]
+
+
+async def test_an_unresolvable_owner_keeps_its_dependent(api: Any, make_slice: Any) -> None:
+    stranger = {"apiVersion": "example.org/v1", "kind": "Thing", "name": "t", "uid": "u"}
+    await make(api, "child", stranger)
+    clusterwide = make_slice()
+    owner = await make(api, "owner")
+    clusterwide["metadata"]["ownerReferences"] = [owned_by(owner)]
+    await api.post(SLICES, clusterwide)
+    await api.delete(f"{MAPS}/owner")
+    assert await names(api) == ["child"]
+    assert (await api.get(f"{SLICES}/s1")).code == 200
+
+
+async def test_watchers_see_the_collected_object_go(api: Any) -> None:
+    owner = await make(api, "owner")
+    await make(api, "child", owned_by(owner))
+    before = (await api.get(MAPS)).version
+    await api.delete(f"{MAPS}/owner")
+    import json
+
+    async with api.watch(MAPS, resourceVersion=before, timeoutSeconds=1) as stream:
+        events = [json.loads(line) async for line in stream.content]
+    assert [(e["type"], e["object"]["metadata"]["name"]) for e in events] == [
+        ("DELETED", "owner"),
+        ("DELETED", "child"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"propagationPolicy": "Never"}, 'Unsupported value: "Never"'),
+        ({"propagationPolicy": "Orphan", "orphanDependents": True}, "cannot be both set"),
+    ],
+)
+async def test_a_policy_that_makes_no_sense_is_refused(api: Any, options: Any, text: str) -> None:
+    await make(api, "owner")
+    refused = await api.delete(f"{MAPS}/owner", options)
+    assert (refused.code, text in refused.body["message"]) == (422, True)
+
+
+async def test_only_one_owner_is_the_controller(api: Any) -> None:
+    owner = await make(api, "owner")
+    twice = [owned_by(owner, controller=True), {**owned_by(owner, controller=True), "name": "b"}]
+    refused = await api.post(MAPS, {"metadata": {"name": "x", "ownerReferences": twice}})
+    assert refused.code == 422
+    assert "Only one reference can have Controller set to true" in refused.body["message"]

@@ -1,0 +1,127 @@
+"""Who asks: impersonation, tokens on request, reviews of others, and rights that nobody gives without having."""
+
+from typing import Any
+
+import pytest
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+REVIEWS = "/apis/authorization.k8s.io/v1"
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+READ = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}
+
+
+async def allow(api: Any, user: str, *rules: Any) -> None:
+    await api.post(f"{ROLES}/clusterroles", {"metadata": {"name": user}, "rules": list(rules)})
+    reference = {"kind": "ClusterRole", "name": user}
+    body = {
+        "metadata": {"name": user},
+        "roleRef": reference,
+        "subjects": [{"kind": "User", "name": user}],
+    }
+    await api.post(f"{ROLES}/clusterrolebindings", body)
+
+
+async def who(api: Any, **headers: str) -> Any:
+    client = api.acting_as("admin")
+    client.headers |= {key.replace("_", "-"): value for key, value in headers.items()}
+    return await client.post(WHO, {})
+
+
+async def test_an_administrator_acts_as_somebody_else(api: Any) -> None:
+    reply = await who(api, Impersonate_User="jane", Impersonate_Group="developers")
+    info = reply.body["status"]["userInfo"]
+    assert (info["username"], info["groups"]) == ("jane", ["developers", "system:authenticated"])
+
+
+async def test_a_service_account_brings_its_groups_along(api: Any) -> None:
+    reply = await who(api, Impersonate_User="system:serviceaccount:drawbar:node")
+    assert "system:serviceaccounts:drawbar" in reply.body["status"]["userInfo"]["groups"]
+
+
+async def test_extra_information_can_be_impersonated(api: Any) -> None:
+    key = "Impersonate_Extra_Authentication.kubernetes.io%2fnode_name"
+    reply = await who(api, Impersonate_User="system:serviceaccount:drawbar:node", **{key: "node-a"})
+    extra = reply.body["status"]["userInfo"]["extra"]
+    assert extra == {"authentication.kubernetes.io/node-name": ["node-a"]}
+
+
+async def test_who_may_not_impersonate_is_told_so(api: Any) -> None:
+    jane = api.acting_as("jane")
+    jane.headers["Impersonate-User"] = "admin"
+    reply = await jane.post(WHO, {})
+    assert reply.code == 403
+    assert reply.body["message"] == (
+        'users "admin" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the '
+        "cluster scope"
+    )
+
+
+async def test_groups_without_a_user_are_a_bad_request(api: Any) -> None:
+    assert (await who(api, Impersonate_Group="developers")).code == 400
+
+
+async def test_a_token_on_request_is_its_accounts_and_names_the_node_of_its_pod(api: Any) -> None:
+    await api.post(ACCOUNTS, {"metadata": {"name": "node"}})
+    spec = {"containers": [{"name": "c"}], "nodeName": "node-a"}
+    pod = await api.post("/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": spec})
+    bound = {"kind": "Pod", "name": "p", "uid": pod.body["metadata"]["uid"]}
+    reply = await api.post(f"{ACCOUNTS}/node/token", {"spec": {"boundObjectRef": bound}})
+    assert reply.code == 201, reply.body
+    client = api.acting_as("admin")
+    client.headers = {"Authorization": f"Bearer {reply.body['status']['token']}"}
+    info = (await client.post(WHO, {})).body["status"]["userInfo"]
+    assert info["username"] == "system:serviceaccount:default:node"
+    assert info["extra"] == {"authentication.kubernetes.io/node-name": ["node-a"]}
+    review = {"spec": {"token": reply.body["status"]["token"]}}
+    known = (await api.post("/apis/authentication.k8s.io/v1/tokenreviews", review)).body["status"]
+    assert (known["authenticated"], known["user"]) == (True, info)
+    stale = {"spec": {"boundObjectRef": {**bound, "uid": "other"}}}
+    assert (await api.post(f"{ACCOUNTS}/node/token", stale)).code == 409
+    short = {"spec": {"expirationSeconds": 60}}
+    assert (await api.post(f"{ACCOUNTS}/node/token", short)).code == 422
+
+
+async def test_an_unknown_token_is_reviewed_as_unknown(api: Any) -> None:
+    reply = await api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "x"}})
+    assert "authenticated" not in reply.body["status"]
+
+
+@pytest.mark.parametrize(("user", "allowed"), [("jane", True), ("joe", False)])
+async def test_others_can_be_asked_about(api: Any, user: str, allowed: bool) -> None:
+    await allow(api, "jane", READ)
+    wish = {"resource": "configmaps", "verb": "get", "namespace": "default"}
+    body = {"spec": {"user": user, "resourceAttributes": wish}}
+    for path in ("subjectaccessreviews", "namespaces/default/localsubjectaccessreviews"):
+        assert (await api.post(f"{REVIEWS}/{path}", body)).body["status"]["allowed"] is allowed
+
+
+async def test_nobody_gives_a_right_that_they_lack(api: Any) -> None:
+    author = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create", "update"]}
+    await allow(api, "jane", author, READ)
+    jane = api.acting_as("jane")
+    roles = f"{ROLES}/namespaces/default/roles"
+    mine = {"metadata": {"name": "mine"}, "rules": [READ]}
+    assert (await jane.post(roles, mine)).code == 201
+    more = {**READ, "verbs": ["get", "delete"]}
+    refused = await jane.post(roles, {"metadata": {"name": "more"}, "rules": [more]})
+    assert refused.code == 403
+    assert refused.body["message"].endswith(
+        "is attempting to grant RBAC permissions not currently held:\n"
+        '{APIGroups:[""], Resources:["configmaps"], Verbs:["get" "delete"]}'
+    )
+
+
+async def test_binding_a_role_needs_its_rights_or_the_bind_verb(api: Any) -> None:
+    author = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create"]}
+    await allow(api, "jane", author)
+    binding = {
+        "metadata": {"name": "b"},
+        "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": "jane"}],
+    }
+    path = f"{ROLES}/namespaces/default/rolebindings"
+    assert (await api.acting_as("jane").post(path, binding)).code == 403
+    bind = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "verbs": ["bind"]}
+    await api.merge(f"{ROLES}/clusterroles/jane", {"rules": [author, bind]})
+    assert (await api.acting_as("jane").post(path, binding)).code == 201

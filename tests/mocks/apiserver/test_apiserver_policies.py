@@ -1,0 +1,285 @@
+"""ValidatingAdmissionPolicies, with the rules that drivers ship: a node writes its own slices only."""
+
+from typing import Any
+
+import pytest
+
+from drawbar.mocks.apiserver import expressions, optionals
+
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+MAPS = "/api/v1/namespaces/default/configmaps"
+NODE_KEY = "authentication.kubernetes.io/node-name"
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    base = {
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": ["resource.k8s.io"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                    "resources": ["resourceslices"],
+                }
+            ]
+        },
+        "matchConditions": [
+            {
+                "name": "is-the-node-daemon",
+                "expression": "request.userInfo.username == 'system:serviceaccount:drawbar:node'",
+            }
+        ],
+        "variables": [
+            {
+                "name": "userNode",
+                "expression": f"request.userInfo.extra[?'{NODE_KEY}'][0].orValue('')",
+            },
+            {
+                "name": "objectNode",
+                "expression": "(request.operation == 'DELETE' ? oldObject : object).spec.?nodeName.orValue('')",
+            },
+        ],
+        "validations": [
+            {"expression": "variables.userNode != ''", "message": "the token names no node"},
+            {
+                "expression": "variables.userNode == variables.objectNode",
+                "messageExpression": "'node ' + variables.userNode + ' may not write for ' + variables.objectNode",
+            },
+        ],
+    }
+    return {"metadata": {"name": "own-slices"}, "spec": base | spec}
+
+
+async def enforce(api: Any, body: dict[str, Any], *actions: str, **binding: Any) -> None:
+    made = await api.post(f"{GROUP}/validatingadmissionpolicies", body)
+    assert made.code == 201, made.body
+    bound = {"metadata": {"name": "b"}, "spec": {"policyName": body["metadata"]["name"], **binding}}
+    bound["spec"]["validationActions"] = list(actions or ("Deny",))
+    made = await api.post(f"{GROUP}/validatingadmissionpolicybindings", bound)
+    assert made.code == 201, made.body
+
+
+@pytest.fixture
+async def node(api: Any) -> Any:
+    """The node daemon of node-a, which may write slices."""
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    await api.post(f"{roles}/clusterroles", {"metadata": {"name": "r"}, "rules": rules})
+    subjects = [{"kind": "ServiceAccount", "namespace": "drawbar", "name": "node"}]
+    reference = {"kind": "ClusterRole", "name": "r"}
+    await api.post(
+        f"{roles}/clusterrolebindings",
+        {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects},
+    )
+    return api.acting_as("drawbar:node", node="node-a")
+
+
+def of_node(make_slice: Any, name: str) -> Any:
+    return make_slice(allNodes=None, nodeName=name)
+
+
+async def test_a_node_writes_its_own_slices_only(api: Any, node: Any, make_slice: Any) -> None:
+    await enforce(api, policy())
+    refused = await node.post(SLICES, of_node(make_slice, "node-b"))
+    assert (refused.code, refused.body["reason"]) == (422, "Invalid")
+    assert refused.body["message"] == (
+        "resourceslices.resource.k8s.io \"s1\" is forbidden: ValidatingAdmissionPolicy 'own-slices' with binding "
+        "'b' denied request: node node-a may not write for node-b"
+    )
+    assert (await node.post(SLICES, of_node(make_slice, "node-a"))).code == 201
+    assert (await node.merge(f"{SLICES}/s1", {"metadata": {"labels": {"a": "b"}}})).code == 200
+    assert (await node.delete(f"{SLICES}/s1")).code == 200
+
+
+async def test_deletions_are_judged_by_what_is_deleted(api: Any, node: Any, make_slice: Any) -> None:
+    await api.post(SLICES, of_node(make_slice, "node-b"))
+    await enforce(api, policy())
+    assert (await node.delete(f"{SLICES}/s1")).code == 422
+    assert (await node.delete(SLICES)).code == 422
+    assert (await api.delete(f"{SLICES}/s1")).code == 200  # the condition spares the administrator
+
+
+async def test_a_token_without_a_node_is_told_so(api: Any, node: Any, make_slice: Any) -> None:
+    await enforce(api, policy())
+    refused = await api.acting_as("drawbar:node").post(SLICES, of_node(make_slice, "node-a"))
+    assert refused.body["message"].endswith("denied request: the token names no node")
+    causes = [cause["message"] for cause in refused.body["details"]["causes"]]
+    assert causes == ["the token names no node", "node  may not write for node-a"]
+
+
+async def test_a_reason_chooses_the_status_code(api: Any, make_config_map: Any) -> None:
+    rules = [{"apiGroups": [""], "apiVersions": ["*"], "operations": ["*"], "resources": ["configmaps"]}]
+    validations = [{"expression": "object.data.size() < 2", "reason": "Forbidden"}]
+    body = policy(
+        matchConstraints={"resourceRules": rules}, matchConditions=[], variables=[], validations=validations
+    )
+    await enforce(api, body)
+    refused = await api.post(MAPS, make_config_map(a="1", b="2"))
+    assert (refused.code, refused.body["reason"]) == (403, "Forbidden")
+    assert refused.body["message"].endswith("denied request: failed expression: object.data.size() < 2")
+    assert (await api.post(MAPS, make_config_map(a="1"))).code == 201
+
+
+@pytest.mark.parametrize(("failure_policy", "code"), [("Fail", 422), ("Ignore", 201)])
+async def test_an_expression_that_cannot_be_evaluated_counts_by_the_failure_policy(
+    api: Any, make_config_map: Any, failure_policy: str, code: int
+) -> None:
+    rules = [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    ]
+    body = policy(
+        failurePolicy=failure_policy,
+        matchConstraints={"resourceRules": rules},
+        matchConditions=[],
+        variables=[],
+        validations=[{"expression": "object.spec.nothing == 1"}],
+    )
+    await enforce(api, body)
+    refused = await api.post(MAPS, make_config_map())
+    assert refused.code == code
+    if code == 422:
+        assert "resulted in error: no such key: spec" in refused.body["message"]
+
+
+async def test_a_warning_lets_the_write_pass(api: Any, make_config_map: Any) -> None:
+    rules = [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    ]
+    body = policy(
+        matchConstraints={"resourceRules": rules},
+        matchConditions=[],
+        variables=[],
+        validations=[{"expression": "false", "message": "think again"}],
+    )
+    await enforce(api, body, "Warn")
+    import json
+
+    url, data = api.server.url + MAPS, json.dumps(make_config_map())
+    headers = {**api.headers, "Content-Type": "application/json"}
+    async with api.session.post(url, data=data, headers=headers) as response:
+        assert response.status == 201
+        assert response.headers["Warning"] == (
+            "299 - \"Validation failed for ValidatingAdmissionPolicy 'own-slices' with binding 'b': think again\""
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"operations": ["UPDATE"]},
+        {"resources": ["configmaps/status"]},
+        {"apiGroups": ["apps"]},
+        {"apiVersions": ["v2"]},
+        {"resourceNames": ["two"]},
+        {"scope": "Cluster"},
+    ],
+)
+async def test_a_rule_that_means_another_write_does_not_apply(
+    api: Any, make_config_map: Any, change: Any
+) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["*"]} | change
+    body = policy(
+        matchConstraints={"resourceRules": [rule]},
+        matchConditions=[],
+        variables=[],
+        validations=[{"expression": "false"}],
+    )
+    await enforce(api, body)
+    assert (await api.post(MAPS, make_config_map())).code == 201
+
+
+@pytest.mark.parametrize(
+    ("selector", "code"),
+    [
+        ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}, 422),
+        ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}, 201),
+        ({"objectSelector": {"matchExpressions": [{"key": "guard", "operator": "Exists"}]}}, 201),
+        ({"objectSelector": {"matchExpressions": [{"key": "guard", "operator": "DoesNotExist"}]}}, 422),
+    ],
+)
+async def test_a_binding_narrows_its_policy_by_selectors(
+    api: Any, make_config_map: Any, selector: Any, code: int
+) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
+    body = policy(
+        matchConstraints={"resourceRules": [rule]},
+        matchConditions=[],
+        variables=[],
+        validations=[{"expression": "false"}],
+    )
+    await enforce(api, body, "Deny", matchResources=selector)
+    assert (await api.post(MAPS, make_config_map())).code == code
+
+
+async def test_expressions_see_the_request_its_namespace_and_a_dry_run(
+    api: Any, make_config_map: Any
+) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
+    seen = (
+        "request.kind.kind == 'ConfigMap' && request.resource.resource == 'configmaps' && request.name == 'one' && "
+        "request.namespace == 'default' && request.operation == 'CREATE' && oldObject == null && "
+        "namespaceObject.metadata.name == 'default' && 'system:masters' in request.userInfo.groups && "
+        "object.kind == 'ConfigMap' && request.subResource == '' && !request.dryRun"
+    )
+    body = policy(
+        matchConstraints={"resourceRules": [rule]},
+        matchConditions=[],
+        variables=[],
+        validations=[{"expression": seen}],
+    )
+    await enforce(api, body)
+    assert (await api.post(MAPS, make_config_map(), dryRun="All")).code == 422
+    assert (await api.post(MAPS, make_config_map())).code == 201
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"validations": [{"expression": "object.("}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": ""}]}, "spec.validations[0].expression"),
+        ({"validations": []}, "spec.validations"),
+        ({"matchConstraints": {}}, "spec.matchConstraints"),
+        ({"failurePolicy": "Maybe"}, "spec.failurePolicy"),
+        ({"variables": [{"name": "a-b", "expression": "1"}]}, "spec.variables[0].name"),
+        ({"matchConditions": [{"name": "x", "expression": "a.?("}]}, "spec.matchConditions[0].expression"),
+    ],
+)
+async def test_a_policy_that_cannot_work_is_refused(api: Any, spec: Any, field: str) -> None:
+    refused = await api.post(f"{GROUP}/validatingadmissionpolicies", policy(**spec))
+    assert refused.code == 422
+    assert field in [cause["field"] for cause in refused.body["details"]["causes"]]
+
+
+async def test_a_binding_says_what_to_do(api: Any) -> None:
+    body = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny", "Warn"]}}
+    refused = await api.post(f"{GROUP}/validatingadmissionpolicybindings", body)
+    assert "must not contain both Deny and Warn" in refused.body["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "value"),
+    [
+        ("a.?b.orValue(1)", {"a": {}}, 1),
+        ("a.?b.c[0].orValue('x')", {"a": {"b": {"c": ["y"]}}}, "y"),
+        ("a[?'k/n'].hasValue()", {"a": {"k/n": 1}}, True),
+        ("[1, 2].exists(i, i == a.?n.orValue(2))", {"a": {}}, True),
+        ("(a.?on.orValue(false) ? a : b).name", {"a": {"name": "a"}, "b": {"name": "b"}}, "b"),
+        ("'a.?b' == \"a.?b\" && a.?x.orValue(true)", {"a": {}}, True),
+        ("quantity('80Gi').isGreaterThan(quantity('1Gi'))", {}, True),
+        ("semver('1.2.3').isLessThan(semver('1.10.0'))", {}, True),
+        ("'A,B'.lowerAscii().split(',').join('-')", {}, "a-b"),
+    ],
+)
+def test_kubernetes_additions_to_cel_are_understood(text: str, variables: Any, value: Any) -> None:
+    assert expressions.evaluate(text, variables) == value
+
+
+@pytest.mark.parametrize("text", ["a.?(b)", "a[?1", "a.?b("])
+def test_broken_optional_syntax_is_found(text: str) -> None:
+    assert expressions.problem(text) is not None
+
+
+def test_text_without_optional_syntax_is_left_alone() -> None:
+    text = "a.b[0] == 'x' // [ comment"
+    assert optionals.rewritten(text) == text

@@ -1,0 +1,259 @@
+"""The device taint eviction double against the API server double, over HTTP."""
+
+import asyncio
+import datetime
+from contextlib import asynccontextmanager
+
+import pytest
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks import apiserver, eviction
+
+NOW = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
+STAMP = "2026-01-01T12:00:00Z"
+RULE = kinds.Kind(
+    group="resource.k8s.io", version="v1", kind="DeviceTaintRule", plural="devicetaintrules", namespaced=False
+)
+BROKEN = {"key": "drawbar.dev/broken", "effect": "NoExecute", "timeAdded": STAMP}
+
+
+class Clock:
+    """Time that only a test moves."""
+
+    def __init__(self):
+        self.now = NOW
+
+    def __call__(self):
+        return self.now
+
+
+class World:
+    def __init__(self, api, connection):
+        self.api = api
+        self.connection = connection
+        self.clock = Clock()
+
+    async def create(self, kind, name, namespace=None, **content):
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
+        return await self.api.create(kind, body, into=dict, namespace=namespace)
+
+    async def pool(self, *taints):
+        spec = {
+            "driver": "drawbar.dev",
+            "pool": {"name": "chassis-1", "generation": 1, "resourceSliceCount": 1},
+            "allNodes": True,
+            "devices": [{"name": "slot-1", "taints": list(taints)}],
+        }
+        await self.create(kinds.SLICE, "chassis-1", spec=spec)
+
+    async def taint(self, *taints):
+        patch = [{"op": "add", "path": "/spec/devices/0/taints", "value": list(taints)}]
+        await self.api.patch(kinds.SLICE, "chassis-1", patch, content=client.Patch.JSON, into=dict)
+
+    async def rule(self, name, effect="NoExecute", selector=None):
+        spec = {"taint": {**BROKEN, "effect": effect}, "deviceSelector": selector or {}}
+        return await self.create(RULE, name, spec=spec)
+
+    async def running(self, name, *tolerations):
+        """A bound pod with an allocated claim that is reserved for it."""
+        uses = [{"name": "gpu", "resourceClaimName": name}]
+        spec = {
+            "containers": [{"name": "main", "image": "none"}],
+            "resourceClaims": uses,
+            "nodeName": "node-a",
+        }
+        pod = await self.create(kinds.POD, name, "default", spec=spec)
+        request = {"name": "one", "exactly": {"deviceClassName": "any"}}
+        await self.create(kinds.CLAIM, name, "default", spec={"devices": {"requests": [request]}})
+        result = {"request": "one", "driver": "drawbar.dev", "pool": "chassis-1", "device": "slot-1"}
+        if tolerations:
+            result["tolerations"] = list(tolerations)
+        status = {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}],
+        }
+        await self.status(kinds.CLAIM, name, status)
+        return pod
+
+    async def status(self, kind, name, status):
+        await self.api.patch(
+            kind,
+            name,
+            {"status": status},
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace="default",
+            subresource="status",
+        )
+
+    async def until(self, kind, holds):
+        """What `holds` finds in the first listing or change of which it finds anything."""
+        namespace = "default" if kind.namespaced else None
+        async with asyncio.timeout(20):
+            while True:
+                listing = await self.api.list_all(kind, into=dict, namespace=namespace)
+                if found := holds(list(listing.items)):
+                    return found
+                changes = self.api.watch(
+                    kind, into=dict, resource_version=listing.resource_version, namespace=namespace
+                )
+                async for event in changes:
+                    if event.item is not None:
+                        break
+
+    async def leaving(self, name):
+        return await self.until(
+            kinds.POD,
+            lambda pods: [
+                one
+                for one in pods
+                if one["metadata"]["name"] == name and one["metadata"].get("deletionTimestamp")
+            ],
+        )
+
+    async def condition(self, name, reason):
+        def holds(rules):
+            rule = next(one for one in rules if one["metadata"]["name"] == name)
+            conditions = (rule.get("status") or {}).get("conditions") or []
+            return [one for one in conditions if one["reason"] == reason]
+
+        return (await self.until(RULE, holds))[0]
+
+    async def event(self, note):
+        return await self.until(kinds.EVENT, lambda events: [one for one in events if one["note"] == note])
+
+    def evicting(self, **times):
+        return eviction.serving(self.connection, eviction.Settings(**times), clock=self.clock)
+
+
+@asynccontextmanager
+async def cluster(tmp_path, profile):
+    async with apiserver.serving(profile=profile) as server:
+        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
+        async with client.connecting(connection) as api:
+            yield World(api, connection)
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with cluster(tmp_path, "1.37") as made:
+        yield made
+
+
+async def test_a_pod_on_a_tainted_device_is_deleted_and_says_why(world):
+    await world.pool()
+    await world.running("p1")
+    async with world.evicting():
+        await world.taint(BROKEN)
+        (pod,) = await world.leaving("p1")
+        (event,) = await world.event("Marking for deletion")
+    (condition,) = [one for one in pod["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    assert (condition["status"], condition["reason"], condition["message"]) == (
+        "True",
+        "DeletionByDeviceTaintManager",
+        "Device Taint manager: deleting due to NoExecute taint",
+    )
+    assert (event["reason"], event["type"]) == ("DeviceTaintManagerEviction", "Normal")
+    assert event["reportingController"] == "device-taint-eviction-controller"
+
+
+async def test_it_works_where_there_are_no_rules(tmp_path):
+    async with cluster(tmp_path, "1.36") as world:
+        await world.pool(BROKEN)
+        await world.running("p1")
+        async with world.evicting():
+            await world.leaving("p1")
+
+
+async def test_a_tolerating_pod_stays_until_its_patience_is_over(world):
+    toleration = {"operator": "Exists", "effect": "NoExecute"}
+    await world.pool(BROKEN)
+    await world.rule("all")
+    for name, seconds in (("patient", 3600), ("curt", 0)):
+        await world.running(name, {**toleration, "tolerationSeconds": seconds})
+    await world.running("stoic", toleration)
+    async with world.evicting(status_seconds=0):
+        await world.leaving("curt")
+        condition = await world.condition("all", "PodsPendingEviction")
+        assert condition["message"].startswith("1 pod needs to be evicted in 1 namespace.")
+        world.clock.now += datetime.timedelta(hours=1)
+        # The test's clock alone wakes nobody.
+        await world.api.patch(
+            kinds.CLAIM,
+            "patient",
+            {"metadata": {"labels": {"touched": "yes"}}},
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace="default",
+        )
+        await world.leaving("patient")
+        await world.condition("all", "Completed")
+    pods = await world.api.list_all(kinds.POD, into=dict, namespace="default")
+    assert [
+        one["metadata"]["name"] for one in pods.items if not one["metadata"].get("deletionTimestamp")
+    ] == ["stoic"]
+
+
+async def test_a_taint_that_goes_in_time_cancels_the_eviction(world):
+    await world.pool()
+    patience = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}
+    await world.running("p1", patience)
+    async with world.evicting():
+        await world.taint(BROKEN)
+        await world.taint()
+        await world.event("Cancelling deletion")
+
+
+async def test_an_unreserved_claim_evicts_nobody_and_a_later_reservation_does(world):
+    await world.pool(BROKEN)
+    pod = await world.running("p1")
+    await world.status(kinds.CLAIM, "p1", {"reservedFor": None})
+    await world.rule("all")
+    async with world.evicting():
+        await world.condition("all", "NotStarted")
+        reserved = {"resource": "pods", "name": "p1", "uid": pod["metadata"]["uid"]}
+        assert not (await world.api.list_all(kinds.EVENT, into=dict)).items
+        await world.status(kinds.CLAIM, "p1", {"reservedFor": [reserved]})
+        await world.leaving("p1")
+
+
+async def test_a_rule_previews_with_none_and_then_evicts(world):
+    # The API server's own clock says since when a changed taint counts.
+    world.clock.now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+    await world.pool()
+    await world.running("p1")
+    async with world.evicting(status_seconds=0):
+        await world.rule("chassis", effect="None", selector={"pool": "chassis-1"})
+        preview = await world.condition("chassis", "NoEffect")
+        assert preview["status"] == "False"
+        assert preview["message"].startswith(
+            "1 published device selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace "
+        )
+        change = {"spec": {"taint": {"effect": "NoExecute"}}}
+        await world.api.patch(RULE, "chassis", change, content=client.Patch.MERGE, into=dict)
+        await world.leaving("p1")
+        done = await world.condition("chassis", "Completed")
+        assert done["message"] == "1 pod evicted since starting the controller."
+        assert done["observedGeneration"] == 2
+
+
+async def test_a_rule_that_does_not_evict_says_so(world):
+    async with world.evicting():
+        await world.rule("gentle", effect="NoSchedule")
+        assert (await world.condition("gentle", "OtherEffect"))["status"] == "False"
+
+
+async def test_a_status_is_written_under_one_manager_and_not_again_for_the_same_words(world):
+    async with world.evicting(status_seconds=0):
+        await world.rule("all")
+        await world.condition("all", "NotStarted")
+        rule = await world.api.read(RULE, "all", into=dict)
+    async with world.evicting(status_seconds=0):
+        await world.rule("other")
+        await world.condition("other", "NotStarted")
+    again = await world.api.read(RULE, "all", into=dict)
+    assert again["metadata"]["resourceVersion"] == rule["metadata"]["resourceVersion"]
+    managers = [one for one in again["metadata"]["managedFields"] if one.get("subresource") == "status"]
+    assert [(one["manager"], one["operation"]) for one in managers] == [
+        ("device-taint-eviction-controller", "Apply")
+    ]

@@ -1,0 +1,142 @@
+"""`drawbar mock cluster` as a command: the ready line, what is in it, and that nothing is left."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks.cluster import cluster
+
+pytestmark = pytest.mark.timeout(170)
+
+
+@pytest.fixture
+def folder():
+    """For temporary files of the command; shorter than tmp_path, for the sockets in it."""
+    path = Path(tempfile.mkdtemp(prefix="d", dir="/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+@asynccontextmanager
+async def command(folder, *arguments):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "drawbar.driver.main", "mock", "cluster", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def ready(process):
+    async with asyncio.timeout(120):
+        line = await process.stdout.readline()
+    if not line:
+        raise AssertionError(await process.stderr.read())
+    return json.loads(line)
+
+
+async def ended(process, number):
+    process.send_signal(number)
+    async with asyncio.timeout(30):
+        return await process.wait()
+
+
+def look_at_files(said):
+    assert all(Path(file).stat().st_mode & 0o777 == 0o600 for file in said["kubeconfigs"].values())
+    for place in said["nodes"].values():
+        assert Path(place["registry"]).is_dir()
+        assert Path(place["sysfs"], "bus/pci/devices").is_dir()
+    assert Path(said["fabric"]["endpoint"].removeprefix("unix:")).is_socket()
+
+
+def described(said):
+    return json.loads(Path(said["fabric"]["configuration"]).read_text())
+
+
+def runs(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_ready_line_says_where_all_is_and_a_signal_ends_all(folder, number):
+    kubeconfigs = folder / "mine"
+    account = "default:my-driver:node-2"
+    arguments = ("--nodes=2", f"--kubeconfig-dir={kubeconfigs}", f"--service-account={account}")
+    async with command(folder, *arguments) as process:
+        said = await ready(process)
+        assert said["ready"] is True
+        assert Path(said["kubeconfig"]) == kubeconfigs / "admin.kubeconfig"
+        assert said["kubeconfigs"]["my-driver-node-2"].startswith(str(kubeconfigs))
+        async with client.connecting(config.load(said["kubeconfig"])) as api:
+            nodes = await api.list_all(kinds.NODE, into=dict)
+        assert (
+            [node["metadata"]["name"] for node in nodes.items] == list(said["nodes"]) == ["node-1", "node-2"]
+        )
+        look_at_files(said)
+        assert set(said["pids"]) == {"apiserver", "fabric", "scheduler", "kubelet"}
+        assert all(runs(pid) for pid in said["pids"].values())
+        assert await ended(process, number) == 0
+    assert not any(runs(pid) for pid in said["pids"].values())
+    assert list(folder.iterdir()) == []
+
+
+async def test_with_daemons_our_driver_publishes_the_pool_of_the_file(folder):
+    device = {"id": "d1", "class": "nvme", "serial": "S1", "pciVendor": "0x144d", "pciDevice": "0xa824"}
+    fabric = folder / "fabric.json"
+    fabric.write_text(json.dumps({"enclosures": [{"id": "box", "devices": [device]}], "attachSeconds": 0.1}))
+    async with command(folder, "--daemons", f"--fabric={fabric}") as process:
+        said = await ready(process)
+        assert {"controller", "node-1"} <= said["pids"].keys()
+        async with client.connecting(config.load(said["kubeconfig"])) as api:
+            slices = await api.list_all(kinds.SLICE, into=dict)
+        assert [one["spec"]["pool"]["name"] for one in slices.items] == [f"{cluster.FABRIC}/box"]
+        assert described(said)["attachSeconds"] == 0.1
+        assert await ended(process, signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--nodes=0",), "a cluster of doubles has 1 to 16 nodes, not 0"),
+        (("--fabric=/none.json",), "/none.json cannot be read"),
+        (("--service-account=x",), "service account 'x' is not NAMESPACE:NAME"),
+        (("--poll-seconds=0",), "the scheduler cannot look every 0.0 seconds"),
+        (("--profile=0.1",), "invalid choice: '0.1'"),
+        (("--kubeconfig-dir=/dev/null/x",), "cannot be put into /dev/null/x"),
+    ],
+)
+async def test_what_makes_no_sense_is_one_sentence(folder, arguments, words):
+    async with command(folder, *arguments) as process:
+        async with asyncio.timeout(120):
+            output, errors = await process.communicate()
+        assert (process.returncode not in (0, None), output) == (True, b"")
+        assert words in errors.decode()
+        assert "Traceback" not in errors.decode()
+
+
+async def test_hosts_in_the_file_of_the_fabric_are_refused(folder):
+    fabric = folder / "fabric.json"
+    fabric.write_text(json.dumps({"hosts": [{"id": "h1"}]}))
+    async with command(folder, f"--fabric={fabric}") as process:
+        async with asyncio.timeout(60):
+            _, errors = await process.communicate()
+        assert b"leave hosts out" in errors

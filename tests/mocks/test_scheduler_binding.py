@@ -1,0 +1,373 @@
+"""The flows of device binding conditions that Kubernetes' own integration tests know, on the doubles over HTTP."""
+
+import asyncio
+import datetime
+from contextlib import asynccontextmanager
+
+import pytest
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks import apiserver, claims, scheduler
+from drawbar.mocks.scheduler import server as scheduler_server
+
+DRIVER, ATTACHED, FAILED = "drawbar.dev", "attached", "failed"
+WITH = {"name": "with-binding", "bindingConditions": [ATTACHED], "bindingFailureConditions": [FAILED]}
+WITHOUT = {"name": "without-binding"}
+TAINT = {"key": "dra-test/preparation-failed", "value": "true", "effect": "NoSchedule"}
+
+
+class Clock:
+    """The time of day, which a test can move on."""
+
+    def __init__(self):
+        self.ahead = datetime.timedelta()
+
+    def __call__(self):
+        return scheduler_server.utc_now() + self.ahead
+
+
+class World:
+    def __init__(self, api, connection):
+        self.api = api
+        self.connection = connection
+        self.clock = Clock()
+
+    async def create(self, kind, name, namespace=None, **content):
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
+        return await self.api.create(kind, body, into=dict, namespace=namespace)
+
+    async def nodes(self, *names):
+        for name in names:
+            await self.create(kinds.NODE, name)
+            status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+            await self.api.patch(
+                kinds.NODE, name, status, content=client.Patch.MERGE, into=dict, subresource="status"
+            )
+        await self.create(kinds.DEVICE_CLASS, "class", spec={})
+
+    async def slice(self, node, *devices, **spec):
+        name = f"{node}-{devices[0]['name']}"
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        place = spec or {"nodeName": node}
+        await self.create(
+            kinds.SLICE, name, spec={"driver": DRIVER, "pool": pool, "devices": list(devices), **place}
+        )
+
+    async def change_slice(self, name, path, value):
+        patch = [{"op": "add", "path": path, "value": value}]
+        await self.api.patch(kinds.SLICE, name, patch, content=client.Patch.JSON, into=dict)
+
+    async def pod(self, name, **ask):
+        """A pod with a claim of the same name."""
+        request = {"name": "one", "exactly": {"deviceClassName": "class", **ask}}
+        await self.create(kinds.CLAIM, name, "default", spec={"devices": {"requests": [request]}})
+        uses = [{"name": "gpu", "resourceClaimName": name}]
+        spec = {"containers": [{"name": "main", "image": "none"}], "resourceClaims": uses}
+        await self.create(kinds.POD, name, "default", spec=spec)
+
+    async def until(self, kind, name, holds):
+        async with asyncio.timeout(20):
+            listing = await self.api.list_all(kind, into=dict, namespace="default")
+            for item in listing.items:
+                if item["metadata"]["name"] == name and holds(item):
+                    return item
+            changes = self.api.watch(
+                kind, into=dict, resource_version=listing.resource_version, namespace="default"
+            )
+            async for event in changes:
+                if event.item and event.item["metadata"]["name"] == name and holds(event.item):
+                    return event.item
+        raise AssertionError("the watch ended")
+
+    async def allocated(self, name, device):
+        """The claim's allocation, once it is this device's."""
+        claim = await self.until(kinds.CLAIM, name, lambda one: device_of(one) == device)
+        return claim["status"]["allocation"]
+
+    async def bound(self, name):
+        return await self.until(kinds.POD, name, lambda pod: pod["spec"].get("nodeName"))
+
+    async def unscheduled(self, name, words):
+        """The pod, once its condition says these words."""
+
+        def holds(pod):
+            message = scheduled(pod).get("message", "")
+            return words in message
+
+        return await self.until(kinds.POD, name, holds)
+
+    async def set_condition(self, name, condition):
+        claim = await self.api.read(kinds.CLAIM, name, into=dict, namespace="default")
+        result = claim["status"]["allocation"]["devices"]["results"][0]
+        entry = {key: result[key] for key in ("driver", "pool", "device", "shareID") if key in result}
+        entry["conditions"] = [
+            {
+                "type": condition,
+                "status": "True",
+                "reason": "Testing",
+                "message": "the test has seen the allocation",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ]
+        await self.api.patch(
+            kinds.CLAIM,
+            name,
+            {"status": {"devices": [entry]}},
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace="default",
+            subresource="status",
+        )
+
+    async def finish(self, name):
+        """What a kubelet says when the pod's containers ended."""
+        done = {"status": {"phase": "Succeeded"}}
+        await self.api.patch(
+            kinds.POD,
+            name,
+            done,
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace="default",
+            subresource="status",
+        )
+
+    async def notes(self, reason):
+        listing = await self.api.list_all(kinds.EVENT, into=dict, namespace="default")
+        return [one["note"] for one in listing.items if one["reason"] == reason]
+
+    @asynccontextmanager
+    async def scheduling(self, binding_timeout_seconds=600):
+        times = scheduler.Settings(
+            poll_seconds=0.05,
+            binding_timeout_seconds=binding_timeout_seconds,
+            backoff_first_seconds=0.05,
+            backoff_max_seconds=0.2,
+        )
+        async with (
+            claims.serving(self.connection),
+            scheduler.serving(self.connection, times, clock=self.clock),
+        ):
+            yield
+
+
+def device_of(claim):
+    allocation = (claim.get("status") or {}).get("allocation")
+    return allocation["devices"]["results"][0]["device"] if allocation else None
+
+
+def scheduled(pod):
+    conditions = pod["status"].get("conditions") or []
+    return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+
+
+@asynccontextmanager
+async def cluster(tmp_path, profile):
+    async with apiserver.serving(profile=profile) as server:
+        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
+        async with client.connecting(connection) as api:
+            yield World(api, connection)
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with cluster(tmp_path, "1.36") as made:
+        yield made
+
+
+async def test_basic_flow_the_second_pod_gets_the_binding_device_and_a_failure_is_retried(world):
+    await world.nodes("worker-0")
+    await world.slice("worker-0", WITH)
+    await world.slice("worker-0", WITHOUT)
+    async with world.scheduling():
+        await world.pod("a")
+        first = await world.allocated("a", "without-binding")
+        assert "bindingConditions" not in first["devices"]["results"][0]
+        assert first["allocationTimestamp"]
+        await world.bound("a")
+        await world.pod("b")
+        second = await world.allocated("b", "with-binding")
+        assert second["devices"]["results"][0]["bindingFailureConditions"] == [FAILED]
+        await world.set_condition("b", FAILED)
+        # Nothing keeps the scheduler from the same device again.
+        await world.until(kinds.CLAIM, "b", lambda claim: not claim["status"].get("devices"))
+        await world.allocated("b", "with-binding")
+        await world.set_condition("b", ATTACHED)
+        await world.bound("b")
+
+
+@pytest.mark.parametrize("how", ["taint", "removal"])
+async def test_a_failed_device_that_is_kept_out_of_the_way_sends_the_pod_to_another_node(world, how):
+    await world.nodes("worker-0", "worker-1")
+    await world.slice("worker-0", WITH)
+    async with world.scheduling():
+        await world.pod("a")
+        await world.allocated("a", "with-binding")
+        if how == "taint":
+            await world.change_slice("worker-0-with-binding", "/spec/devices/0/taints", [TAINT])
+        else:
+            await world.change_slice("worker-0-with-binding", "/spec/devices", [])
+        await world.slice("worker-1", WITHOUT)
+        await world.set_condition("a", FAILED)
+        await world.allocated("a", "without-binding")
+        assert (await world.bound("a"))["spec"]["nodeName"] == "worker-1"
+    (failure,) = [note for note in await world.notes("FailedScheduling") if "PreBind" in note]
+    assert failure == (
+        'running PreBind plugin "DynamicResources": device binding failed: claim=a, reason=Testing, '
+        'message="the test has seen the allocation"'
+    )
+
+
+async def test_at_the_timeout_the_pod_says_so_and_stays_without_a_node(world):
+    await world.nodes("worker-0")
+    await world.slice("worker-0", WITH)
+    async with world.scheduling(binding_timeout_seconds=6):
+        await world.pod("a")
+        await world.allocated("a", "with-binding")
+        world.clock.ahead += datetime.timedelta(seconds=7)
+        pod = await world.unscheduled("a", "device binding timeout: claim=a")
+        assert (scheduled(pod)["status"], scheduled(pod)["reason"]) == ("False", "SchedulerError")
+        assert not pod["spec"].get("nodeName")
+        assert not pod["status"].get("nominatedNodeName")
+
+
+async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken(world):
+    await world.nodes("worker-0")
+    await world.slice("worker-0", WITH)
+    async with world.scheduling(binding_timeout_seconds=6):
+        await world.pod("a")
+        await world.allocated("a", "with-binding")
+        await world.slice("worker-0", WITHOUT)
+        world.clock.ahead += datetime.timedelta(seconds=7)
+        await world.allocated("a", "without-binding")
+        await world.bound("a")
+    assert any("binding timeout" in note for note in await world.notes("FailedScheduling"))
+
+
+async def test_without_the_gate_the_unattached_device_is_bound_at_once(tmp_path):
+    async with cluster(tmp_path, "1.34") as world:
+        await world.nodes("worker-0")
+        await world.slice("worker-0", WITH)
+        async with world.scheduling():
+            await world.pod("a")
+            await world.bound("a")
+            allocation = await world.allocated("a", "with-binding")
+    assert "bindingConditions" not in allocation["devices"]["results"][0]
+    assert "allocationTimestamp" not in allocation
+
+
+async def test_a_waiting_pod_is_nominated_and_an_event_says_what_it_waits_for(world):
+    await world.nodes("worker-0")
+    await world.slice("worker-0", WITH)
+    async with world.scheduling():
+        await world.pod("a")
+        await world.allocated("a", "with-binding")
+        pod = await world.api.read(kinds.POD, "a", into=dict, namespace="default")
+        assert pod["status"]["nominatedNodeName"] == "worker-0"
+        await world.set_condition("a", ATTACHED)
+        pod = await world.bound("a")
+        assert scheduled(pod)["status"] == "True"
+    assert await world.notes("BindingConditionsPending") == [
+        "waiting for binding conditions for device on node worker-0"
+    ]
+
+
+async def test_a_restarted_scheduler_still_counts_the_timeout_from_the_allocation(world):
+    await world.nodes("worker-0")
+    await world.slice("worker-0", WITH)
+    async with world.scheduling(binding_timeout_seconds=6):
+        await world.pod("a")
+        before = await world.allocated("a", "with-binding")
+    world.clock.ahead += datetime.timedelta(seconds=7)
+    async with world.scheduling(binding_timeout_seconds=6):
+        await world.unscheduled("a", "deallocation of ResourceClaim completed")
+        again = await world.until(
+            kinds.CLAIM,
+            "a",
+            lambda claim: (
+                device_of(claim)
+                and claim["status"]["allocation"]["allocationTimestamp"] != before["allocationTimestamp"]
+            ),
+        )
+        assert device_of(again) == "with-binding"
+
+
+async def test_a_pod_that_fits_nowhere_says_why_in_its_condition(world):
+    await world.nodes("worker-0")
+    async with world.scheduling():
+        await world.pod("a")
+        pod = await world.unscheduled("a", "1 cannot allocate all claims")
+        assert (scheduled(pod)["status"], scheduled(pod)["reason"]) == ("False", "Unschedulable")
+        await world.slice("worker-0", WITHOUT)
+        assert scheduled(await world.bound("a"))["status"] == "True"
+
+
+async def test_a_rules_taint_keeps_pods_away_until_the_rule_goes(tmp_path):
+    async with cluster(tmp_path, "1.37") as world:
+        await world.nodes("worker-0")
+        await world.slice("worker-0", WITHOUT)
+        rule = kinds.Kind(
+            group="resource.k8s.io",
+            version="v1",
+            kind="DeviceTaintRule",
+            plural="devicetaintrules",
+            namespaced=False,
+        )
+        taint = {"key": "example.com/maintenance", "effect": "NoSchedule"}
+        await world.create(rule, "all", spec={"deviceSelector": {"driver": DRIVER}, "taint": taint})
+        async with world.scheduling():
+            await world.pod("a")
+            await world.unscheduled("a", "1 cannot allocate all claims")
+            await world.api.delete(rule, "all")
+            await world.bound("a")
+
+
+async def test_pods_share_a_device_until_its_capacity_is_used_up(world):
+    memory = {"value": "16Gi", "requestPolicy": {"default": "8Gi"}}
+    shared = {"name": "mem", "allowMultipleAllocations": True, "capacity": {"memory": memory}}
+    await world.nodes("worker-0")
+    await world.slice("worker-0", shared)
+    async with world.scheduling():
+        for name in ("a", "b"):
+            await world.pod(name)
+            await world.bound(name)
+        await world.pod("c")
+        await world.unscheduled("c", "1 cannot allocate all claims")
+        shares = [(await world.allocated(name, "mem"))["devices"]["results"][0] for name in ("a", "b")]
+        assert [one["consumedCapacity"] for one in shares] == [{"memory": "8Gi"}] * 2
+        assert len({one["shareID"] for one in shares}) == 2
+        await world.finish("a")
+        await world.bound("c")
+
+
+async def test_a_share_counts_once_while_its_pod_waits(world):
+    memory = {"value": "16Gi", "requestPolicy": {"default": "8Gi"}}
+    await world.nodes("worker-0")
+    await world.slice("worker-0", {**WITH, "allowMultipleAllocations": True, "capacity": {"memory": memory}})
+    async with world.scheduling():
+        for name in ("a", "b"):
+            await world.pod(name)
+            await world.until(kinds.POD, name, lambda pod: pod["status"].get("nominatedNodeName"))
+            await world.allocated(name, "with-binding")
+        for name in ("a", "b"):
+            await world.set_condition(name, ATTACHED)
+            await world.bound(name)
+
+
+async def test_a_pod_whose_claim_is_not_there_or_going_waits_and_says_so(world):
+    await world.nodes("worker-0")
+    await world.slice("worker-0", WITHOUT)
+    async with world.scheduling():
+        spec = {"containers": [{"name": "main", "image": "none"}]}
+        uses = [{"name": "gpu", "resourceClaimName": "a"}]
+        await world.create(kinds.POD, "early", "default", spec={**spec, "resourceClaims": uses})
+        await world.unscheduled("early", '0/1 nodes are available: resourceclaim "a" not found. ')
+        templated = [{"name": "gpu", "resourceClaimTemplateName": "absent"}]
+        await world.create(kinds.POD, "lone", "default", spec={**spec, "resourceClaims": templated})
+        await world.unscheduled("lone", 'pod "default/lone": ResourceClaim not created yet')
+        await world.pod("a")
+        await world.bound("a")
+        await world.bound("early")
+        await world.api.delete(kinds.CLAIM, "a", namespace="default")
+        await world.create(kinds.POD, "late", "default", spec={**spec, "resourceClaims": uses})
+        await world.unscheduled("late", 'resourceclaim "a" is being deleted')
