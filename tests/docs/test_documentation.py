@@ -1,7 +1,9 @@
 """The documentation says what is true: commands run, links lead somewhere, reasons are all listed."""
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,35 +19,36 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
     (ROOT / "docs").glob("*.md")
 )
-FENCE = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+FENCE = re.compile(r"```sh( serving)?\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
-def commands():
-    """Every command line of every page, once, without its comment."""
+def commands(serving):
+    """Every command line of every page, once, without its comment; of blocks that serve, or of the others."""
     found = {}
     for page in PAGES:
-        for block in FENCE.findall(page.read_text()):
+        for mark, block in FENCE.findall(page.read_text()):
             for line in block.splitlines():
                 command = line.split("  #")[0].strip()
-                if command:
+                if command and bool(mark) == serving:
                     found.setdefault(command, page.name)
     return [pytest.param(command, id=f"{page}: {command}") for command, page in found.items()]
 
 
+ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", commands(serving=False))
 def test_a_command_in_the_documentation_runs(command):
-    if command.startswith("make "):
-        # make would run these very tests: what it would do is asked for, not done.
-        command = f"{command.replace('make ', 'make -n ', 1)} VENV={Path(sys.prefix)}"
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    # make would run these very tests: what it would do is asked for, not done.
+    command = re.sub(r"^((?:\w+=\S+ )*)make (.*)", rf"\1make -n \2 VENV={Path(sys.prefix)}", command)
     command = command.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     done = subprocess.run(
         command,
         shell=True,
         cwd=ROOT,
-        env=environment,
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=110,
@@ -53,6 +56,18 @@ def test_a_command_in_the_documentation_runs(command):
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("command", commands(serving=True))
+def test_a_command_that_serves_says_that_it_is_ready_and_ends_when_told(command, tmp_path):
+    words = shlex.split(command.replace("/tmp/drawbar", str(tmp_path)))
+    with subprocess.Popen(words, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert json.loads(process.stdout.readline())["ready"]
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
