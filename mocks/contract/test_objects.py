@@ -411,7 +411,17 @@ async def test_an_event_is_normal_or_a_warning(world):
     assert "type" in reply.causes
 
 
-async def test_an_event_stands_in_the_namespace_of_what_it_is_about(world):
+async def test_an_event_without_event_time_stands_in_the_namespace_of_what_it_is_about(world):
     elsewhere = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": "elsewhere"}
-    reply = await world.post("events", event(world, regarding=elsewhere))
+    body = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": world.name(), "namespace": world.namespace},
+        "involvedObject": elsewhere,
+        "reason": "Tested",
+        "message": "a note",
+        "type": "Normal",
+    }
+    reply = await world.api.post(f"/api/v1/namespaces/{world.namespace}/events", body)
     assert reply.code == 422
+    assert "involvedObject.namespace" in reply.message
