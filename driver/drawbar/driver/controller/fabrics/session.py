@@ -24,7 +24,6 @@ PAUSE_MAX_SECONDS = 30.0
 # A connection that held this long was a good one: the next pause is the first again.
 GOOD_SECONDS = 60.0
 LIST_EVERY_SECONDS = 10.0
-OPERATIONS_MAX = 10_000
 
 
 class Listener(Protocol):

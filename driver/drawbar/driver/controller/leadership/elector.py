@@ -10,7 +10,7 @@ import datetime
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from drawbar.driver.kube import client, errors, kinds
 log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 3.0
+Lead = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class Elector:
         # Spreads candidates; needs no secrecy.
         self._jitter = random.Random()  # noqa: S311 - guards nothing
 
-    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, lead: Lead) -> None:
         """Waits for the lease and leads, again and again, until cancelled or until `lead` fails."""
         while True:
             held, since = await self._acquire()
@@ -72,13 +73,13 @@ class Elector:
                 if not lost:
                     await self._release(holding.lease)
 
-    async def _lead_once(self, lead: Callable[[], Awaitable[None]], holding: "_Holding") -> bool:
+    async def _lead_once(self, lead: Lead, holding: "_Holding") -> bool:
         """Leads until `lead` ends, or until the lease is lost: then True, and `lead` has been cancelled."""
         lost = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 renewal = tasks.create_task(self._keep(holding), name="renewal")
-                await tasks.create_task(_whole(lead), name="leading")
+                await tasks.create_task(lead(), name="leading")
                 renewal.cancel()
         except* _Lost as group:
             log.warning("no longer leading: %s", group.exceptions[0], extra={"lease": self._name})
@@ -197,10 +198,6 @@ class _Holding:
 
     lease: leases.Lease
     renewed_at: float
-
-
-async def _whole(lead: Callable[[], Awaitable[None]]) -> None:
-    await lead()
 
 
 def _document(lease: leases.Lease) -> dict[str, Any]:
