@@ -40,11 +40,18 @@ def node_label(node_name: str) -> str:
 
 
 class ClaimReference(meta.Struct, frozen=True):
-    """The claim that a device is attached for."""
+    """The claim that a device is attached for.
+
+    Attributes:
+        requests: the claim's requests that got this device.
+        devices: how many devices of this driver the claim has; a node that knows as many need not read the claim.
+    """
 
     namespace: str
     name: str
     uid: str
+    requests: tuple[str, ...] = ()
+    devices: int = 0
 
 
 class Identity(meta.Struct, frozen=True):
@@ -53,11 +60,13 @@ class Identity(meta.Struct, frozen=True):
     Attributes:
         device_class: one of `drawbar.fabric.contract.DeviceClass`.
         serial: serial number as the fabric tells it: NVMe serial, CXL serial or PCIe device serial number.
-        slot: the hot-plug slot or port of the host, a hint.
+        pci_id: vendor and device as `vvvv:dddd`, lower-case hexadecimal; empty when the fabric does not know.
+        slot: the hot-plug slot of the host, where it is known beforehand; see `ConnectionRecord.slot`.
     """
 
     device_class: str
     serial: str = ""
+    pci_id: str = msgspec.field(default="", name="pciID")
     slot: str = ""
 
 
@@ -84,12 +93,36 @@ class OperationRecord(meta.Struct, frozen=True):
     started_at: str = ""
 
 
+class ConnectionRecord(meta.Struct, frozen=True):
+    """Where the fabric connected the device.
+
+    Attributes:
+        port: the host's port, as the fabric names it.
+        slot: the hot-plug slot behind the port, as the fabric believes; the node believes its kernel.
+    """
+
+    port: str = ""
+    slot: str = ""
+
+
 class NodeReport(meta.Struct, frozen=True):
-    """What the node daemon sees."""
+    """What the node daemon sees.
+
+    Attributes:
+        pci_address: of the device's first function.
+        kernel_driver: of the device's first function; empty where none is bound.
+        boot_id: of the kernel that saw it.
+        slot: the hot-plug slot it sits in; empty where the port has none.
+        health: `Healthy`, `Unhealthy` or `Unknown`.
+        health_message: why, in one sentence.
+    """
 
     pci_address: str = ""
     kernel_driver: str = ""
     boot_id: str = msgspec.field(default="", name="bootID")
+    slot: str = ""
+    health: str = ""
+    health_message: str = ""
 
 
 class Failure(meta.Struct, frozen=True):
@@ -106,6 +139,7 @@ class AttachmentStatus(meta.Struct, frozen=True):
     phase: str = ""
     conditions: tuple[meta.Condition, ...] = ()
     operation: OperationRecord | None = None
+    connection: ConnectionRecord | None = None
     node: NodeReport | None = None
     error: Failure | None = None
 

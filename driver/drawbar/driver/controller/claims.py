@@ -89,9 +89,7 @@ def wish(
     if allocated_at is None:
         return None
     return plan.Wish(
-        claim=attachments.ClaimReference(
-            namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid
-        ),
+        claim=_reference(claim, driver, where),
         node=allocation.node,
         host_id=host_id,
         pool=result.pool,
@@ -99,6 +97,20 @@ def wish(
         allocated_at=allocated_at,
         attached_said=bindings.said(claim, driver, where, bindings.ATTACHED),
         failed_said=bindings.said(claim, driver, where, bindings.ATTACH_FAILED),
+    )
+
+
+def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) -> attachments.ClaimReference:
+    requests: dict[tuple[str, str], set[str]] = {}
+    for result in claim.results(driver):
+        # A request of a prioritised list is named request/subrequest; the kubelet knows the request.
+        requests.setdefault((result.pool, result.device), set()).add(result.request.split("/", 1)[0])
+    return attachments.ClaimReference(
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        uid=claim.metadata.uid,
+        requests=tuple(sorted(requests.get((where.pool, where.device), ()))),
+        devices=len(requests),
     )
 
 

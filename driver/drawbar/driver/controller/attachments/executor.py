@@ -166,7 +166,9 @@ class _Round:
                 await self._say_attached(wish, now)
             case plan.RecordAttached():
                 request_id = self._request_id(plan.Side.ATTACH)
-                await self._record(statements.attached(self._known, request_id, self._where(), now))
+                connection = self._device.connection if self._device else None
+                where = self._where()
+                await self._record(statements.attached(self._known, request_id, connection, where, now))
                 log.info("device attached", extra=self._extras())
             case plan.RecordFailure(failure=failure):
                 request_id = self._request_id(plan.Side.ATTACH)

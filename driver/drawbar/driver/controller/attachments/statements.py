@@ -30,7 +30,9 @@ def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: pla
         device=key.device,
         node_name=wish.node,
         host_id=wish.host_id,
-        identity=attachments.Identity(device_class=device.device_class.value, serial=device.serial or ""),
+        identity=attachments.Identity(
+            device_class=device.device_class.value, serial=device.serial or "", pci_id=_pci_id(device)
+        ),
         claim=wish.claim,
         allocation_timestamp=wish.allocation_timestamp,
     )
@@ -47,13 +49,29 @@ def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: pla
     }
 
 
+def _pci_id(device: contract.Device) -> str:
+    if device.pci_vendor_id is None or device.pci_device_id is None:
+        return ""
+    return f"{device.pci_vendor_id:04x}:{device.pci_device_id:04x}"
+
+
 def attached(
-    attachment: attachments.DeviceAttachment, request_id: str, message: str, now: datetime.datetime
+    attachment: attachments.DeviceAttachment,
+    request_id: str,
+    connection: contract.Connection | None,
+    message: str,
+    now: datetime.datetime,
 ) -> dict[str, Any]:
     """The attachment's status once the fabric has connected the device."""
     phase = "Ready" if attachment.holds(attachments.VISIBLE) else "Attached"
     condition = _condition(attachment, status=True, reason="Attached", message=message, now=now)
-    status = {"phase": phase, "conditions": [condition], "operation": {"requestID": request_id}}
+    status: dict[str, Any] = {
+        "phase": phase,
+        "conditions": [condition],
+        "operation": {"requestID": request_id},
+    }
+    if connection is not None:
+        status["connection"] = {"port": connection.port_id or "", "slot": connection.slot_hint or ""}
     # A stale view would turn the phase back that the node has moved on meanwhile.
     return _status(attachment, status, resource_version=attachment.metadata.resource_version)
 
@@ -73,7 +91,7 @@ def failed(
         condition = _condition(
             attachment, status=False, reason=failure.reason, message=failure.message, now=now
         )
-    status = {
+    status: dict[str, Any] = {
         "phase": "Failed",
         "conditions": [condition],
         "operation": {"requestID": request_id},
@@ -83,6 +101,8 @@ def failed(
             "retryable": failure.retryable,
         },
     }
+    if attachment.status.connection is not None:
+        status["connection"] = msgspec.to_builtins(attachment.status.connection)
     return _status(attachment, status)
 
 

@@ -174,6 +174,36 @@ class Region:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """The functions that come and go together, so what a fabric calls a device.
+
+    Attributes:
+        functions: physical and virtual ones, in order of address; the first is what the card is known by.
+        slot: the hot-plug slot that it sits in, as it is now; None where its port has none.
+        memdevs: the CXL memory devices of its functions.
+    """
+
+    functions: tuple[PciFunction, ...]
+    slot: Slot | None = None
+    memdevs: tuple[Memdev, ...] = ()
+
+    @property
+    def first(self) -> PciFunction:
+        """The function that the card is known by: physical, and no bridge where it has others."""
+        return self.functions[0]
+
+    @property
+    def address(self) -> str:
+        """PCI address of the first function."""
+        return self.first.address
+
+    @property
+    def device_nodes(self) -> tuple[DeviceNode, ...]:
+        """The device files of all functions."""
+        return tuple(node for function in self.functions for node in function.device_nodes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """Everything that was read, in order of address or name."""
 

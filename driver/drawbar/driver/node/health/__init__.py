@@ -1,0 +1,1 @@
+"""How the devices of this node are, judged from what the kernel shows of them."""

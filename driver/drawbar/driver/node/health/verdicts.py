@@ -1,0 +1,72 @@
+"""What is said about one device's health, and where others read it."""
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Status(enum.StrEnum):
+    """As the kubelet tells it to users (`v1.DRAResourceHealth`) and as DeviceAttachments record it."""
+
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+    UNKNOWN = "Unknown"
+
+
+class Effect(enum.StrEnum):
+    """What a taint does; KEP-5055."""
+
+    NONE = "None"
+    NO_SCHEDULE = "NoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Key:
+    """A device by its DRA name."""
+
+    pool: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """One finding as a taint; `key` is without the driver's name, such as `link-degraded`."""
+
+    key: str
+    value: str
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How one device is.
+
+    Attributes:
+        message: why, in one sentence of at most 1,024 characters; empty for a healthy device.
+        taints: what the policy wants, worst first; none for a healthy device.
+    """
+
+    status: Status
+    message: str = ""
+    taints: tuple[Taint, ...] = ()
+
+
+UNKNOWN = Verdict(status=Status.UNKNOWN)
+
+
+class Verdicts(Protocol):
+    """Where the health stream, the local pool and the attachments read what was judged."""
+
+    def of(self, key: Key) -> Verdict:
+        """The verdict on a device; `UNKNOWN` for one that is not watched."""
+        ...
+
+    def all(self) -> Mapping[Key, Verdict]:
+        """Every watched device."""
+        ...
+
+    def subscribe(self, changed: Callable[[Key], None]) -> Callable[[], None]:
+        """Calls `changed` in the event loop whenever a verdict changes; the answer ends it."""
+        ...
