@@ -13,6 +13,7 @@ import yaml
 
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.attachments import plan as controller_plan
+from drawbar.driver.controller.pools import taints
 from drawbar.driver.node.attachments import plan as node_plan
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +88,16 @@ def test_every_reason_of_a_failure_is_documented():
     rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     assert reasons <= rows
     assert rows - reasons == {"FabricError"}
+
+
+def test_every_taint_of_the_controller_is_documented():
+    page = (ROOT / "docs" / "conditions.md").read_text()
+    section = page.partition("## Taints")[2].partition("## ")[0]
+    effects = {taints.NO_EXECUTE, taints.NO_SCHEDULE, taints.NO_EFFECT}
+    keys = {
+        value for name, value in vars(taints).items() if name.isupper() and isinstance(value, str)
+    } - effects
+    assert keys == set(re.findall(r"^\| `drawbar\.dev/([\w-]+)", section, re.MULTILINE))
 
 
 def test_the_fabric_of_the_readme_has_only_fields_of_its_schema():

@@ -196,6 +196,7 @@ def test_the_status_keeps_the_time_of_what_did_not_change():
     first = status.status(fabric, view, dropped_fields=(), attached=1, now=NOW)
     assert [(one.type, one.status) for one in first.conditions] == [
         ("Connected", "True"),
+        ("Degraded", "False"),
         ("FeaturesDropped", "False"),
         ("HostsMapped", "True"),
         ("Published", "True"),

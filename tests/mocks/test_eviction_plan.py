@@ -322,3 +322,16 @@ def test_a_preview_counts_whom_the_rule_would_evict():
     assert plan.selection(preview, known.slices, known.claims.values()) == plan.Selection(
         published=1, allocated=1
     )
+
+
+def test_a_taint_in_a_slice_of_its_own_evicts_like_one_of_the_device():
+    apart = msgspec.structs.replace(
+        slice_(device="other", name="s2"),
+        spec=msgspec.structs.replace(
+            slice_(name="s2").spec,
+            devices=(),
+            taints=(objects.SliceTaint(device="a", taint=msgspec.convert(taint(), objects.Taint)),),
+        ),
+    )
+    found = plan.evicting_taints([slice_(), apart])
+    assert [one.key for one in found[DEVICE]] == ["broken"]

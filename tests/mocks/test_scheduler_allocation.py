@@ -386,3 +386,9 @@ def test_a_constraint_that_cannot_hold_is_found_out_early() -> None:
     many = [slice_("s1", *(device(f"d{number}", f"m{number}") for number in range(40)))]
     answer = allocate(many, request(count=8), constraints=[{"matchAttribute": "drawbar.dev/model"}])
     assert names(answer) == NO
+
+
+def test_a_taint_in_a_slice_of_its_own_keeps_the_device_back() -> None:
+    apart = slice_("s2", count=2, allNodes=True, taints=[{"device": "a", "taint": TAINT}])
+    answer = allocate([slice_("s1", device("a"), device("b"), count=2), apart], request())
+    assert names(answer) == ["b"]

@@ -13,6 +13,7 @@ FINALIZER = "drawbar.dev/attachments"
 
 # Condition types of the status.
 CONNECTED = "Connected"
+DEGRADED = "Degraded"
 FEATURES_DROPPED = "FeaturesDropped"
 HOSTS_MAPPED = "HostsMapped"
 PUBLISHED = "Published"
@@ -26,16 +27,23 @@ class HostMapping(meta.Struct, frozen=True):
 
 
 class Policy(meta.Struct, frozen=True):
-    """How patient to be; all in seconds."""
+    """How patient to be; all in seconds.
+
+    Attributes:
+        probation_seconds: after the first failure of a device; twice as long after each further one.
+        unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
+    """
 
     attach_timeout_seconds: int = 180
     probation_seconds: int = 300
+    unreachable_grace_seconds: int = 60
 
 
 class FabricSpec(meta.Struct, frozen=True):
     """How to reach the fabric manager and how its hosts map to nodes.
 
-    A host that `hosts` does not name is the node of the same name, if there is one.
+    A host that `hosts` does not name is the node of the same name, if there is one. Devices that `maintenance` names
+    by id, or all of them for `*`, are given to nobody; who has one keeps it.
     """
 
     adapter: str
@@ -43,6 +51,7 @@ class FabricSpec(meta.Struct, frozen=True):
     parameters: dict[str, str] = {}
     timeout_seconds: int = 30
     hosts: tuple[HostMapping, ...] = ()
+    maintenance: tuple[str, ...] = ()
     policy: Policy = Policy()
 
 

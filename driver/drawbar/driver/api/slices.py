@@ -52,6 +52,13 @@ class Device(meta.Struct, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
+class SliceTaint(meta.Struct, frozen=True):
+    """A taint of one device of the pool, in a slice that holds taints and no devices; KEP-5055."""
+
+    device: str
+    taint: Taint
+
+
 class Pool(meta.Struct, frozen=True):
     """Which pool a slice belongs to."""
 
@@ -68,6 +75,7 @@ class SliceSpec(meta.Struct, frozen=True):
     node_name: str | None = None
     node_selector: claims.NodeSelector | None = None
     devices: tuple[Device, ...] = ()
+    taints: tuple[SliceTaint, ...] = ()
 
 
 class ResourceSlice(meta.Struct, frozen=True):

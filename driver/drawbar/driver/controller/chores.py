@@ -8,18 +8,16 @@ import datetime
 import enum
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, fabrics, nodes, slices
 from drawbar.driver.controller import hosts, labels
 from drawbar.driver.controller.attachments import executor
-from drawbar.driver.controller.attachments import plan as attachment_plan
-from drawbar.driver.controller.fabrics import directory, status
+from drawbar.driver.controller.fabrics import directory, session, status
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.controller.pools import publisher
+from drawbar.driver.controller.pools import probe, publisher, sources
 from drawbar.driver.kube import client, kinds, queue, reflector
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.fabric import contract
 
 log = logging.getLogger(__name__)
 
@@ -46,29 +44,6 @@ class View:
     nodes: reflector.Reflector[nodes.Node]
     slices: reflector.Reflector[slices.ResourceSlice]
     sessions: directory.Directory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What of an attachment shows in its pool.
-
-    Attributes:
-        ours: a claim of this cluster has the device.
-        failing: the reason that the device is to blame for, or empty.
-    """
-
-    ours: bool
-    failing: str
-
-
-def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
-    """What the pool shows of a device because of its attachment, if it has one."""
-    failure = attachment_plan.problem(attachment) if attachment is not None else None
-    blamed = failure is not None and failure.reason not in attachment_plan.NOT_THE_DEVICE
-    return Verdict(
-        ours=attachment is not None and attachment.spec.claim is not None,
-        failing=failure.reason if failure is not None and blamed else "",
-    )
 
 
 class Chores:
@@ -121,7 +96,7 @@ class Chores:
             await self._write_labels()
 
     async def _publish(self, fabric: str) -> float | None:
-        dropped = self.pools.dropped_fields
+        dropped, left_out = self.pools.dropped_fields, self.pools.left_out(fabric)
         try:
             again = await self.pools.publish(fabric)
         except (kube_errors.Denied, kube_errors.Invalid) as error:
@@ -131,7 +106,18 @@ class Chores:
         if dropped != self.pools.dropped_fields:
             for one in self._view.sessions:
                 self.add(What.STATUS, one.name)
-        return again
+        if left_out != self.pools.left_out(fabric):
+            self.add(What.STATUS, fabric)
+        moments = (again, self._grace_left(fabric))
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _grace_left(self, name: str) -> float | None:
+        """Seconds until the silence of the manager shows in its pools; None if it shows, or there is none."""
+        view = self._view.sessions.get(name)
+        if view is None or view.silent_since is None:
+            return None
+        left = view.spec.policy.unreachable_grace_seconds - view.silent_seconds
+        return left if left > 0 else None
 
     def _say_published(self, fabric: str, refused: str) -> None:
         view = self._view.sessions.get(fabric)
@@ -147,7 +133,11 @@ class Chores:
             one.spec.fabric == name and one.holds(attachments.ATTACHED) for one in self._view.attachments
         )
         wanted = status.status(
-            fabric, view.view, dropped_fields=self.pools.dropped_fields, attached=attached, now=self._clock()
+            fabric,
+            replace(view.view, troubles=self._troubles(fabric)),
+            dropped_fields=self.pools.dropped_fields,
+            attached=attached,
+            now=self._clock(),
         )
         if wanted == fabric.status:
             return
@@ -193,7 +183,7 @@ class Chores:
     async def _write_labels(self) -> None:
         for view in self._view.sessions:
             self.map(view.name)
-        reached = {view.name: view.nodes.with_room if view.listed else None for view in self._view.sessions}
+        reached = {view.name: self._with_room(view) if view.listed else None for view in self._view.sessions}
         for change in labels.plan(self._view.nodes, reached):
             stored = await self._api.patch(
                 kinds.NODE,
@@ -217,25 +207,48 @@ class Chores:
             self.add(What.LABELS, after=GATHER_SECONDS)
 
     def _observe_pools(
-        self, fabric: str, published: tuple[slices.ResourceSlice, ...], keeps_conditions: bool
+        self, name: str, published: tuple[slices.ResourceSlice, ...], kept: probe.Kept
     ) -> pool_plan.Observed | None:
-        known, view = self._view.fabrics.get(fabric), self._view.sessions.get(fabric)
-        ours = [one for one in self._view.attachments if one.spec.fabric == fabric]
-        found: tuple[contract.Device, ...] | None
-        if known is None or known.deleting:
-            # Nothing new is given out; what is attached stays attached until its claim lets go.
-            found = ()
-        else:
-            found = view.devices if view is not None and view.listed else None
-        failing = {one.spec.device: verdict(one).failing for one in ours}
-        probation = known.spec.policy.probation_seconds if known else 0
-        return pool_plan.Observed(
-            driver=self._driver,
-            fabric=fabric,
-            devices=found,
-            attached_by_us=frozenset(one.spec.device for one in ours if one.spec.claim is not None),
-            failing={device: reason for device, reason in failing.items() if reason},
-            published=published,
-            keeps_conditions=keeps_conditions,
-            probation=datetime.timedelta(seconds=probation),
-        )
+        fabric, view = self._view.fabrics.get(name), self._view.sessions.get(name)
+        if fabric is None:
+            # Its slices are left over.
+            return pool_plan.withdrawal(self._driver, name, published)
+        told = sources.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
+        if view is not None:
+            told = sources.Told(
+                fabric=fabric,
+                devices=view.devices if view.listed else None,
+                silent_seconds=view.silent_seconds,
+                probations=view.faults.probations(_probation(fabric), self._blamed(fabric)),
+            )
+        attached = [one for one in self._view.attachments if one.spec.fabric == name]
+        return sources.observed(self._driver, told, attached, published, kept)
+
+    def _blamed(self, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
+        """The hosts at fault, each with the moment until which it is avoided."""
+        view = self._view.sessions.get(fabric.metadata.name)
+        return view.faults.blamed(_probation(fabric), self._clock()) if view is not None else {}
+
+    def _with_room(self, view: session.Session) -> frozenset[str]:
+        """The nodes that can take one more device and are not at fault."""
+        fabric = self._view.fabrics.get(view.name)
+        blamed = self._blamed(fabric) if fabric is not None else {}
+        for until in blamed.values():
+            self.add(What.LABELS, after=max(1.0, (until - self._clock()).total_seconds()))
+        return frozenset(node for node in view.nodes.with_room if view.nodes.host_of[node] not in blamed)
+
+    def _troubles(self, fabric: fabrics.Fabric) -> tuple[str, ...]:
+        view = self._view.sessions.get(fabric.metadata.name)
+        left_out = self.pools.left_out(fabric.metadata.name)
+        found = []
+        if view is not None:
+            for host in sorted(self._blamed(fabric)):
+                names_ = ", ".join(view.faults.devices_on(host))
+                found.append(f"host {host} is avoided: attaches of {names_} failed there; look at its ports")
+        if left_out:
+            found.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
+        return tuple(found)
+
+
+def _probation(fabric: fabrics.Fabric) -> datetime.timedelta:
+    return datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)

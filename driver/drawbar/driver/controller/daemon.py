@@ -20,6 +20,7 @@ from drawbar.driver.controller.attachments import calls, executor
 from drawbar.driver.controller.fabrics import directory
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.pools import sources
 from drawbar.driver.kube import client, config, events, kinds, reflector
 from drawbar.fabric import contract
 
@@ -178,10 +179,27 @@ class _Controller:
         self._chores.add(chores.What.STATUS, key.fabric, after=COUNTS_SECONDS)
         if new is None:
             self._chores.add(chores.What.FINALIZER, key.fabric, after=chores.GATHER_SECONDS)
-        before, after = chores.verdict(old), chores.verdict(new)
-        # Whose a device is shows in its pool only while it is connected.
-        if before.failing != after.failing or (before.ours != after.ours and self._is_connected(key)):
+        before, after = sources.verdict(old), sources.verdict(new)
+        self._learn_from(key, before, new)
+        # Whose a device is shows in its pool only while it is connected, or held by hand.
+        moved = before.ours != after.ours and (self._is_connected(key) or not (before.ours or after.ours))
+        if moved or replace(before, ours=after.ours) != after:
             self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
+
+    def _learn_from(
+        self, key: names.DeviceKey, before: sources.Verdict, new: attachments.DeviceAttachment | None
+    ) -> None:
+        """Keeps account of what failed and what worked, and where."""
+        view = self._directory.get(key.fabric)
+        if view is None or new is None:
+            return
+        failing = sources.verdict(new).failing
+        if failing and not before.failing:
+            view.faults.failed(key.device, new.spec.host_id, _now())
+            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
+            self._chores.add(chores.What.STATUS, key.fabric, after=chores.GATHER_SECONDS)
+        elif not failing and new.holds(attachments.VISIBLE):
+            view.faults.succeeded(key.device, new.spec.host_id)
 
     def _claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         for key in self._index.change(old, new):
@@ -234,9 +252,17 @@ class _Controller:
     def connection_changed(self, fabric: str) -> None:
         self._chores.add(chores.What.STATUS, fabric)
         self._chores.add(chores.What.LABELS)
+        self._chores.add(chores.What.PUBLISH, fabric, after=self._grace_seconds(fabric))
         for key in {*self._uids.values(), *self._index.keys()}:
             if key.fabric == fabric:
                 self._lanes.add(key)
+
+    def _grace_seconds(self, fabric: str) -> float:
+        """When a change of the connection shows in the pools: at once, or once the silence has lasted."""
+        view = self._directory.get(fabric)
+        if view is None or view.silent_since is None:
+            return chores.GATHER_SECONDS
+        return max(chores.GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
 
     def _is_ours(self, key: names.DeviceKey) -> bool:
         return self._attachments.get(key.attachment) is not None

@@ -60,6 +60,11 @@ def resource_slice(driver: str, pool_name: str) -> str:
     return f"{label(fabric_of(pool_name))}-{_hash(f'{driver}/{pool_name}')}"
 
 
+def taint_slice(driver: str, pool_name: str) -> str:
+    """The one name of the slice that holds a pool's taints, where the API server has such."""
+    return f"{resource_slice(driver, pool_name)}-taints"
+
+
 def node_label(fabric: str) -> str:
     """The label that nodes have which a fabric reaches."""
     return f"{NODE_LABEL_PREFIX}{fabric}"

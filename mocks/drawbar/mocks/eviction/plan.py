@@ -54,6 +54,10 @@ def evicting_taints(slices: Iterable[objects.Slice]) -> Taints:
             if taints:
                 identity = (item.spec.driver, item.spec.pool.name, device.name)
                 found[identity] = (*found.get(identity, ()), *taints)
+        for entry in item.spec.taints:
+            if entry.taint.effect == NO_EXECUTE:
+                identity = (item.spec.driver, item.spec.pool.name, entry.device)
+                found[identity] = (*found.get(identity, ()), entry.taint)
     return found
 
 

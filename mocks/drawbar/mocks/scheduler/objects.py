@@ -85,6 +85,13 @@ class Pool(Struct, frozen=True):
     resource_slice_count: int = 1
 
 
+class SliceTaint(Struct, frozen=True):
+    """A taint in a slice of its own, as KEP-5055 proposes."""
+
+    device: str
+    taint: Taint
+
+
 class SliceSpec(Struct, frozen=True):
     """Content of a slice."""
 
@@ -96,6 +103,7 @@ class SliceSpec(Struct, frozen=True):
     per_device_node_selection: bool = False
     shared_counters: tuple[Counters, ...] = ()
     devices: tuple[Device, ...] = ()
+    taints: tuple[SliceTaint, ...] = ()
 
 
 class Slice(Struct, frozen=True):

@@ -3,7 +3,8 @@
 Guarantees: only the newest generation of a pool counts; a pool whose newest generation lacks slices is incomplete, and
 one that has a device name twice, or a device that takes of a counter nobody published, is invalid; nothing is allocated
 from either. Pools without binding conditions come before those with, each by driver and name; in a pool
-slices come by name, and devices in their order.
+slices come by name, and devices in their order. A taint counts wherever it stands: in its device, or in a taint slice
+of the pool.
 
 Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`, its pools.
 """
@@ -11,6 +12,8 @@ Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`, its po
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+
+import msgspec
 
 from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler import matching, objects, quantities
@@ -97,8 +100,11 @@ def _supply(key: tuple[str, str], members: Sequence[objects.Slice]) -> PoolSuppl
                 for each in member.spec.shared_counters
                 for name, amount in _amounts(each)
             }
+        apart = [entry for member in current for entry in member.spec.taints]
         candidates = tuple(
-            _candidate(key, device, member.spec) for member in current for device in member.spec.devices
+            _candidate(key, _tainted(device, apart), member.spec)
+            for member in current
+            for device in member.spec.devices
         )
         problem = _problem(candidates, counters)
     except ValueError as error:
@@ -111,6 +117,12 @@ def _supply(key: tuple[str, str], members: Sequence[objects.Slice]) -> PoolSuppl
         candidates=candidates,
         counters=counters,
     )
+
+
+def _tainted(device: objects.Device, apart: Iterable[objects.SliceTaint]) -> objects.Device:
+    """The device with the taints of its pool's taint slices."""
+    more = tuple(entry.taint for entry in apart if entry.device == device.name)
+    return msgspec.structs.replace(device, taints=(*device.taints, *more)) if more else device
 
 
 def _candidate(key: tuple[str, str], device: objects.Device, spec: objects.SliceSpec) -> Candidate:

@@ -13,7 +13,7 @@ from typing import Protocol
 import tenacity
 
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller import hosts, names
+from drawbar.driver.controller import faults, hosts, names
 from drawbar.driver.controller.fabrics import status, turns
 from drawbar.fabric import contract, errors, registry
 
@@ -58,9 +58,12 @@ class Session:
         self.spec = fabric.spec
         self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
         self.listed = False
+        # On the monotonic clock; None while connected.
+        self.silent_since: float | None = time.monotonic()
         self.unpublished: str | None = None
         self.nodes = hosts.NodeMap()
         self.turns = turns.Turns()
+        self.faults = faults.Ledger()
         self._hosts: dict[str, contract.Host] = {}
         self._devices: dict[str, contract.Device] = {}
         self._listener = listener
@@ -86,6 +89,11 @@ class Session:
             hosts=len(self._hosts),
             unpublished=self.unpublished,
         )
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long the manager has not been reached; 0.0 while it is."""
+        return 0.0 if self.silent_since is None else time.monotonic() - self.silent_since
 
     def device(self, name: str) -> contract.Device | None:
         """The device of that DRA name, as last told."""
@@ -232,6 +240,10 @@ class Session:
         level = logging.INFO if connected else logging.WARNING
         log.log(level, "fabric: %s", message, extra={"fabric": self.name, "reason": reason})
         self.connection = said
+        if connected:
+            self.silent_since = None
+        elif self.silent_since is None:
+            self.silent_since = time.monotonic()
         self._listener.connection_changed(self.name)
 
 

@@ -31,6 +31,7 @@ class View:
         nodes: which nodes its hosts are; None while it never told.
         devices: how many it lists.
         hosts: how many it reaches.
+        troubles: a sentence for each thing that is at fault.
         unpublished: why the API server does not take its pools; empty when it does,
             None while that was not tried.
     """
@@ -39,6 +40,7 @@ class View:
     nodes: hosts.NodeMap | None
     devices: int
     hosts: int
+    troubles: tuple[str, ...] = ()
     unpublished: str | None = None
 
 
@@ -58,6 +60,7 @@ def status(
             view.connection.reason,
             view.connection.message,
         ),
+        _degraded(view.troubles),
         _dropped(dropped_fields),
     ]
     if view.nodes is not None:
@@ -97,6 +100,12 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
             "hosts": wanted.hosts,
         },
     }
+
+
+def _degraded(troubles: tuple[str, ...]) -> tuple[str, bool, str, str]:
+    if not troubles:
+        return fabrics.DEGRADED, False, "Healthy", "nothing is known to be at fault"
+    return fabrics.DEGRADED, True, "Troubles", "; ".join(troubles)[:1024]
 
 
 def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:

@@ -2,10 +2,12 @@
 
 Invariants:
 
-- one slice per pool and at most 64 devices in it (any taint halves the API's limit of 128), so a taint is one write
-  in place and no pool is ever incomplete;
+- one slice of devices per pool and at most 64 devices in it (any taint halves the API's limit of 128), so a taint is
+  one write in place and no pool is ever incomplete; where the API server has taints in slices of their own, a pool has
+  one more slice, which is always there;
 - a device never changes its pool while it is published, wherever others come and go;
 - a device that hangs on a host without an attachment of ours carries a taint: somebody else uses it;
+- a claim's device that vanished stays published, tainted, until the claim lets go of it;
 - only slices that carry this fabric's label are ever touched.
 
 Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is kept while a taint stays the same.
@@ -15,16 +17,14 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drawbar.driver.api import claims, meta, slices
-from drawbar.driver.controller import names
-from drawbar.driver.controller.pools import devices
+import msgspec
+
+from drawbar.driver.api import slices
+from drawbar.driver.controller.pools import devices, encoding, generations, homes, taints
 from drawbar.fabric import contract
 
-DEVICES_MAX = 64
-FABRIC_LABEL = "drawbar.dev/fabric"
-ATTACH_FAILED = "attach-failed"
-IN_USE = "in-use"
-NO_SCHEDULE = "NoSchedule"
+FABRIC_LABEL = generations.FABRIC_LABEL
+DEVICES_MAX = homes.DEVICES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,41 +32,58 @@ class Observed:
     """Everything the decision rests on.
 
     Attributes:
-        devices: what the fabric has; None while it never told, and then nothing is changed.
+        devices: what the fabric has; None while it never told, and then devices neither come nor go.
         attached_by_us: names of devices that a claim's attachment covers.
+        held: names of devices that an operator attached by hand.
         failing: by device name the reason of a failed attach that is not over.
+        lost: names of devices that a claim has and that are not there any more.
+        unhealthy: names of devices that their node calls unhealthy.
+        maintenance: ids of devices that an administrator wants left alone; `*` is all.
+        unreachable: the fabric manager has been silent for too long.
         published: the slices of this fabric as they are.
         keeps_conditions: whether this API server keeps binding conditions; without them a pod would be bound
             before its device is there, so nothing is published.
+        going: the Fabric is being deleted, so nothing more is given out.
+        probation: how long a failure counts once it is over.
+        probations: by device name, where it is another time than that.
+        form: in which form this API server takes taints.
     """
 
     driver: str
     fabric: str
     devices: tuple[contract.Device, ...] | None
     attached_by_us: frozenset[str]
+    held: frozenset[str] = frozenset()
     failing: Mapping[str, str] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
+    unhealthy: frozenset[str] = frozenset()
+    maintenance: frozenset[str] = frozenset()
+    unreachable: bool = False
     published: tuple[slices.ResourceSlice, ...] = ()
     keeps_conditions: bool
+    going: bool = False
     probation: datetime.timedelta
+    probations: Mapping[str, datetime.timedelta] = field(default_factory=dict)
+    form: encoding.Encoding = encoding.Encoding.PER_DEVICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """Publish a new pool."""
+    """Publish a new slice."""
 
     slice: slices.ResourceSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace:
-    """Publish a pool anew, in place."""
+    """Publish a slice anew, in place."""
 
     slice: slices.ResourceSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """Withdraw a pool."""
+    """Withdraw a slice."""
 
     slice: slices.ResourceSlice
 
@@ -78,7 +95,14 @@ class LookAgain:
     at: datetime.datetime
 
 
-Action = Create | Replace | Delete | LookAgain
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """There was no room for all taints of these devices."""
+
+    devices: tuple[str, ...]
+
+
+Action = Create | Replace | Delete | LookAgain | LeftOut
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
@@ -86,138 +110,117 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
 
     What is obsolete goes first: the same device in two pools could be given out twice.
     """
-    if observed.devices is None:
-        return ()
-    actual = {found.spec.pool.name: found for found in observed.published}
-    # Two slices of one pool make it invalid: ours has the name that the pool gives it.
-    surplus = [found for found in observed.published if actual[found.spec.pool.name] is not found]
-    desired = _desired(observed, actual, now) if observed.keeps_conditions else {}
-    removals: list[Action] = [Delete(slice=found) for found in surplus]
-    removals += [Delete(slice=actual[name]) for name in sorted(actual.keys() - desired.keys())]
+    actual = {found.metadata.name: found for found in observed.published}
+    candidates = _candidates(observed) if observed.keeps_conditions else ()
+    wanted: dict[str, slices.ResourceSlice] = {}
+    left_out: list[str] = []
+    for pool, content in _contents(candidates, observed, now).items():
+        left_out += content.left_out
+        for one in generations.slices_of(observed.driver, observed.fabric, pool, content, observed.published):
+            wanted[one.metadata.name] = one
+    removals = [Delete(slice=actual[name]) for name in sorted(actual.keys() - wanted.keys())]
     changes: list[Create | Replace] = []
-    for name, devices_ in sorted(desired.items()):
-        known = actual.get(name)
-        fresh = _slice(observed, name, devices_, known)
-        if known is None:
+    for name, fresh in sorted(wanted.items()):
+        if name not in actual:
             changes.append(Create(slice=fresh))
-        elif known.spec != fresh.spec:
+        elif actual[name].spec != fresh.spec:
             changes.append(Replace(slice=fresh))
     changes.sort(key=lambda change: not _drops_devices(change, actual))
-    return (*removals, *changes, *_next_look(observed, desired, now))
+    reported = (LeftOut(devices=tuple(sorted(left_out))),) if left_out else ()
+    return (*removals, *changes, *reported, *_next_look(candidates, observed, now))
+
+
+def withdrawal(driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...]) -> Observed:
+    """What is observed of a fabric that is no more: its slices are left over."""
+    return Observed(
+        driver=driver,
+        fabric=fabric,
+        devices=(),
+        attached_by_us=frozenset(),
+        published=published,
+        keeps_conditions=False,
+        probation=datetime.timedelta(),
+    )
 
 
 def _drops_devices(change: Create | Replace, actual: Mapping[str, slices.ResourceSlice]) -> bool:
-    known = actual.get(change.slice.spec.pool.name)
+    known = actual.get(change.slice.metadata.name)
     kept = {device.name for device in change.slice.spec.devices}
     return known is not None and any(device.name not in kept for device in known.spec.devices)
 
 
-def _desired(
-    observed: Observed, actual: Mapping[str, slices.ResourceSlice], now: datetime.datetime
-) -> dict[str, list[slices.Device]]:
-    known = {device.name: device for found in actual.values() for device in found.spec.devices}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A device to publish, with what is known of it; `device` has no taints yet."""
+
+    pool: str
+    device: slices.Device
+    standing: taints.Standing
+
+
+def _contents(
+    candidates: tuple[_Candidate, ...], observed: Observed, now: datetime.datetime
+) -> dict[str, encoding.Content]:
+    """What each pool should hold."""
+    tainted = encoding.decode(observed.published)
     desired: dict[str, list[slices.Device]] = {}
-    homes = pools(observed.fabric, observed.devices or (), observed.published)
-    for device in sorted(observed.devices or (), key=lambda one: one.id):
-        name = names.label(device.id)
-        old = known[name].taints if name in known else ()
-        taints = _taints(observed, device, name, old, now)
-        fresh = devices.published(observed.driver, observed.fabric, device, taints)
-        desired.setdefault(homes[name], []).append(fresh)
-    return desired
+    for one in candidates:
+        fresh = taints.of(observed.driver, one.standing, tainted.get(one.device.name, ()), now)
+        desired.setdefault(one.pool, []).append(msgspec.structs.replace(one.device, taints=fresh))
+    return {pool: encoding.encode(observed.form, found) for pool, found in desired.items()}
 
 
-def pools(
-    fabric: str, found: tuple[contract.Device, ...], published: tuple[slices.ResourceSlice, ...]
-) -> dict[str, str]:
-    """The pool of each device by its name: where it is published, else the first of its enclosure with room."""
-    enclosures = {names.label(device.id): device.enclosure for device in found}
-    homes: dict[str, str] = {}
-    filled: dict[str, int] = {}
-    for one in published:
-        for device in one.spec.devices:
-            enclosure = enclosures.get(device.name)
-            if enclosure is None or not _belongs(one.spec.pool.name, names.pool(fabric, enclosure)):
-                continue
-            homes[device.name] = one.spec.pool.name
-            filled[one.spec.pool.name] = filled.get(one.spec.pool.name, 0) + 1
-    for name in sorted(enclosures.keys() - homes.keys()):
-        partition = 0
-        while filled.get(pool := names.pool(fabric, enclosures[name], partition), 0) >= DEVICES_MAX:
-            partition += 1
-        homes[name] = pool
-        filled[pool] = filled.get(pool, 0) + 1
-    return homes
-
-
-def _belongs(pool: str, first: str) -> bool:
-    return pool == first or (pool.startswith(f"{first}/") and pool[len(first) + 1 :].isdigit())
-
-
-def _taints(
-    observed: Observed,
-    device: contract.Device,
-    name: str,
-    old: tuple[slices.Taint, ...],
-    now: datetime.datetime,
-) -> tuple[slices.Taint, ...]:
-    wanted: list[slices.Taint] = []
-    failed = f"{observed.driver}/{ATTACH_FAILED}"
-    known = next((taint for taint in old if taint.key == failed), None)
-    if name in observed.failing:
-        wanted.append(slices.Taint(key=failed, value=observed.failing[name], effect=NO_SCHEDULE))
-    elif known is not None and now < _probation_ends(observed, known, now):
-        wanted.append(known)
-    if device.connection is not None and name not in observed.attached_by_us:
-        wanted.append(slices.Taint(key=f"{observed.driver}/{IN_USE}", effect=NO_SCHEDULE))
-    since = {taint.identity: taint.time_added for taint in old}
-    return tuple(
-        slices.Taint(
-            key=taint.key,
-            value=taint.value,
-            effect=taint.effect,
-            time_added=taint.time_added or since.get(taint.identity) or meta.timestamp(now),
+def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
+    published = [
+        (one.spec.pool.name, msgspec.structs.replace(device, taints=()))
+        for one in observed.published
+        for device in one.spec.devices
+    ]
+    if observed.devices is None:
+        return tuple(
+            _Candidate(pool=pool, device=device, standing=_standing(observed, device, None))
+            for pool, device in published
         )
-        for taint in wanted
+    places = homes.pools(observed.fabric, observed.devices, observed.published)
+    found: dict[str, _Candidate] = {}
+    for told in sorted(observed.devices, key=lambda one: one.id):
+        device = devices.published(observed.driver, observed.fabric, told, ())
+        found[device.name] = _Candidate(
+            pool=places[device.name], device=device, standing=_standing(observed, device, told)
+        )
+    for pool, device in published:
+        # Withdrawn under its claim it could not be tainted, and nothing would end its pods.
+        if device.name in observed.attached_by_us and device.name not in found and not observed.going:
+            found[device.name] = _Candidate(
+                pool=pool, device=device, standing=_standing(observed, device, None)
+            )
+    return tuple(found.values())
+
+
+def _standing(observed: Observed, device: slices.Device, told: contract.Device | None) -> taints.Standing:
+    name = device.name
+    connected = told is not None and told.connection is not None
+    ours = name in observed.attached_by_us
+    return taints.Standing(
+        probation=observed.probations.get(name, observed.probation),
+        failing=observed.failing.get(name, ""),
+        lost=name in observed.lost or (observed.devices is not None and told is None),
+        foreign=connected and not ours,
+        held=name in observed.held,
+        health=told.health if told is not None else contract.Health.UNKNOWN,
+        unhealthy=name in observed.unhealthy,
+        unreachable=observed.unreachable and not ours and not connected,
+        maintenance=bool({name, told.id if told is not None else name, "*"} & observed.maintenance),
     )
-
-
-def _probation_ends(observed: Observed, taint: slices.Taint, now: datetime.datetime) -> datetime.datetime:
-    return (meta.moment(taint.time_added) if taint.time_added else now) + observed.probation
 
 
 def _next_look(
-    observed: Observed, desired: Mapping[str, list[slices.Device]], now: datetime.datetime
+    candidates: tuple[_Candidate, ...], observed: Observed, now: datetime.datetime
 ) -> tuple[LookAgain, ...]:
+    tainted = encoding.decode(observed.published)
     ends = [
-        _probation_ends(observed, taint, now)
-        for devices_ in desired.values()
-        for device in devices_
-        for taint in device.taints
-        if taint.key == f"{observed.driver}/{ATTACH_FAILED}" and device.name not in observed.failing
+        taints.probation_end(observed.driver, one.standing, tainted.get(one.device.name, ()))
+        for one in candidates
     ]
-    return (LookAgain(at=min(ends)),) if ends else ()
-
-
-def _slice(
-    observed: Observed, pool: str, found: list[slices.Device], known: slices.ResourceSlice | None
-) -> slices.ResourceSlice:
-    requirement = claims.FieldRequirement(
-        key=names.node_label(observed.fabric), operator="In", values=("true",)
-    )
-    spec = slices.SliceSpec(
-        driver=observed.driver,
-        pool=slices.Pool(
-            name=pool, generation=known.spec.pool.generation if known else 1, resource_slice_count=1
-        ),
-        node_selector=claims.NodeSelector(
-            node_selector_terms=(claims.NodeSelectorTerm(match_expressions=(requirement,)),)
-        ),
-        devices=tuple(found),
-    )
-    if known is not None:
-        return slices.ResourceSlice(metadata=known.metadata, spec=spec)
-    metadata = meta.ObjectMeta(
-        name=names.resource_slice(observed.driver, pool), labels={FABRIC_LABEL: observed.fabric}
-    )
-    return slices.ResourceSlice(metadata=metadata, spec=spec)
+    future = [end for end in ends if end is not None and end > now]
+    return (LookAgain(at=min(future)),) if future else ()

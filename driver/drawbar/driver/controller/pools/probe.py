@@ -6,8 +6,11 @@ them all the same. So one is created with `dryRun=All`, which stores nothing, an
 Source: KEP-5007, "Version skew"; seen on 1.34 with default gates.
 """
 
+from dataclasses import dataclass
+
 from drawbar.driver.api import bindings, claims, meta, slices
 from drawbar.driver.controller import names
+from drawbar.driver.controller.pools import encoding
 from drawbar.driver.kube import client, kinds
 
 _SELECTOR = claims.NodeSelector(
@@ -21,27 +24,65 @@ _SELECTOR = claims.NodeSelector(
 )
 
 
-async def dropped_fields(api: client.Client, driver: str) -> tuple[str, ...]:
-    """The fields of a device that this API server does not keep; empty when it keeps all.
+REQUIRED = frozenset({"bindsToNode", "bindingConditions", "bindingFailureConditions"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The outcome.
+
+    Attributes:
+        dropped: the fields of a device that this API server does not keep; empty when it keeps all.
+        form: where it takes taints.
+    """
+
+    dropped: tuple[str, ...]
+    form: encoding.Encoding
+
+    @property
+    def conditions(self) -> bool:
+        """Whether binding conditions are kept: without them nothing may be offered that is not attached."""
+        return not REQUIRED & set(self.dropped)
+
+
+async def kept(api: client.Client, driver: str) -> Kept:
+    """Tries with one device and, where its taint is dropped, with a slice of taints.
 
     Raises:
         kube.errors.KubeError: the API server refuses the probe, or cannot be reached.
     """
+    taint = slices.Taint(key=f"{driver}/probe", effect="NoSchedule")
     wanted = slices.Device(
         name="probe",
         attributes={"class": slices.Attribute(string="probe")},
         binds_to_node=True,
         binding_conditions=bindings.binding_conditions(driver),
         binding_failure_conditions=bindings.failure_conditions(driver),
-        taints=(slices.Taint(key=f"{driver}/probe", effect="NoSchedule"),),
+        taints=(taint,),
     )
+    stored = await _try(api, _spec(driver, devices=(wanted,)))
+    dropped = missing(wanted, stored.devices[0]) if stored.devices else ("devices",)
+    if "taints" in dropped:
+        entry = slices.SliceTaint(device="probe", taint=taint)
+        stored = await _try(api, _spec(driver, taints=(entry,)))
+        if stored.taints:
+            rest = tuple(field for field in dropped if field != "taints")
+            return Kept(dropped=rest, form=encoding.Encoding.TAINT_SLICE)
+    return Kept(dropped=dropped, form=encoding.Encoding.PER_DEVICE)
+
+
+def _spec(
+    driver: str, *, devices: tuple[slices.Device, ...] = (), taints: tuple[slices.SliceTaint, ...] = ()
+) -> slices.SliceSpec:
     pool = slices.Pool(name="probe", generation=1, resource_slice_count=1)
-    body = slices.ResourceSlice(
-        metadata=meta.ObjectMeta(name=names.resource_slice(driver, "probe/drawbar")),
-        spec=slices.SliceSpec(driver=driver, pool=pool, node_selector=_SELECTOR, devices=(wanted,)),
-    )
-    answer = await api.create(kinds.SLICE, slices.document(body), into=slices.ResourceSlice, dry_run=True)
-    return missing(wanted, answer.spec.devices[0]) if answer.spec.devices else ("devices",)
+    return slices.SliceSpec(driver=driver, pool=pool, node_selector=_SELECTOR, devices=devices, taints=taints)
+
+
+async def _try(api: client.Client, spec: slices.SliceSpec) -> slices.SliceSpec:
+    metadata = meta.ObjectMeta(name=names.resource_slice(spec.driver, "probe/drawbar"))
+    body = slices.document(slices.ResourceSlice(metadata=metadata, spec=spec))
+    answer = await api.create(kinds.SLICE, body, into=slices.ResourceSlice, dry_run=True)
+    return answer.spec
 
 
 def missing(wanted: slices.Device, stored: slices.Device) -> tuple[str, ...]:

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from typing import assert_never
 
 from drawbar.driver.api import slices
-from drawbar.driver.controller.pools import plan, probe
+from drawbar.driver.controller.pools import encoding, plan, probe, taints
 from drawbar.driver.kube import client, kinds, reflector
 from drawbar.driver.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
 
-Observe = Callable[[str, tuple[slices.ResourceSlice, ...], bool], plan.Observed | None]
-REQUIRED = frozenset({"bindsToNode", "bindingConditions", "bindingFailureConditions"})
+Observe = Callable[[str, tuple[slices.ResourceSlice, ...], probe.Kept], plan.Observed | None]
 
 
 class Publisher:
@@ -39,12 +38,17 @@ class Publisher:
         self._observe = observe
         self._clock = clock
         self._locks: dict[str, asyncio.Lock] = {}
-        self._dropped: tuple[str, ...] | None = None
+        self._kept: probe.Kept | None = None
+        self._left_out: dict[str, tuple[str, ...]] = {}
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
         """What the API server does not keep, as far as it was tried."""
-        return self._dropped or ()
+        return self._kept.dropped if self._kept is not None else ()
+
+    def left_out(self, fabric: str) -> tuple[str, ...]:
+        """Names of the devices whose taints had no room when the fabric was last published."""
+        return self._left_out.get(fabric, ())
 
     async def publish(self, fabric: str) -> float | None:
         """One round; gives the seconds after which a taint may be lifted.
@@ -54,20 +58,25 @@ class Publisher:
         """
         # A taint and a new inventory may want the same slice at once: one round after the other.
         async with self._locks.setdefault(fabric, asyncio.Lock()):
-            if self._dropped is None:
-                self._dropped = await probe.dropped_fields(self._api, self._driver)
-                if self._dropped:
-                    log.warning("the API server drops fields", extra={"fields": ",".join(self._dropped)})
-            observed = self._observe(fabric, self.of(fabric), not REQUIRED & set(self._dropped))
+            if self._kept is None:
+                self._kept = await probe.kept(self._api, self._driver)
+                extra = {"taints": self._kept.form, "dropped": ",".join(self._kept.dropped)}
+                log.log(logging.WARNING if self._kept.dropped else logging.INFO, "probed", extra=extra)
+            observed = self._observe(fabric, self.of(fabric), self._kept)
             if observed is None:
                 return None
             now = self._clock()
             again = None
+            left_out: tuple[str, ...] = ()
             for action in plan.plan(observed, now):
-                if isinstance(action, plan.LookAgain):
-                    again = max(0.1, (action.at - now).total_seconds())
-                else:
-                    await self._write(action)
+                match action:
+                    case plan.LookAgain(at=moment):
+                        again = max(0.1, (moment - now).total_seconds())
+                    case plan.LeftOut(devices=devices):
+                        left_out = devices
+                    case _:
+                        await self._write(action)
+            self._left_out[fabric] = left_out
             return again
 
     def of(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
@@ -79,15 +88,10 @@ class Publisher:
         )
 
     def is_tainted(self, fabric: str, device: str) -> bool:
-        """Whether the device is published with the taint of a failed attach."""
-        key = f"{self._driver}/{plan.ATTACH_FAILED}"
-        return any(
-            taint.key == key
-            for found in self.of(fabric)
-            for one in found.spec.devices
-            if one.name == device
-            for taint in one.taints
-        )
+        """Whether the scheduler keeps away from a device whose attach failed: by that taint, or unpublished."""
+        keys = {f"{self._driver}/{key}" for key in (taints.ATTACH_FAILED, taints.LOST)}
+        known = encoding.decode(self.of(fabric)).get(device)
+        return known is None or any(taint.key in keys for taint in known)
 
     async def _write(self, action: plan.Create | plan.Replace | plan.Delete) -> None:
         wanted = action.slice
@@ -113,10 +117,9 @@ class Publisher:
                 assert_never(action)
         self._published.learn(stored)
         self._compare(wanted, stored)
-        log.info(
-            "pool published",
-            extra={"pool": wanted.spec.pool.name, "devices": len(wanted.spec.devices)},
-        )
+        spec = wanted.spec
+        extra = {"pool": spec.pool.name, "devices": len(spec.devices), "taints": len(spec.taints)}
+        log.info("pool published", extra=extra)
 
     def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
         """Probes again if something was lost after all: a gate was turned off under us."""
@@ -126,8 +129,10 @@ class Publisher:
             for device in wanted.spec.devices
             for field in (probe.missing(device, kept[device.name]) if device.name in kept else ("devices",))
         }
+        if wanted.spec.taints and not stored.spec.taints:
+            lost.add("taints")
         if lost - set(self.dropped_fields):
-            self._dropped = None
+            self._kept = None
             raise kube_errors.Conflict(
                 f"ResourceSlice {stored.metadata.name}: the API server dropped {', '.join(sorted(lost))}"
             )

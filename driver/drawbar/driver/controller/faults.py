@@ -1,0 +1,95 @@
+"""What is at fault when attaches fail: the device, or the place it should go to. Decided without a clock.
+
+A device that fails again is kept from use longer each time. Where several different devices fail on one host and none
+succeeds there in between, it is not the devices: the host's port, cable or node is at fault, so the host is avoided and
+the devices are free again at once.
+
+Remembered in memory only: after a restart the first failure counts as the first. Bounded: what did not fail for a day
+is forgotten, and of more than `LIMIT` entries the oldest goes.
+"""
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+LIMIT = 4096
+FORGET_AFTER = datetime.timedelta(days=1)
+DEVICES_THAT_BLAME_A_HOST = 2
+DOUBLINGS_MAX = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device:
+    failures: int
+    last: datetime.datetime
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Host:
+    """Devices that failed there since the last success, and how often any did."""
+
+    devices: frozenset[str] = frozenset()
+    failures: int = 0
+    last: datetime.datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """The failures of one fabric's devices."""
+
+    _devices: dict[str, _Device] = field(default_factory=dict)
+    _hosts: dict[str, _Host] = field(default_factory=dict)
+
+    def failed(self, device: str, host: str, now: datetime.datetime) -> None:
+        """An attach of the device to the host failed, for a reason that one of the two is to blame for."""
+        self._forget(now)
+        known = self._devices.pop(device, None)
+        self._devices[device] = _Device(failures=known.failures + 1 if known else 1, last=now, host=host)
+        at = self._hosts.pop(host, _Host(last=now))
+        self._hosts[host] = replace(at, devices=at.devices | {device}, failures=at.failures + 1, last=now)
+
+    def succeeded(self, device: str, host: str) -> None:
+        """The device is in use on the host: neither is at fault."""
+        self._devices.pop(device, None)
+        self._hosts.pop(host, None)
+
+    def blamed(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[str, datetime.datetime]:
+        """The hosts at fault, each with the moment until which it is avoided."""
+        found = {}
+        for name, host in self._hosts.items():
+            surplus = host.failures - DEVICES_THAT_BLAME_A_HOST
+            if len(host.devices) >= DEVICES_THAT_BLAME_A_HOST:
+                until = host.last + _longer(probation, surplus)
+                if now < until:
+                    found[name] = until
+        return found
+
+    def devices_on(self, host: str) -> tuple[str, ...]:
+        """Which devices failed there, by name."""
+        known = self._hosts.get(host)
+        return tuple(sorted(known.devices)) if known else ()
+
+    def probations(
+        self, probation: datetime.timedelta, blamed: Iterable[str]
+    ) -> dict[str, datetime.timedelta]:
+        """By device name, how long its failure counts; none for one that failed on a host at fault."""
+        hosts = frozenset(blamed)
+        return {
+            name: datetime.timedelta() if device.host in hosts else _longer(probation, device.failures - 1)
+            for name, device in self._devices.items()
+        }
+
+    def _forget(self, now: datetime.datetime) -> None:
+        oldest = now - FORGET_AFTER
+        known: dict[str, _Device] | dict[str, _Host]
+        for known in (self._devices, self._hosts):
+            for name in [name for name, entry in known.items() if entry.last < oldest]:
+                del known[name]
+            while len(known) >= LIMIT:
+                del known[next(iter(known))]
+
+
+def _longer(probation: datetime.timedelta, times: int) -> datetime.timedelta:
+    factor = 1 << min(max(times, 0), DOUBLINGS_MAX)
+    return min(probation * factor, max(probation, FORGET_AFTER))

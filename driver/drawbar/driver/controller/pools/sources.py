@@ -1,0 +1,102 @@
+"""What the plan of a fabric's pools rests on, gathered from where it is known; pure."""
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from drawbar.driver.api import attachments, fabrics, slices
+from drawbar.driver.controller.attachments import plan as attachment_plan
+from drawbar.driver.controller.pools import plan, probe
+from drawbar.fabric import contract
+
+UNHEALTHY = "Unhealthy"
+NODE_SAYS_LOST = "DeviceLost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What of an attachment shows in its pool.
+
+    Attributes:
+        ours: a claim of this cluster has the device.
+        failing: the reason that the device is to blame for, or empty.
+        lost: its node had it and lost it.
+        unhealthy: its node says that it is.
+    """
+
+    ours: bool
+    failing: str
+    lost: bool = False
+    unhealthy: bool = False
+
+
+def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
+    """What the pool shows of a device because of its attachment, if it has one."""
+    if attachment is None:
+        return Verdict(ours=False, failing="")
+    failure = attachment_plan.problem(attachment)
+    blamed = failure is not None and failure.reason not in attachment_plan.NOT_THE_DEVICE
+    reason = failure.reason if failure is not None and blamed else ""
+    ours = attachment.spec.claim is not None
+    return Verdict(
+        ours=ours,
+        failing=reason,
+        lost=ours and reason == NODE_SAYS_LOST and attachment.holds(attachments.ATTACHED),
+        unhealthy=attachment.status.node is not None and attachment.status.node.health == UNHEALTHY,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the fabric manager and its history say.
+
+    Attributes:
+        fabric: its object.
+        devices: as last listed; None while it never told.
+        silent_seconds: how long it has not been reached.
+        probations: by device name how long its failure counts, where it is not the usual time.
+    """
+
+    fabric: fabrics.Fabric
+    devices: tuple[contract.Device, ...] | None
+    silent_seconds: float
+    probations: dict[str, datetime.timedelta]
+
+
+def observed(
+    driver: str,
+    told: Told,
+    attached: Iterable[attachments.DeviceAttachment],
+    published: tuple[slices.ResourceSlice, ...],
+    kept: probe.Kept,
+) -> plan.Observed:
+    """Everything together.
+
+    Args:
+        driver: the DRA driver's name.
+        told: what the fabric says.
+        attached: the attachments of this fabric.
+        published: its slices as they are.
+        kept: what the API server keeps of slices.
+    """
+    verdicts = {one.spec.device: verdict(one) for one in attached}
+    fabric, policy = told.fabric, told.fabric.spec.policy
+    return plan.Observed(
+        driver=driver,
+        fabric=fabric.metadata.name,
+        # Nothing new is given out of a fabric that goes; what is attached stays until its claim lets go.
+        devices=() if fabric.deleting else told.devices,
+        attached_by_us=frozenset(name for name, one in verdicts.items() if one.ours),
+        held=frozenset(name for name, one in verdicts.items() if not one.ours),
+        failing={name: one.failing for name, one in verdicts.items() if one.failing},
+        lost=frozenset(name for name, one in verdicts.items() if one.lost),
+        unhealthy=frozenset(name for name, one in verdicts.items() if one.unhealthy),
+        maintenance=frozenset(fabric.spec.maintenance),
+        unreachable=0 < told.silent_seconds >= policy.unreachable_grace_seconds,
+        published=published,
+        keeps_conditions=kept.conditions,
+        going=fabric.deleting,
+        probation=datetime.timedelta(seconds=policy.probation_seconds),
+        probations=told.probations,
+        form=kept.form,
+    )

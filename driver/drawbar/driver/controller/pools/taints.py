@@ -1,0 +1,139 @@
+"""Why a device should not be given out, from every source, decided purely.
+
+Each source has a key of its own and a rule that lifts its taint:
+
+| key | effect | since | lifted |
+|---|---|---|---|
+| `attach-failed` | NoSchedule | an attach failed, or the node could not use the device | after probation |
+| `device-lost` | NoExecute | a claim's device vanished | its claim let go of it |
+| `in-use` | NoSchedule | somebody else's attachment, or one made by hand | it is free |
+| `fabric-health` | NoSchedule, or None for a warning | the fabric manager reports it | it reports it well |
+| `node-unhealthy` | NoSchedule | its node reports it unhealthy | the node reports it well, or let go of it |
+| `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
+| `maintenance` | NoSchedule | the Fabric's `spec.maintenance` names it | it no longer does |
+
+Source: KEP-5055; `timeAdded` is kept while a taint stays the same, since tolerations count from it.
+"""
+
+import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from drawbar.driver.api import meta, slices
+from drawbar.fabric import contract
+
+ATTACH_FAILED = "attach-failed"
+LOST = "device-lost"
+IN_USE = "in-use"
+FABRIC_HEALTH = "fabric-health"
+NODE_UNHEALTHY = "node-unhealthy"
+UNREACHABLE = "fabric-unreachable"
+MAINTENANCE = "maintenance"
+
+NO_EXECUTE = "NoExecute"
+NO_SCHEDULE = "NoSchedule"
+NO_EFFECT = "None"
+_WORST_FIRST = (NO_EXECUTE, NO_SCHEDULE, NO_EFFECT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is known of one device that may keep it from being given out.
+
+    Attributes:
+        failing: the reason of a failed attach that is not over; empty when there is none.
+        probation: how long a failure counts once it is over.
+        lost: a claim has the device, and it is not there any more.
+        foreign: it is attached, and by none of this cluster's claims.
+        held: an operator attached it by hand.
+        health: the fabric manager's opinion.
+        unhealthy: its node says that it is.
+        unreachable: it is free, and its manager has been silent for too long.
+        maintenance: an administrator wants it left alone.
+    """
+
+    probation: datetime.timedelta
+    failing: str = ""
+    lost: bool = False
+    foreign: bool = False
+    held: bool = False
+    health: contract.Health = contract.Health.UNKNOWN
+    unhealthy: bool = False
+    unreachable: bool = False
+    maintenance: bool = False
+
+
+def of(
+    driver: str, standing: Standing, old: Sequence[slices.Taint], now: datetime.datetime
+) -> tuple[slices.Taint, ...]:
+    """The device's taints, worst first.
+
+    Args:
+        driver: the DRA driver's name, which is the domain of every key.
+        standing: what is known.
+        old: the taints it has.
+        now: for what is new.
+    """
+    wanted = [*_failed(driver, standing, old, now), *_by_state(driver, standing)]
+    since = {taint.identity: taint.time_added for taint in old}
+    dated = (
+        slices.Taint(
+            key=taint.key,
+            value=taint.value,
+            effect=taint.effect,
+            time_added=taint.time_added or since.get(taint.identity) or meta.timestamp(now),
+        )
+        for taint in wanted
+    )
+    return tuple(sorted(dated, key=rank))
+
+
+def rank(taint: slices.Taint) -> tuple[int, str]:
+    """Sorts the worst first."""
+    return _WORST_FIRST.index(taint.effect), taint.key
+
+
+def keeps_away(found: Iterable[slices.Taint]) -> bool:
+    """Whether the scheduler gives the device to nobody who does not put up with it."""
+    return any(taint.effect != NO_EFFECT for taint in found)
+
+
+def probation_end(driver: str, standing: Standing, old: Iterable[slices.Taint]) -> datetime.datetime | None:
+    """When the taint of a failure that is over can be lifted; None where there is no such taint."""
+    known = _known_failure(driver, old)
+    if standing.failing or known is None or known.time_added is None:
+        return None
+    return meta.moment(known.time_added) + standing.probation
+
+
+def _failed(
+    driver: str, standing: Standing, old: Sequence[slices.Taint], now: datetime.datetime
+) -> list[slices.Taint]:
+    if standing.failing:
+        return [slices.Taint(key=f"{driver}/{ATTACH_FAILED}", value=standing.failing, effect=NO_SCHEDULE)]
+    known, end = _known_failure(driver, old), probation_end(driver, standing, old)
+    return [known] if known is not None and end is not None and now < end else []
+
+
+def _known_failure(driver: str, old: Iterable[slices.Taint]) -> slices.Taint | None:
+    return next((taint for taint in old if taint.key == f"{driver}/{ATTACH_FAILED}"), None)
+
+
+def _by_state(driver: str, standing: Standing) -> list[slices.Taint]:
+    """The taints that stand exactly as long as their cause."""
+    found: list[tuple[str, str, str]] = []
+    if standing.lost:
+        found.append((LOST, "", NO_EXECUTE))
+    if standing.foreign or standing.held:
+        found.append((IN_USE, "manual" if standing.held else "", NO_SCHEDULE))
+    if standing.health is contract.Health.CRITICAL:
+        found.append((FABRIC_HEALTH, "critical", NO_SCHEDULE))
+    elif standing.health is contract.Health.WARNING:
+        found.append((FABRIC_HEALTH, "warning", NO_EFFECT))
+    if standing.unhealthy:
+        found.append((NODE_UNHEALTHY, "", NO_SCHEDULE))
+    if standing.unreachable:
+        found.append((UNREACHABLE, "", NO_SCHEDULE))
+    if standing.maintenance:
+        found.append((MAINTENANCE, "", NO_SCHEDULE))
+    return [slices.Taint(key=f"{driver}/{key}", value=value, effect=effect) for key, value, effect in found]

@@ -1,0 +1,223 @@
+"""Every source of taints, and the rule that lifts each; both forms in which an API server takes them."""
+
+import datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drawbar.driver.api import meta, slices
+from drawbar.driver.controller import names
+from drawbar.driver.controller.pools import encoding, plan, taints
+from drawbar.fabric import contract
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+HOUR = datetime.timedelta(hours=1)
+DRIVER = "drawbar.dev"
+HANGING = contract.Connection(host_id="h")
+TAINT_SLICE = encoding.Encoding.TAINT_SLICE
+
+
+def device(device_id, enclosure="e", **changes):
+    return contract.Device(
+        id=device_id, device_class=contract.DeviceClass.GPU, enclosure=enclosure, **changes
+    )
+
+
+def observed(*found, **changes):
+    known = {
+        "driver": DRIVER,
+        "fabric": "f",
+        "devices": found,
+        "attached_by_us": frozenset(),
+        "keeps_conditions": True,
+        "probation": HOUR,
+    }
+    return plan.Observed(**(known | changes))
+
+
+def carried_out(before, actions):
+    """The slices after the writes of a plan, after each of them."""
+    world = {one.metadata.name: one for one in before}
+    for number, action in enumerate(actions):
+        match action:
+            case plan.Delete(slice=one):
+                del world[one.metadata.name]
+            case plan.Create(slice=one) | plan.Replace(slice=one):
+                fresh = meta.ObjectMeta(
+                    name=one.metadata.name, labels=one.metadata.labels, uid="u", resource_version=str(number)
+                )
+                world[one.metadata.name] = slices.ResourceSlice(metadata=fresh, spec=one.spec)
+            case _:
+                continue
+        yield tuple(world.values())
+
+
+def published(*found, **changes):
+    states = list(carried_out((), plan.plan(observed(*found, **changes), NOW)))
+    return states[-1] if states else ()
+
+
+def after(before, *found, now=NOW, **changes):
+    states = list(carried_out(before, plan.plan(observed(*found, published=before, **changes), now)))
+    return states[-1] if states else before
+
+
+def marks(known, name="a"):
+    """The device's taints as key, value and effect."""
+    found = encoding.decode(known)[name]
+    return [(taint.key.removeprefix(f"{DRIVER}/"), taint.value, taint.effect) for taint in found]
+
+
+@pytest.mark.parametrize("form", list(encoding.Encoding))
+@pytest.mark.parametrize(
+    ("found", "changes", "expected"),
+    [
+        (device("a"), {"failing": {"a": "LinkDown"}}, ("attach-failed", "LinkDown", "NoSchedule")),
+        (device("a"), {"lost": {"a"}, "attached_by_us": {"a"}}, ("device-lost", "", "NoExecute")),
+        (device("a", connection=HANGING), {}, ("in-use", "", "NoSchedule")),
+        (device("a"), {"held": {"a"}}, ("in-use", "manual", "NoSchedule")),
+        (device("a", health=contract.Health.CRITICAL), {}, ("fabric-health", "critical", "NoSchedule")),
+        (device("a", health=contract.Health.WARNING), {}, ("fabric-health", "warning", "None")),
+        (device("a"), {"unhealthy": {"a"}, "attached_by_us": {"a"}}, ("node-unhealthy", "", "NoSchedule")),
+        (device("a"), {"unreachable": True}, ("fabric-unreachable", "", "NoSchedule")),
+        (device("a"), {"maintenance": {"a"}}, ("maintenance", "", "NoSchedule")),
+        (device("a"), {"maintenance": {"*"}}, ("maintenance", "", "NoSchedule")),
+    ],
+)
+def test_each_source_marks_the_device_and_lifts_its_mark(form, found, changes, expected):
+    changes = {key: frozenset(value) if isinstance(value, set) else value for key, value in changes.items()}
+    clean = published(device("a"), device("b"), form=form)
+    assert marks(clean) == []
+    marked = after(clean, found, device("b"), form=form, **changes)
+    assert marks(marked) == [expected]
+    much_later = NOW + 30 * HOUR
+    assert marks(after(marked, device("a"), device("b"), form=form, now=much_later)) == []
+
+
+def test_all_sources_together_come_worst_first_and_keep_their_time():
+    ours = frozenset({"a"})
+    ill = device("a", health=contract.Health.WARNING, connection=HANGING)
+    first = after(published(ill), ill, attached_by_us=ours, lost=ours, failing={"a": "DeviceLost"})
+    assert [mark[0] for mark in marks(first)] == ["device-lost", "attach-failed", "fabric-health"]
+    second = after(first, ill, attached_by_us=ours, lost=ours, unhealthy=ours, now=NOW + HOUR)
+    times = {taint.key: taint.time_added for taint in encoding.decode(second)["a"]}
+    assert times[f"{DRIVER}/device-lost"] == "2026-01-02T00:00:00Z"
+    assert times[f"{DRIVER}/node-unhealthy"] == "2026-01-02T01:00:00Z"
+
+
+def test_a_claims_device_that_vanished_stays_tainted_until_the_claim_lets_go():
+    before = published(device("a"), device("b"))
+    gone = after(before, device("b"), attached_by_us=frozenset({"a"}))
+    assert marks(gone) == [("device-lost", "", "NoExecute")]
+    assert set(encoding.decode(after(gone, device("b")))) == {"b"}
+
+
+def test_the_devices_of_a_fabric_that_goes_are_withdrawn_with_their_claims_on_them():
+    before = published(device("a"))
+    assert after(before, attached_by_us=frozenset({"a"}), going=True) == ()
+
+
+def test_a_fabric_that_is_silent_since_the_start_has_its_published_free_devices_marked():
+    before = published(device("a"), device("b"))
+    known = after(before, devices=None, unreachable=True, attached_by_us=frozenset({"b"}))
+    assert marks(known) == [("fabric-unreachable", "", "NoSchedule")]
+    assert marks(known, "b") == []
+    assert plan.plan(observed(devices=None, published=before), NOW) == ()
+
+
+def test_a_device_fails_for_as_long_as_its_own_probation_says():
+    failed = published(device("a"), failing={"a": "LinkDown"})
+    (again,) = plan.plan(observed(device("a"), published=failed, probations={"a": 3 * HOUR}), NOW + HOUR)
+    assert again == plan.LookAgain(at=NOW + 3 * HOUR)
+    assert marks(after(failed, device("a"), probations={"a": 0 * HOUR})) == []
+
+
+def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
+    clean = published(device("a"), form=TAINT_SLICE)
+    assert [one.spec.pool.resource_slice_count for one in clean] == [2, 2]
+    assert {one.metadata.name for one in clean} == {
+        names.resource_slice(DRIVER, "f/e"),
+        names.taint_slice(DRIVER, "f/e"),
+    }
+    (action,) = plan.plan(
+        observed(device("a"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
+    )
+    assert isinstance(action, plan.Replace)
+    assert action.slice.spec.pool.generation == 1
+    assert action.slice.spec.devices == ()
+    assert [entry.device for entry in action.slice.spec.taints] == ["a"]
+
+
+def test_where_devices_and_taints_change_together_the_generation_tells():
+    clean = published(device("a"), form=TAINT_SLICE)
+    actions = plan.plan(
+        observed(device("a"), device("b"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
+    )
+    assert [type(action) for action in actions] == [plan.Replace, plan.Replace]
+    assert {action.slice.spec.pool.generation for action in actions} == {2}
+
+
+def test_an_api_server_that_changes_its_form_gets_the_other_one():
+    failing = {"failing": {"a": "LinkDown"}}
+    per_device = published(device("a"), **failing)
+    apart = after(per_device, device("a"), form=TAINT_SLICE, **failing)
+    assert marks(apart) == marks(per_device)
+    assert all(not one.taints for known in apart for one in known.spec.devices)
+    back = after(apart, device("a"), **failing)
+    assert marks(back) == marks(per_device)
+    assert len(back) == 1
+
+
+def test_where_a_taint_slice_is_full_the_worst_stand_and_no_device_is_offered_without_its_taint():
+    found = [
+        device(f"d{number:02}", health=contract.Health.WARNING, connection=HANGING if number % 2 else None)
+        for number in range(60)
+    ]
+    failing = {f"d{number:02}": "LinkDown" for number in range(4)}
+    actions = plan.plan(observed(*found, failing=failing, form=TAINT_SLICE), NOW)
+    (told,) = [action for action in actions if isinstance(action, plan.LeftOut)]
+    *_, known = carried_out((), actions)
+    assert sum(len(one.spec.taints) for one in known) == encoding.TAINTS_PER_SLICE
+    marked = encoding.decode(known)
+    assert failing.keys() <= marked.keys()
+    assert told.devices
+    for name in marked:
+        bad = name in failing or int(name[1:]) % 2
+        assert taints.keeps_away(marked[name]) == bool(bad)
+
+
+@given(
+    form=st.sampled_from(encoding.Encoding),
+    before_form=st.sampled_from(encoding.Encoding),
+    first=st.sets(st.integers(0, 80), max_size=80),
+    second=st.sets(st.integers(0, 80), max_size=80),
+    foreign=st.sets(st.integers(0, 80), max_size=80),
+    failing=st.sets(st.integers(0, 80), max_size=20),
+    ours=st.sets(st.integers(0, 80), max_size=20),
+)
+@settings(deadline=None, max_examples=60)
+def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, second, foreign, failing, ours):
+    known = published(*(device(f"d{number}") for number in sorted(first)), form=before_form)
+    found = [
+        device(f"d{number}", connection=HANGING if number in foreign else None) for number in sorted(second)
+    ]
+    facts = {
+        "failing": {f"d{number}": "LinkDown" for number in failing},
+        "attached_by_us": frozenset(f"d{number}" for number in ours),
+        "form": form,
+    }
+    known = after(known, *found, **facts)
+    for name, marked in encoding.decode(known).items():
+        number = int(name[1:])
+        missing = number not in second
+        bad = number in failing or missing or (number in foreign and number not in ours)
+        assert taints.keeps_away(marked) == bad
+    for one in known:
+        assert len(one.spec.devices) <= plan.DEVICES_MAX
+        assert len(one.spec.taints) <= encoding.TAINTS_PER_SLICE
+        pool = [other for other in known if other.spec.pool.name == one.spec.pool.name]
+        assert one.spec.pool.resource_slice_count == len(pool)
+        assert len({other.spec.pool.generation for other in pool}) == 1
+    rest = plan.plan(observed(*found, published=known, **facts), NOW)
+    assert not [action for action in rest if not isinstance(action, plan.LeftOut)]
