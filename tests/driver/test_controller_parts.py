@@ -17,38 +17,81 @@ DRIVER = "drawbar.dev"
 FREE, USED = contract.PortState.FREE, contract.PortState.USED
 
 
-def host(host_id, name, *states):
+def machines(*names_):
+    return [nodes.Node(metadata=meta.ObjectMeta(name=name)) for name in names_]
+
+
+def machine(name, uuid="", **metadata):
+    status_ = nodes.NodeStatus(node_info=nodes.NodeInfo(system_uuid=uuid))
+    return nodes.Node(metadata=meta.ObjectMeta(name=name, **metadata), status=status_)
+
+
+def host(host_id, name, *states, **identifiers):
+    identifiers = {key.replace("_", "-"): value for key, value in identifiers.items()}
     ports = tuple(contract.Port(id=str(number), state=state) for number, state in enumerate(states))
-    return contract.Host(id=host_id, name=name, ports=ports)
+    return contract.Host(id=host_id, name=name, ports=ports, identifiers=identifiers)
 
 
-def spec(*mappings):
+def spec(*mappings, **more):
     told = tuple(fabrics.HostMapping(host=one, node=node) for one, node in mappings)
-    return fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x", hosts=told)
+    return fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x", hosts=told, **more)
 
 
 def test_a_host_is_the_node_that_the_fabric_object_says_else_the_node_of_its_name():
     found = hosts.node_map(
-        spec(("h1", "n9")), [host("h1", "n1"), host("h2", "n2"), host("h3", "x")], {"n2", "n9"}
+        spec(("h1", "n9")), [host("h1", "n1"), host("h2", "n2"), host("h3", "x")], machines("n2", "n9")
     )
     assert found.host_of == {"n9": "h1", "n2": "h2"}
     assert found.problems == ()
 
 
 def test_two_hosts_that_would_be_one_node_are_both_refused():
-    found = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1"), host("h2", "n2")], {"n2"})
+    found = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1"), host("h2", "n2")], machines("n2"))
     assert found.host_of == {}
     assert "h1, h2 would all be node n2" in found.problems[0]
 
 
 def test_a_mapping_to_a_node_that_does_not_exist_is_told():
-    found = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1")], {"n1"})
+    found = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1")], machines("n1"))
     assert "n2, which does not exist" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "node"),
+    [
+        ({"uuid": "4C4C4544-0039"}, "by-uuid"),
+        ({"labels": {"rack/host": "h1"}}, "by-id-in-a-label"),
+        ({"annotations": {"rack/host": "SN 7"}}, "by-serial-in-an-annotation"),
+        ({"labels": {"rack/host": "blade 7"}}, "by-name-in-a-label"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_host_is_known_by_what_identifies_its_machine(more, node):
+    told = host("h1", "blade 7", system_uuid="4c4c4544-0039", serial="SN 7")
+    rules = spec(node_label="rack/host", node_annotation="rack/host")
+    assert hosts.node_map(rules, [told], [machine(node, **more), machine("other")]).host_of == {node: "h1"}
+
+
+def test_the_more_explicit_way_decides():
+    told = host("h1", "by-name", system_uuid="u")
+    cluster = [machine("by-name"), machine("by-uuid", uuid="U"), machine("by-label", labels={"l": "h1"})]
+    assert hosts.node_map(spec(("h1", "by-name"), node_label="l"), [told], cluster).host_of == {
+        "by-name": "h1"
+    }
+    assert hosts.node_map(spec(node_label="l"), [told], cluster).host_of == {"by-label": "h1"}
+    assert hosts.node_map(spec(), [told], cluster).host_of == {"by-uuid": "h1"}
+
+
+def test_two_nodes_that_would_be_one_host_are_both_refused():
+    twins = [machine("a", uuid="u"), machine("b", uuid="U")]
+    found = hosts.node_map(spec(), [host("h1", "x", system_uuid="u")], twins)
+    assert found.host_of == {}
+    assert "host h1 would be nodes a, b" in found.problems[0]
 
 
 def test_a_node_has_room_while_a_port_is_free_or_no_ports_are_told():
     known = [host("h1", "n1", USED, FREE), host("h2", "n2", USED), host("h3", "n3")]
-    assert hosts.node_map(spec(), known, {"n1", "n2", "n3"}).with_room == {"n1", "n3"}
+    assert hosts.node_map(spec(), known, machines("n1", "n2", "n3")).with_room == {"n1", "n3"}
 
 
 def node(name, **known):

@@ -42,7 +42,8 @@ class Policy(meta.Struct, frozen=True):
 class FabricSpec(meta.Struct, frozen=True):
     """How to reach the fabric manager and how its hosts map to nodes.
 
-    A host that `hosts` does not name is the node of the same name, if there is one. Devices that `maintenance` names
+    Which node a host is, `controller.hosts` decides: by `hosts`, `node_label`, `node_annotation`, the machine's UUID,
+    its name. Devices that `maintenance` names
     by id, or all of them for `*`, are given to nobody; who has one keeps it.
     """
 
@@ -51,6 +52,8 @@ class FabricSpec(meta.Struct, frozen=True):
     parameters: dict[str, str] = {}
     timeout_seconds: int = 30
     hosts: tuple[HostMapping, ...] = ()
+    node_label: str = ""
+    node_annotation: str = ""
     maintenance: tuple[str, ...] = ()
     policy: Policy = Policy()
 

@@ -3,6 +3,8 @@
 Source: core `v1` Node; the taint of an administrator who has seen to it that a node is off: KEP-2268.
 """
 
+import msgspec
+
 from drawbar.driver.api import meta
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -22,11 +24,24 @@ class NodeSpec(meta.Struct, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
+class NodeInfo(meta.Struct, frozen=True):
+    """What the kubelet tells of the machine."""
+
+    system_uuid: str = msgspec.field(default="", name="systemUUID")
+
+
+class NodeStatus(meta.Struct, frozen=True):
+    """The part of the status that Drawbar reads."""
+
+    node_info: NodeInfo = NodeInfo()
+
+
 class Node(meta.Struct, frozen=True):
     """A machine of the cluster."""
 
     metadata: meta.ObjectMeta
     spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
 
     @property
     def out_of_service(self) -> bool:

@@ -200,7 +200,7 @@ class Chores:
         view = self._view.sessions.get(fabric)
         if view is None or not view.listed:
             return
-        mapped = hosts.node_map(view.spec, view.hosts, {node.metadata.name for node in self._view.nodes})
+        mapped = hosts.node_map(view.spec, view.hosts, self._view.nodes)
         if mapped != view.nodes:
             view.nodes = mapped
             self.add(What.STATUS, fabric, after=GATHER_SECONDS)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
-from drawbar.driver.controller import chores, lanes, names, settings
+from drawbar.driver.controller import chores, hosts, lanes, names, settings
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import calls, executor
 from drawbar.driver.controller.fabrics import directory
@@ -206,7 +206,7 @@ class _Controller:
             self._lanes.add(key)
 
     def _node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
-        if old is None or new is None or old.metadata.labels != new.metadata.labels:
+        if old is None or new is None or hosts.shape(old) != hosts.shape(new):
             self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
         if old is not None and (new is None or new.out_of_service != old.out_of_service):
             for attachment in self._attachments:

@@ -1,14 +1,24 @@
 """Which host of a fabric is which node, decided purely.
 
-A host that the Fabric's `spec.hosts` names (by id or by name) is that node; any other is the node of its own name.
-Two hosts that would be one node are ambiguous: neither is mapped, since a device would go to the wrong machine.
+Asked in this order, and the first that names a node of the cluster decides:
+
+1. the Fabric's `spec.hosts`, by the host's id or name;
+2. `spec.nodeLabel` and `spec.nodeAnnotation`: a node whose label or annotation has the host's id, its name or one of its
+   identifiers (a serial number, say) as its value;
+3. the host's identifier `system-uuid`, which is the node's `status.nodeInfo.systemUUID`;
+4. the host's name.
+
+Two hosts that would be one node, or two nodes that would be one host, are ambiguous: none of them is mapped, since a
+device would go to the wrong machine.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from drawbar.driver.api import fabrics
+from drawbar.driver.api import fabrics, nodes
 from drawbar.fabric import contract
+
+SYSTEM_UUID = "system-uuid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,27 +36,75 @@ class NodeMap:
     problems: tuple[str, ...] = ()
 
 
-def node_map(spec: fabrics.FabricSpec, hosts: Iterable[contract.Host], nodes: Collection[str]) -> NodeMap:
+def node_map(
+    spec: fabrics.FabricSpec, hosts: Iterable[contract.Host], known: Iterable[nodes.Node]
+) -> NodeMap:
     """Maps all hosts of a fabric."""
-    told = {entry.host: entry.node for entry in spec.hosts}
+    cluster = _Cluster(spec, known)
     found: dict[str, list[contract.Host]] = {}
     problems = []
     for host in hosts:
-        node = told.get(host.id) or told.get(host.name) or host.name
-        if node in nodes:
+        claimants = cluster.nodes_of(host)
+        if isinstance(claimants, str):
+            problems.append(claimants)
+        elif len(claimants) > 1:
+            listed = ", ".join(sorted(claimants))
+            problems.append(f"host {host.id} would be nodes {listed}; name one of them in spec.hosts")
+        for node in claimants if not isinstance(claimants, str) and len(claimants) == 1 else ():
             found.setdefault(node, []).append(host)
-        elif host.id in told or host.name in told:
-            problems.append(f"spec.hosts maps host {host.id} to node {node}, which does not exist")
-    for node, claimants in found.items():
-        if len(claimants) > 1:
-            ids = ", ".join(sorted(host.id for host in claimants))
+    for node, rivals in found.items():
+        if len(rivals) > 1:
+            ids = ", ".join(sorted(host.id for host in rivals))
             problems.append(f"hosts {ids} would all be node {node}; name one of them in spec.hosts")
-    single = {node: claimants[0] for node, claimants in found.items() if len(claimants) == 1}
+    single = {node: rivals[0] for node, rivals in found.items() if len(rivals) == 1}
     return NodeMap(
         host_of={node: host.id for node, host in single.items()},
         with_room=frozenset(node for node, host in single.items() if _has_room(host)),
         problems=tuple(problems),
     )
+
+
+class _Cluster:
+    """The nodes by everything that a host may be known by."""
+
+    def __init__(self, spec: fabrics.FabricSpec, known: Iterable[nodes.Node]) -> None:
+        self._told = {entry.host: entry.node for entry in spec.hosts}
+        self._names: set[str] = set()
+        self._marks: dict[str, set[str]] = {}
+        self._uuids: dict[str, set[str]] = {}
+        for node in known:
+            name, metadata = node.metadata.name, node.metadata
+            self._names.add(name)
+            for mark in (
+                metadata.labels.get(spec.node_label),
+                metadata.annotations.get(spec.node_annotation),
+            ):
+                if mark:
+                    self._marks.setdefault(mark, set()).add(name)
+            if node.status.node_info.system_uuid:
+                self._uuids.setdefault(node.status.node_info.system_uuid.casefold(), set()).add(name)
+
+    def nodes_of(self, host: contract.Host) -> set[str] | str:
+        """The nodes that the host may be, by the first way that names any; a sentence if `spec.hosts` is wrong."""
+        told = self._told.get(host.id) or self._told.get(host.name)
+        if told is not None:
+            return {told} if told in self._names else _no_such_node(host, told)
+        return next((found for found in self._ways(host) if found), set())
+
+    def _ways(self, host: contract.Host) -> Iterator[set[str]]:
+        marks = (host.id, host.name, *host.identifiers.values())
+        yield {node for mark in marks for node in self._marks.get(mark, ())}
+        yield self._uuids.get(host.identifiers.get(SYSTEM_UUID, "").casefold(), set())
+        yield {host.name} & self._names
+
+
+def _no_such_node(host: contract.Host, node: str) -> str:
+    return f"spec.hosts maps host {host.id} to node {node}, which does not exist"
+
+
+def shape(node: nodes.Node) -> tuple[object, ...]:
+    """What of a node the map, or its labels, depend on."""
+    return node.metadata.labels, node.metadata.annotations, node.status.node_info
 
 
 def differ(old: contract.Host, new: contract.Host) -> bool:
