@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller.attachments import calls, plan
+from drawbar.driver.controller.attachments import actions, calls, plan
 from drawbar.fabric import contract, errors
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -32,10 +32,10 @@ class Fabric:
             return self.view(request_id)
         if any(state == "running" for _, _, state in self.operations.values()):
             raise errors.Aborted("busy", reason=errors.Reason.OPERATION_PENDING)
-        if side is plan.Side.ATTACH and self.host not in (None, host):
+        if side is actions.Side.ATTACH and self.host not in (None, host):
             raise errors.FailedPrecondition("taken", reason=errors.Reason.IN_USE, host_id=self.host)
         self.begun.append((side, request_id))
-        done = self.host == host if side is plan.Side.ATTACH else self.host != host
+        done = self.host == host if side is actions.Side.ATTACH else self.host != host
         self.operations[request_id] = (side, host, "done" if done else "running")
         return self.view(request_id)
 
@@ -48,7 +48,9 @@ class Fabric:
         return contract.Operation(
             id=request_id,
             request_id=request_id,
-            kind=contract.OperationKind.ATTACH if side is plan.Side.ATTACH else contract.OperationKind.DETACH,
+            kind=contract.OperationKind.ATTACH
+            if side is actions.Side.ATTACH
+            else contract.OperationKind.DETACH,
             done=state != "running",
             error=error,
         )
@@ -58,7 +60,7 @@ class Fabric:
             if state == "running":
                 self.operations[request_id] = (side, host, "done" if well else "failed")
                 if well:
-                    self.host = host if side is plan.Side.ATTACH else None
+                    self.host = host if side is actions.Side.ATTACH else None
 
 
 class Machine(RuleBasedStateMachine):
@@ -70,12 +72,13 @@ class Machine(RuleBasedStateMachine):
         self.wish = None
         self.tainted = False
         self.serial = 0
+        self.keep = datetime.timedelta()
 
     @rule(node=st.sampled_from(HOSTS))
     @precondition(lambda self: self.wish is None)
     def allocate(self, node):
         self.serial += 1
-        self.wish = plan.Wish(
+        self.wish = actions.Wish(
             claim=attachments.ClaimReference(namespace="ns", name="c", uid="c"),
             node=node,
             host_id=node,
@@ -89,6 +92,10 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def deallocate(self):
         self.wish = None
+
+    @rule(seconds=st.sampled_from([0, 1, 60]))
+    def the_fabric_object_changes(self, seconds):
+        self.keep = datetime.timedelta(seconds=seconds)
 
     @rule(well=st.booleans())
     def the_operation_ends(self, well):
@@ -105,6 +112,13 @@ class Machine(RuleBasedStateMachine):
         self._say(attachments.RELEASED)
 
     @rule()
+    @precondition(lambda self: self.attachment is not None and self.attachment.holds(attachments.ATTACHED))
+    def the_node_has_made_it_ready(self):
+        claim = self.attachment.spec.claim
+        node = attachments.NodeReport(claim_uid=claim.uid if claim else "")
+        self._put(status=changed(self.attachment.status, node=node))
+
+    @rule()
     def the_controller_dies(self):
         self.known = calls.Calls()
 
@@ -118,14 +132,17 @@ class Machine(RuleBasedStateMachine):
         self.fabric.finish(True)
         for _ in range(40):
             planned = plan.plan(self._observed(), NOW)
-            if not planned:
+            if not planned or self._is_idle():
                 break
             for action in planned:
                 self._carry_out(action, True)
             self.fabric.finish(True)
         else:
             raise AssertionError(planned)
-        if self.attachment is not None and not self.attachment.deleting:
+        if self._is_idle():
+            assert self.wish is None or self.wish.failed_said
+            assert self.keep
+        elif self.attachment is not None and not self.attachment.deleting:
             assert self.wish.failed_said or (
                 self.wish.attached_said and self.fabric.host == self.wish.host_id
             )
@@ -136,6 +153,14 @@ class Machine(RuleBasedStateMachine):
             assert self.attachment is not None
             assert self.attachment.spec.host_id == self.fabric.host
 
+    def _is_idle(self):
+        return (
+            self.attachment is not None
+            and self.attachment.spec.claim is None
+            and not self.attachment.deleting
+            and all(isinstance(action, actions.LookAgain) for action in plan.plan(self._observed(), NOW))
+        )
+
     def _observed(self):
         uid = self.attachment.metadata.uid if self.attachment else ""
         # Far in the future on the monotonic clock: every pause is over.
@@ -144,59 +169,79 @@ class Machine(RuleBasedStateMachine):
             wish=self.wish,
             present=True,
             host_id=self.fabric.host,
-            attach=self.known.view(uid, plan.Side.ATTACH, 1e9),
-            detach=self.known.view(uid, plan.Side.DETACH, 1e9),
+            attach=self.known.view(uid, actions.Side.ATTACH, 1e9),
+            detach=self.known.view(uid, actions.Side.DETACH, 1e9),
             tainted=self.tainted,
             node_gone=False,
             patience=datetime.timedelta(seconds=60),
+            keep=self.keep,
         )
 
     def _carry_out(self, action, answered):
-        if isinstance(action, plan.Talk):
+        if isinstance(action, actions.Talk):
             self._talk(action, answered)
-        elif not isinstance(action, plan.LookAgain):
+        elif not isinstance(action, actions.LookAgain):
             self._write(action)
 
     def _talk(self, action, answered):
         uid = self.attachment.metadata.uid
         match action:
-            case plan.Ask(side=side):
+            case actions.Ask(side=side):
                 request_id = self.known.request_id(uid, side)
                 if request_id in self.fabric.operations:
                     self.known.settle(uid, side, self.fabric.view(request_id), 0.0)
                 else:
                     self.known.never_asked(uid, side)
-            case plan.CallFabric(side=side):
-                assert side is plan.Side.ATTACH or self.attachment.holds(attachments.RELEASED)
+            case actions.CallFabric(side=side):
+                assert side is actions.Side.ATTACH or self.attachment.holds(attachments.RELEASED)
                 self._call(uid, side, answered)
-            case plan.Retry(side=side):
+            case actions.Retry(side=side):
                 self.known.next_attempt(uid, side)
 
     def _write(self, action):
         match action:
-            case plan.Create(wish=wish):
+            case actions.Create(wish=wish):
                 self._create(wish)
-            case plan.SayAttached(wish=wish):
+            case actions.TakeOver() | actions.KeepIdle():
+                self._change_hands(action)
+            case actions.SayAttached(wish=wish):
                 assert self.fabric.host == wish.host_id == self.attachment.spec.host_id
                 if self._is_current(wish):
                     self.wish = dataclasses.replace(self.wish, attached_said=True)
-            case plan.RecordAttached():
+            case actions.RecordAttached():
                 self._say(attachments.ATTACHED)
-            case plan.RecordFailure(failure=failure):
+            case actions.RecordFailure(failure=failure):
                 self._put(status=changed(self.attachment.status, error=failure))
-            case plan.Taint():
+            case actions.Taint():
                 self.tainted = True
-            case plan.SayFailed(wish=wish):
+            case actions.SayFailed(wish=wish):
                 error = self.attachment.status.error if self.attachment else None
                 assert error is None or self.tainted or error.reason in plan.NOT_THE_DEVICE
                 if self._is_current(wish):
                     self.wish = dataclasses.replace(self.wish, failed_said=True)
-            case plan.Delete():
+            case actions.Delete():
                 self._put(metadata=changed(self.attachment.metadata, deletion_timestamp="now"))
-            case plan.RemoveFinalizer():
+            case actions.RemoveFinalizer():
                 assert self.fabric.host != self.attachment.spec.host_id
                 assert not any(state == "running" for _, _, state in self.fabric.operations.values())
                 self.attachment = None
+
+    def _change_hands(self, action):
+        match action:
+            case actions.TakeOver(wish=wish):
+                assert self.fabric.host == wish.host_id == self.attachment.spec.host_id
+                self._put(
+                    spec=changed(
+                        self.attachment.spec,
+                        claim=wish.claim,
+                        allocation_timestamp=wish.allocation_timestamp,
+                        idle_since=None,
+                    )
+                )
+            case actions.KeepIdle():
+                assert self.keep
+                idle = {"claim": None, "allocation_timestamp": None, "idle_since": meta.timestamp(NOW)}
+                self._put(spec=changed(self.attachment.spec, **idle))
 
     def _call(self, uid, side, answered):
         request_id = self.known.request_id(uid, side)
@@ -229,7 +274,7 @@ class Machine(RuleBasedStateMachine):
                 allocation_timestamp=wish.allocation_timestamp,
             ),
         )
-        for side in plan.Side:
+        for side in actions.Side:
             self.known.never_asked(self.attachment.metadata.uid, side)
 
     def _is_current(self, wish):

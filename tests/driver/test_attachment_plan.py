@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller.attachments import plan
+from drawbar.driver.controller.attachments import actions, plan
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="u")
@@ -27,13 +27,26 @@ def wish(**changes):
         "attached_said": False,
         "failed_said": False,
     }
-    return plan.Wish(**(known | changes))
+    return actions.Wish(**(known | changes))
 
 
-def attachment(*conditions, deleting=False, claim=CLAIM, finalizers=(attachments.FINALIZER,), error=None):
+def attachment(
+    *conditions,
+    deleting=False,
+    claim=CLAIM,
+    finalizers=(attachments.FINALIZER,),
+    error=None,
+    idle_since=None,
+    forced=False,
+    node=None,
+):
     return attachments.DeviceAttachment(
         metadata=meta.ObjectMeta(
-            name="f.d", uid="a1", finalizers=finalizers, deletion_timestamp="now" if deleting else None
+            name="f.d",
+            uid="a1",
+            finalizers=finalizers,
+            deletion_timestamp="now" if deleting else None,
+            annotations={attachments.FORCE_ANNOTATION: "true"} if forced else {},
         ),
         spec=attachments.AttachmentSpec(
             fabric="f",
@@ -46,8 +59,9 @@ def attachment(*conditions, deleting=False, claim=CLAIM, finalizers=(attachments
             identity=attachments.Identity(device_class="gpu"),
             claim=claim,
             allocation_timestamp="t" if claim else None,
+            idle_since=idle_since,
         ),
-        status=attachments.AttachmentStatus(conditions=conditions, error=error),
+        status=attachments.AttachmentStatus(conditions=conditions, error=error, node=node),
     )
 
 
@@ -72,93 +86,93 @@ def observed(**changes):
 
 LATE = {"wish": wish(allocated_at=NOW - datetime.timedelta(seconds=60))}
 OTHER = wish(allocation_timestamp="later")
-ATTACH, DETACH = plan.Side.ATTACH, plan.Side.DETACH
+ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
 
 BEGIN = {
     "nothing is asked": ({"wish": None}, []),
-    "the intent is stored before the fabric is called": ({}, [plan.Create]),
+    "the intent is stored before the fabric is called": ({}, [actions.Create]),
     "a failure that was said is not said again": ({"wish": wish(failed_said=True)}, []),
-    "a device that is gone": ({"present": False}, [plan.SayFailed]),
-    "a node that is no host": ({"wish": wish(host_id=None)}, [plan.SayFailed]),
-    "a device that another host has": ({"host_id": "h9"}, [plan.SayFailed]),
-    "a device that this host has already": ({"host_id": "h1"}, [plan.Create]),
-    "too late": (LATE, [plan.SayFailed]),
-    "a silent fabric is waited for": ({"present": None}, [plan.LookAgain]),
-    "a silent fabric is waited for until the deadline": ({"present": None} | LATE, [plan.SayFailed]),
-    "a silent fabric knows no hosts": ({"present": None, "wish": wish(host_id=None)}, [plan.LookAgain]),
+    "a device that is gone": ({"present": False}, [actions.SayFailed]),
+    "a node that is no host": ({"wish": wish(host_id=None)}, [actions.SayFailed]),
+    "a device that another host has": ({"host_id": "h9"}, [actions.SayFailed]),
+    "a device that this host has already": ({"host_id": "h1"}, [actions.Create]),
+    "too late": (LATE, [actions.SayFailed]),
+    "a silent fabric is waited for": ({"present": None}, [actions.LookAgain]),
+    "a silent fabric is waited for until the deadline": ({"present": None} | LATE, [actions.SayFailed]),
+    "a silent fabric knows no hosts": ({"present": None, "wish": wish(host_id=None)}, [actions.LookAgain]),
 }
 
 ATTACHING = {
-    "another claim wants it": ({"wish": OTHER}, [plan.Delete]),
-    "nobody wants it": ({"wish": None}, [plan.Delete]),
-    "held by hand": ({"wish": None, "attachment": attachment(claim=None)}, [plan.Ask(side=ATTACH)]),
+    "another claim wants it": ({"wish": OTHER}, [actions.Delete]),
+    "nobody wants it": ({"wish": None}, [actions.Delete]),
+    "held by hand": ({"wish": None, "attachment": attachment(claim=None)}, [actions.Ask(side=ATTACH)]),
     "made by hand without the finalizer": (
         {"wish": None, "attachment": attachment(claim=None, finalizers=())},
-        [plan.Adopt],
+        [actions.Adopt],
     ),
-    "after a restart the fabric is asked first": ({}, [plan.Ask(side=ATTACH)]),
-    "the fabric knows nothing": ({"attach": call("unknown")}, [plan.CallFabric(side=ATTACH)]),
-    "under way": ({"attach": call("running", retry_after_seconds=5.0)}, [plan.LookAgain(seconds=5.0)]),
+    "after a restart the fabric is asked first": ({}, [actions.Ask(side=ATTACH)]),
+    "the fabric knows nothing": ({"attach": call("unknown")}, [actions.CallFabric(side=ATTACH)]),
+    "under way": ({"attach": call("running", retry_after_seconds=5.0)}, [actions.LookAgain(seconds=5.0)]),
     "under way near the deadline": (
         {
             "attach": call("running", retry_after_seconds=5.0),
             "wish": wish(allocated_at=NOW - datetime.timedelta(seconds=59)),
         },
-        [plan.LookAgain(seconds=1.0)],
+        [actions.LookAgain(seconds=1.0)],
     ),
     "under way and shown already is not yet done": (
         {"attach": call("running"), "host_id": "h1"},
-        [plan.LookAgain(seconds=1.0)],
+        [actions.LookAgain(seconds=1.0)],
     ),
-    "done": ({"attach": call("succeeded"), "host_id": "h1"}, [plan.SayAttached, plan.RecordAttached]),
+    "done": ({"attach": call("succeeded"), "host_id": "h1"}, [actions.SayAttached, actions.RecordAttached]),
     "done before we came": (
         {"attach": call("unknown"), "host_id": "h1"},
-        [plan.SayAttached, plan.RecordAttached],
+        [actions.SayAttached, actions.RecordAttached],
     ),
     "done and said on the claim": (
         {"attach": call("succeeded"), "host_id": "h1", "wish": wish(attached_said=True)},
-        [plan.RecordAttached],
+        [actions.RecordAttached],
     ),
     "done, but the fabric does not show it": (
         {"attach": call("succeeded")},
-        [plan.ReadFabric, plan.LookAgain(seconds=1.0)],
+        [actions.ReadFabric, actions.LookAgain(seconds=1.0)],
     ),
     "recorded, and the claim does not say so": (
         {"attachment": attachment(ATTACHED), "host_id": "h1"},
-        [plan.SayAttached],
+        [actions.SayAttached],
     ),
     "all said": ({"attachment": attachment(ATTACHED), "host_id": "h1", "wish": wish(attached_said=True)}, []),
     "it was there and is not: never again by itself": ({"attachment": attachment(ATTACHED)}, []),
-    "too late": (LATE, [plan.RecordFailure]),
-    "gone meanwhile": ({"present": False}, [plan.RecordFailure]),
-    "refused": ({"attach": call("failed", failure=FAILURE)}, [plan.RecordFailure(failure=FAILURE)]),
-    "failed in passing": ({"attach": call("failed", failure=PASSING)}, [plan.Retry(side=ATTACH)]),
+    "too late": (LATE, [actions.RecordFailure]),
+    "gone meanwhile": ({"present": False}, [actions.RecordFailure]),
+    "refused": ({"attach": call("failed", failure=FAILURE)}, [actions.RecordFailure(failure=FAILURE)]),
+    "failed in passing": ({"attach": call("failed", failure=PASSING)}, [actions.Retry(side=ATTACH)]),
     "failed in passing, a moment ago": (
         {"attach": call("failed", failure=PASSING, due=False, retry_after_seconds=2.0)},
-        [plan.LookAgain(seconds=2.0)],
+        [actions.LookAgain(seconds=2.0)],
     ),
-    "the fabric has been silent since the start": ({"present": None}, [plan.LookAgain(seconds=60.0)]),
+    "the fabric has been silent since the start": ({"present": None}, [actions.LookAgain(seconds=60.0)]),
 }
 
 FAILED = {
-    "the taint comes first": ({"attachment": attachment(error=FAILURE)}, [plan.Taint(failure=FAILURE)]),
-    "then the claims": ({"attachment": attachment(error=FAILURE), "tainted": True}, [plan.SayFailed]),
+    "the taint comes first": ({"attachment": attachment(error=FAILURE)}, [actions.Taint(failure=FAILURE)]),
+    "then the claims": ({"attachment": attachment(error=FAILURE), "tainted": True}, [actions.SayFailed]),
     "then nothing until the claim lets go": (
         {"attachment": attachment(error=FAILURE), "tainted": True, "wish": wish(failed_said=True)},
         [],
     ),
-    "what the node could not initialise": ({"attachment": attachment(ATTACHED, INVISIBLE)}, [plan.Taint]),
+    "what the node could not initialise": ({"attachment": attachment(ATTACHED, INVISIBLE)}, [actions.Taint]),
     "the node hears of the taint by the record": (
         {"attachment": attachment(ATTACHED, INVISIBLE), "tainted": True},
-        [plan.RecordFailure, plan.SayFailed],
+        [actions.RecordFailure, actions.SayFailed],
     ),
     "a full host is not the device's fault": (
         {"attachment": attachment(error=attachments.Failure(reason=plan.NO_FREE_PORT, message=""))},
-        [plan.SayFailed],
+        [actions.SayFailed],
     ),
     "a device that is gone has no slice to taint": (
         {"attachment": attachment(error=FAILURE), "present": False},
-        [plan.SayFailed],
+        [actions.SayFailed],
     ),
     "by hand: nobody to tell": ({"attachment": attachment(claim=None, error=FAILURE), "wish": None}, []),
 }
@@ -167,38 +181,115 @@ GOING = attachment(deleting=True)
 FREE = attachment(RELEASED, deleting=True)
 RELEASING = {
     "the node still has it": ({"attachment": GOING, "host_id": "h1"}, []),
-    "the node is gone": ({"attachment": GOING, "host_id": "h1", "node_gone": True}, [plan.Ask(side=DETACH)]),
+    "the node is gone": (
+        {"attachment": GOING, "host_id": "h1", "node_gone": True},
+        [actions.Ask(side=DETACH)],
+    ),
     "after a restart the fabric is asked first": (
         {"attachment": FREE, "host_id": "h1"},
-        [plan.Ask(side=DETACH)],
+        [actions.Ask(side=DETACH)],
     ),
     "the fabric knows nothing": (
         {"attachment": FREE, "host_id": "h1", "detach": call("unknown")},
-        [plan.CallFabric(side=DETACH)],
+        [actions.CallFabric(side=DETACH)],
     ),
-    "under way": ({"attachment": FREE, "detach": call("running")}, [plan.LookAgain(seconds=1.0)]),
+    "under way": ({"attachment": FREE, "detach": call("running")}, [actions.LookAgain(seconds=1.0)]),
     "done, but the fabric does not show it": (
         {"attachment": FREE, "host_id": "h1", "detach": call("succeeded")},
-        [plan.ReadFabric, plan.LookAgain],
+        [actions.ReadFabric, actions.LookAgain],
     ),
-    "free": ({"attachment": FREE, "detach": call("succeeded")}, [plan.RemoveFinalizer]),
+    "free": ({"attachment": FREE, "detach": call("succeeded")}, [actions.RemoveFinalizer]),
     "somebody else has it now": (
         {"attachment": FREE, "host_id": "h9", "detach": call("succeeded")},
-        [plan.RemoveFinalizer],
+        [actions.RemoveFinalizer],
     ),
-    "the device is gone": ({"attachment": FREE, "present": False}, [plan.RemoveFinalizer]),
+    "the device is gone": ({"attachment": FREE, "present": False}, [actions.RemoveFinalizer]),
     "a silent fabric says nothing of free": ({"attachment": FREE, "present": None}, []),
     "refused: tried until it is free": (
         {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=FAILURE)},
-        [plan.Retry(side=DETACH)],
+        [actions.Retry(side=DETACH)],
     ),
     "refused a moment ago": (
         {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=FAILURE, due=False)},
-        [plan.LookAgain],
+        [actions.LookAgain],
     ),
     "another's finalizer is none of our business": (
         {"attachment": attachment(RELEASED, deleting=True, finalizers=("other",))},
         [],
+    ),
+}
+
+
+READY = attachments.NodeReport(claim_uid="u")
+HERE = {"attachment": attachment(ATTACHED, node=READY), "host_id": "h1"}
+KEEP = {"keep": datetime.timedelta(seconds=60)}
+IDLE = KEEP | {
+    "attachment": attachment(ATTACHED, claim=None, idle_since="2026-01-01T23:59:30Z"),
+    "host_id": "h1",
+}
+CHANGING_HANDS = {
+    "the next claim on the node takes it over": (HERE | {"wish": OTHER}, [actions.TakeOver(wish=OTHER)]),
+    "a claim on another node does not": (
+        HERE | {"wish": wish(allocation_timestamp="later", node="n2", host_id="h2")},
+        [actions.Delete],
+    ),
+    "a claim that failed already does not": (
+        HERE | {"wish": wish(allocation_timestamp="later", failed_said=True)},
+        [actions.Delete],
+    ),
+    "a device that is not attached yet is nobody's to take over": (
+        {"attachment": attachment(node=READY), "wish": OTHER},
+        [actions.Delete],
+    ),
+    "a device with a problem is not handed on": (
+        {"attachment": attachment(ATTACHED, INVISIBLE, node=READY), "host_id": "h1", "wish": OTHER},
+        [actions.Delete],
+    ),
+    "a device that vanished is not handed on": (
+        {"attachment": attachment(ATTACHED, node=READY), "host_id": None, "wish": OTHER},
+        [actions.Delete],
+    ),
+    "a device that its node has not made ready is not handed on": (
+        {"attachment": attachment(ATTACHED), "host_id": "h1", "wish": OTHER},
+        [actions.Delete],
+    ),
+    "nothing is kept where the Fabric says so": (HERE | {"wish": None}, [actions.Delete]),
+    "without a claim it is kept": (HERE | KEEP | {"wish": None}, [actions.KeepIdle]),
+    "on a node that is gone nothing is kept": (
+        HERE | KEEP | {"wish": None, "node_gone": True},
+        [actions.Delete],
+    ),
+    "idle": (IDLE | {"wish": None}, [actions.LookAgain(seconds=30.0)]),
+    "idle for too long": (IDLE | {"wish": None, "keep": datetime.timedelta(seconds=30)}, [actions.Delete]),
+    "idle, and the Fabric keeps nothing any more": (
+        IDLE | {"wish": None, "keep": datetime.timedelta()},
+        [actions.Delete],
+    ),
+    "the next claim ends the timer": (IDLE, [actions.TakeOver]),
+    "a claim elsewhere ends the wait": (IDLE | {"wish": wish(node="n2", host_id="h2")}, [actions.Delete]),
+    "the operator's force goes first": (
+        {"attachment": attachment(ATTACHED, forced=True), "host_id": "h1"},
+        [actions.Delete],
+    ),
+    "forced, it needs no word of the node": (
+        {"attachment": attachment(deleting=True, forced=True), "host_id": "h1"},
+        [actions.Ask(side=DETACH)],
+    ),
+}
+
+BY_HAND = attachment(ATTACHED, claim=None)
+HELD = {
+    "a claim that was given it is told, and never that it is attached": (
+        {"attachment": BY_HAND, "host_id": "h1"},
+        [actions.SayFailed],
+    ),
+    "told, it is left alone": (
+        {"attachment": BY_HAND, "host_id": "h1", "wish": wish(failed_said=True)},
+        [],
+    ),
+    "without a finalizer that comes first": (
+        {"attachment": attachment(claim=None, finalizers=()), "host_id": "h1"},
+        [actions.Adopt],
     ),
 }
 
@@ -212,7 +303,9 @@ def cases(table, **common):
     cases(BEGIN)
     + cases(ATTACHING, attachment=attachment())
     + cases(FAILED, host_id="h1")
-    + cases(RELEASING, wish=None),
+    + cases(RELEASING, wish=None)
+    + cases(CHANGING_HANDS)
+    + cases(HELD),
 )
 def test_the_next_steps(changes, steps):
     planned = plan.plan(observed(**changes), NOW)

@@ -8,7 +8,7 @@ from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import claims, fabrics, meta, nodes
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import hosts, labels, names, settings
-from drawbar.driver.controller.attachments import calls, plan
+from drawbar.driver.controller.attachments import actions, calls, plan
 from drawbar.driver.controller.fabrics import status
 from drawbar.fabric import contract, errors
 
@@ -182,7 +182,7 @@ def test_a_wish_names_node_time_and_what_was_said():
     assert claim_index.wish(claim("a"), DRIVER, key("b"), "h1") is None
 
 
-ATTACH = plan.Side.ATTACH
+ATTACH = actions.Side.ATTACH
 
 
 def operation(**changes):

@@ -14,6 +14,7 @@ API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "DeviceAttachment"
 FINALIZER = "drawbar.dev/detach"
 NODE_LABEL = "drawbar.dev/node"
+FORCE_ANNOTATION = "drawbar.dev/force-detach"
 LABEL_VALUE_CHARS = 63
 
 # Condition types of the status.
@@ -71,7 +72,12 @@ class Identity(meta.Struct, frozen=True):
 
 
 class AttachmentSpec(meta.Struct, frozen=True):
-    """The intent. Only the claim may change."""
+    """The intent. Only the claim may change.
+
+    Attributes:
+        claim: who has it; None while it is kept for the next one, or held by an operator.
+        idle_since: when its last claim let go of it, while it is kept attached for the next; None otherwise.
+    """
 
     fabric: str
     device_id: str = msgspec.field(name="deviceID")
@@ -83,6 +89,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
     identity: Identity
     claim: ClaimReference | None = None
     allocation_timestamp: str | None = None
+    idle_since: str | None = None
 
 
 class OperationRecord(meta.Struct, frozen=True):
@@ -115,6 +122,8 @@ class NodeReport(meta.Struct, frozen=True):
         slot: the hot-plug slot it sits in; empty where the port has none.
         health: `Healthy`, `Unhealthy` or `Unknown`.
         health_message: why, in one sentence.
+        claim_uid: the claim that it was last made ready for; empty once no trace of its use is left on the device.
+        allocation_timestamp: of that claim then.
     """
 
     pci_address: str = ""
@@ -123,6 +132,8 @@ class NodeReport(meta.Struct, frozen=True):
     slot: str = ""
     health: str = ""
     health_message: str = ""
+    claim_uid: str = msgspec.field(default="", name="claimUID")
+    allocation_timestamp: str = ""
 
 
 class Failure(meta.Struct, frozen=True):
@@ -159,3 +170,13 @@ class DeviceAttachment(meta.Struct, frozen=True):
     def deleting(self) -> bool:
         """Whether the detach has been asked for."""
         return self.metadata.deletion_timestamp is not None
+
+    @property
+    def held_by_hand(self) -> bool:
+        """Whether an operator made it, for no claim."""
+        return self.spec.claim is None and self.spec.idle_since is None
+
+    @property
+    def forced(self) -> bool:
+        """Whether an operator wants it detached without its node's word."""
+        return self.metadata.annotations.get(FORCE_ANNOTATION) == "true"

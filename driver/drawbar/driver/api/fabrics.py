@@ -31,11 +31,13 @@ class Policy(meta.Struct, frozen=True):
 
     Attributes:
         probation_seconds: after the first failure of a device; twice as long after each further one.
+        keep_attached_seconds: how long a device without a claim stays on its node for the next one.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
     """
 
     attach_timeout_seconds: int = 180
     probation_seconds: int = 300
+    keep_attached_seconds: int = 0
     unreachable_grace_seconds: int = 60
 
 

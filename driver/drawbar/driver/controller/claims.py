@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from drawbar.driver.api import attachments, bindings, claims
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import plan
+from drawbar.driver.controller.attachments import actions
 
 ClaimKey = tuple[str, str]
 
@@ -78,7 +78,7 @@ class Index:
 
 def wish(
     claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, host_id: str | None
-) -> plan.Wish | None:
+) -> actions.Wish | None:
     """What a claim asks for this device; None if its allocation names no single node."""
     allocation = claim.status.allocation
     result = devices(claim, driver).get(key)
@@ -88,7 +88,7 @@ def wish(
     allocated_at = allocation.moment
     if allocated_at is None:
         return None
-    return plan.Wish(
+    return actions.Wish(
         claim=_reference(claim, driver, where),
         node=allocation.node,
         host_id=host_id,

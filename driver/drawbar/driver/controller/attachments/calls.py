@@ -8,7 +8,7 @@ which the fabric answers for each that it was ever asked.
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller.attachments import plan
+from drawbar.driver.controller.attachments import actions, plan
 from drawbar.fabric import contract, errors
 
 # An operation whose end no watch tells is asked for this often.
@@ -30,9 +30,9 @@ class Calls:
     """The calls of all attachments; `forget` bounds it."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, plan.Side], _Known] = {}
+        self._known: dict[tuple[str, actions.Side], _Known] = {}
 
-    def view(self, uid: str, side: plan.Side, now: float) -> plan.Call:
+    def view(self, uid: str, side: actions.Side, now: float) -> plan.Call:
         """The call as the plan sees it.
 
         Args:
@@ -53,21 +53,21 @@ class Calls:
 
     def is_running(self, uid: str) -> bool:
         """Whether the fabric is busy with one of the two, as far as we know."""
-        return any(self._known.get((uid, side), _Known()).state == "running" for side in plan.Side)
+        return any(self._known.get((uid, side), _Known()).state == "running" for side in actions.Side)
 
-    def request_id(self, uid: str, side: plan.Side) -> str:
+    def request_id(self, uid: str, side: actions.Side) -> str:
         """The id of the current attempt."""
         return f"{uid}-{side.value}{self._known.get((uid, side), _Known()).attempt}"
 
-    def side(self, uid: str, request_id: str) -> plan.Side | None:
+    def side(self, uid: str, request_id: str) -> actions.Side | None:
         """Which current call has this id, if any of the two."""
-        return next((side for side in plan.Side if self.request_id(uid, side) == request_id), None)
+        return next((side for side in actions.Side if self.request_id(uid, side) == request_id), None)
 
-    def never_asked(self, uid: str, side: plan.Side) -> None:
+    def never_asked(self, uid: str, side: actions.Side) -> None:
         """The fabric cannot know this call: nobody ever made it, or it said so."""
         self._put(uid, side, state="unknown", failure=None, due=0.0)
 
-    def settle(self, uid: str, side: plan.Side, operation: contract.Operation, now: float) -> None:
+    def settle(self, uid: str, side: actions.Side, operation: contract.Operation, now: float) -> None:
         """Takes over what the fabric says of the call."""
         error = operation.failure()
         if error is not None:
@@ -78,24 +78,24 @@ class Calls:
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
             self._put(uid, side, state="running", failure=None, due=now + pause)
 
-    def failed(self, uid: str, side: plan.Side, error: errors.FabricError, now: float) -> None:
+    def failed(self, uid: str, side: actions.Side, error: errors.FabricError, now: float) -> None:
         """The fabric refused, or the operation failed."""
         attempt = self._known.get((uid, side), _Known()).attempt
         pause = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2 ** min(attempt - 1, 10))
         self._put(uid, side, state="failed", failure=failure(error), due=now + pause)
 
-    def next_attempt(self, uid: str, side: plan.Side) -> None:
+    def next_attempt(self, uid: str, side: actions.Side) -> None:
         """The same again under a new id: a failed id stays failed for ever."""
         attempt = self._known.get((uid, side), _Known()).attempt
         self._known[uid, side] = _Known(attempt=attempt + 1)
 
-    def ask_again(self, uid: str, side: plan.Side) -> None:
+    def ask_again(self, uid: str, side: actions.Side) -> None:
         """Nobody knows whether the last call arrived."""
         self._put(uid, side, state="unasked", failure=None, due=0.0)
 
     def forget(self, uid: str) -> None:
         """The attachment is gone."""
-        for side in plan.Side:
+        for side in actions.Side:
             self._known.pop((uid, side), None)
 
     def clear(self) -> None:
@@ -103,7 +103,7 @@ class Calls:
         self._known.clear()
 
     def _put(
-        self, uid: str, side: plan.Side, *, state: str, failure: attachments.Failure | None, due: float
+        self, uid: str, side: actions.Side, *, state: str, failure: attachments.Failure | None, due: float
     ) -> None:
         known = self._known.get((uid, side), _Known())
         self._known[uid, side] = replace(known, state=state, failure=failure, due=due)

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
-from drawbar.driver.api import attachments, claims, nodes
+import msgspec
+
+from drawbar.driver.api import attachments, claims, meta, nodes
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import calls, plan, statements
+from drawbar.driver.controller.attachments import actions, calls, plan, statements
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import client, events, kinds, reflector
@@ -66,13 +68,13 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
     work = _Round(context, key)
     again: float | None = None
     for action in plan.plan(work.observed, now):
-        if isinstance(action, plan.LookAgain):
+        if isinstance(action, actions.LookAgain):
             again = action.seconds
-        elif isinstance(action, plan.Talk):
+        elif isinstance(action, actions.Talk):
             again = await work.talk(action)
         else:
             await work.write(action, now)
-            again = 0.0 if isinstance(action, plan.Taint) else again
+            again = 0.0 if isinstance(action, actions.Taint) else again
     work.give_place()
     return again
 
@@ -103,8 +105,8 @@ class _Round:
             wish=self._wish(),
             present=self._device is not None if listed else None,
             host_id=connection.host_id if connection else None,
-            attach=context.calls.view(uid, plan.Side.ATTACH, moment),
-            detach=context.calls.view(uid, plan.Side.DETACH, moment),
+            attach=context.calls.view(uid, actions.Side.ATTACH, moment),
+            detach=context.calls.view(uid, actions.Side.DETACH, moment),
             tainted=(
                 attachment is not None
                 and plan.problem(attachment) is not None
@@ -112,13 +114,19 @@ class _Round:
             ),
             node_gone=attachment is not None and self._is_node_gone(attachment.spec.node_name),
             patience=patience,
+            keep=self._keep(),
         )
+
+    def _keep(self) -> datetime.timedelta:
+        if self._session is None:
+            return datetime.timedelta()
+        return datetime.timedelta(seconds=self._session.spec.policy.keep_attached_seconds)
 
     def _is_node_gone(self, name: str) -> bool:
         node = self._context.nodes.get(name)
         return node is None or node.out_of_service
 
-    def _wish(self) -> plan.Wish | None:
+    def _wish(self) -> actions.Wish | None:
         """The claim that the attachment is for, if it still wants the device, else the one that waits longest."""
         found = self._context.index.of(self._key)
         spec = self._attachment.spec if self._attachment else None
@@ -131,19 +139,19 @@ class _Round:
                 return wish
         return None
 
-    async def talk(self, action: plan.Talk) -> float:
+    async def talk(self, action: actions.Talk) -> float:
         """Says something to the fabric, or asks it; gives the seconds after which to look at what it did."""
         match action:
-            case plan.Ask(side=side):
+            case actions.Ask(side=side):
                 await self._ask(side)
-            case plan.CallFabric(side=side):
+            case actions.CallFabric(side=side):
                 self._waits = not self._open.turns.take(self._key, self._known.spec.host_id)
                 if self._waits:
                     return WAIT_SECONDS
                 await self._call(side)
-            case plan.Retry(side=side):
+            case actions.Retry(side=side):
                 self._context.calls.next_attempt(self._known.metadata.uid, side)
-            case plan.ReadFabric():
+            case actions.ReadFabric():
                 await self._open.read()
             case _:
                 assert_never(action)
@@ -155,33 +163,39 @@ class _Round:
         if self._session is not None and not self._waits and not self._context.calls.is_running(uid):
             self._session.give_place(self._key)
 
-    async def write(self, action: plan.Write, now: datetime.datetime) -> None:
+    async def write(self, action: actions.Write, now: datetime.datetime) -> None:
         """Says something to the API server."""
         match action:
-            case plan.Create(wish=wish):
+            case actions.Create(wish=wish):
                 await self._create(wish)
-            case plan.Adopt():
+            case actions.Adopt():
                 await self._adopt()
-            case plan.SayAttached(wish=wish):
+            case actions.TakeOver(wish=wish):
+                await self._take_over(wish)
+            case actions.KeepIdle():
+                idle_since = {"idleSince": meta.timestamp(now)}
+                await self._patch(spec={"claim": None, "allocationTimestamp": None} | idle_since)
+                log.info("device kept attached", extra=self._extras())
+            case actions.SayAttached(wish=wish):
                 await self._say_attached(wish, now)
-            case plan.RecordAttached():
-                request_id = self._request_id(plan.Side.ATTACH)
+            case actions.RecordAttached():
+                request_id = self._request_id(actions.Side.ATTACH)
                 connection = self._device.connection if self._device else None
                 where = self._where()
                 await self._record(statements.attached(self._known, request_id, connection, where, now))
                 log.info("device attached", extra=self._extras())
-            case plan.RecordFailure(failure=failure):
-                request_id = self._request_id(plan.Side.ATTACH)
+            case actions.RecordFailure(failure=failure):
+                request_id = self._request_id(actions.Side.ATTACH)
                 await self._record(statements.failed(self._known, request_id, failure, now))
-            case plan.Taint():
+            case actions.Taint():
                 # The pool's plan sees the recorded failure; this only waits for its write.
                 await self._context.pools.publish(self._key.fabric)
-            case plan.SayFailed(wish=wish, failure=failure):
+            case actions.SayFailed(wish=wish, failure=failure):
                 await self._say_failed(wish, failure, now)
-            case plan.Delete():
+            case actions.Delete():
                 await self._delete()
                 log.info("release asked for", extra=self._extras())
-            case plan.RemoveFinalizer():
+            case actions.RemoveFinalizer():
                 await self._remove_finalizer()
                 self._context.calls.forget(self._known.metadata.uid)
                 log.info("device detached", extra=self._extras())
@@ -199,18 +213,18 @@ class _Round:
             raise fabric_errors.Unavailable(f"there is no Fabric {self._key.fabric}")
         return self._session
 
-    async def _create(self, wish: plan.Wish) -> None:
+    async def _create(self, wish: actions.Wish) -> None:
         assert self._device is not None
         body = statements.intent(self._context.driver, self._key, self._device, wish)
         stored = await self._context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
         # Made just now, so nobody can have called the fabric for it.
-        for side in plan.Side:
+        for side in actions.Side:
             self._context.calls.never_asked(stored.metadata.uid, side)
         self._context.attachments.learn(stored)
         extra = {"attachment": self._key.attachment, "node": wish.node, "claim": wish.claim.name}
         log.info("attachment created", extra=extra)
 
-    async def _ask(self, side: plan.Side) -> None:
+    async def _ask(self, side: actions.Side) -> None:
         uid = self._known.metadata.uid
         adapter = self._open.adapter()
         try:
@@ -222,11 +236,11 @@ class _Round:
             return
         self._settle(side, operation)
 
-    async def _call(self, side: plan.Side) -> None:
+    async def _call(self, side: actions.Side) -> None:
         spec, adapter = self._known.spec, self._open.adapter()
         request_id = self._request_id(side)
         try:
-            if side is plan.Side.ATTACH:
+            if side is actions.Side.ATTACH:
                 operation = await adapter.attach(
                     contract.AttachRequest(
                         request_id=request_id, device_id=spec.device_id, host_id=spec.host_id
@@ -238,7 +252,8 @@ class _Round:
                         request_id=request_id,
                         device_id=spec.device_id,
                         host_id=spec.host_id,
-                        host_prepared=True,
+                        host_prepared=not self._by_force,
+                        force=self._by_force,
                     )
                 )
         except (fabric_errors.Refused, fabric_errors.Aborted) as error:
@@ -250,14 +265,20 @@ class _Round:
         else:
             self._settle(side, operation)
 
-    def _settle(self, side: plan.Side, operation: contract.Operation) -> None:
+    @property
+    def _by_force(self) -> bool:
+        """Whether the device is taken from a node that has not let go of it, where the fabric can do that."""
+        released = self._known.holds(attachments.RELEASED)
+        return not released and self._open.turns.can.force_detach
+
+    def _settle(self, side: actions.Side, operation: contract.Operation) -> None:
         self._context.calls.settle(self._known.metadata.uid, side, operation, time.monotonic())
         if not operation.done:
             self._open.turns.occupy(self._key, self._known.spec.host_id)
         if operation.succeeded and operation.device is not None:
             self._open.learn(operation.device)
 
-    async def _say_attached(self, wish: plan.Wish, now: datetime.datetime) -> None:
+    async def _say_attached(self, wish: actions.Wish, now: datetime.datetime) -> None:
         claim = self._claim(wish)
         if claim is None:
             return
@@ -267,7 +288,7 @@ class _Round:
             self._context.recorder.normal(wish.claim, reason="DeviceAttached", message=self._where())
 
     async def _say_failed(
-        self, wish: plan.Wish, failure: attachments.Failure, now: datetime.datetime
+        self, wish: actions.Wish, failure: attachments.Failure, now: datetime.datetime
     ) -> None:
         """The wish's own claim comes last: its condition says that all the others are written."""
         own = self._claim(wish)
@@ -281,7 +302,7 @@ class _Round:
         message = f"{self._key.device} of fabric {self._key.fabric}: {failure.message}"
         self._context.recorder.warning(wish.claim, reason=failure.reason, message=message)
 
-    def _claim(self, wish: plan.Wish) -> claims.ResourceClaim | None:
+    def _claim(self, wish: actions.Wish) -> claims.ResourceClaim | None:
         claim = self._context.claims.get(wish.claim.name, wish.claim.namespace)
         return claim if claim is not None and claim.metadata.uid == wish.claim.uid else None
 
@@ -323,20 +344,30 @@ class _Round:
     async def _adopt(self) -> None:
         label = {attachments.NODE_LABEL: attachments.node_label(self._known.spec.node_name)}
         finalizers = [*self._known.metadata.finalizers, attachments.FINALIZER]
-        await self._patch_metadata({"finalizers": finalizers, "labels": label})
+        await self._patch({"finalizers": finalizers, "labels": label})
         log.info("attachment made by hand adopted", extra=self._extras())
 
     async def _remove_finalizer(self) -> None:
         others = [name for name in self._known.metadata.finalizers if name != attachments.FINALIZER]
-        await self._patch_metadata({"finalizers": others})
+        await self._patch({"finalizers": others})
 
-    async def _patch_metadata(self, changes: dict[str, Any]) -> None:
-        metadata = self._known.metadata
-        body = {"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version} | changes}
+    async def _take_over(self, wish: actions.Wish) -> None:
+        claim = msgspec.to_builtins(wish.claim)
+        moment = wish.allocation_timestamp
+        await self._patch(spec={"claim": claim, "allocationTimestamp": moment, "idleSince": None})
+        log.info("device handed on", extra=self._extras() | {"claim": wish.claim.name})
+
+    async def _patch(
+        self, metadata: dict[str, Any] | None = None, *, spec: dict[str, Any] | None = None
+    ) -> None:
+        """Changes the attachment, if it is still as it was seen."""
+        known = self._known.metadata
+        precondition = {"uid": known.uid, "resourceVersion": known.resource_version}
+        body = {"metadata": precondition | (metadata or {}), "spec": spec or {}}
         try:
             stored = await self._context.api.patch(
                 kinds.ATTACHMENT,
-                metadata.name,
+                known.name,
                 body,
                 content=client.Patch.MERGE,
                 into=attachments.DeviceAttachment,
@@ -350,7 +381,7 @@ class _Round:
         else:
             self._context.attachments.learn(stored)
 
-    def _request_id(self, side: plan.Side) -> str:
+    def _request_id(self, side: actions.Side) -> str:
         return self._context.calls.request_id(self._known.metadata.uid, side)
 
     def _where(self) -> str:

@@ -12,11 +12,12 @@ what it did is observed, never assumed.
 Source: KEP-5007; `docs/architecture.md`.
 """
 
+import dataclasses
 import datetime
-import enum
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller.attachments import actions
 
 GONE = "DeviceGone"
 IN_USE = "DeviceInUse"
@@ -26,34 +27,6 @@ DEADLINE = "AttachDeadlineExceeded"
 
 # Reasons for which another device would not have fared better, or the device is marked already.
 NOT_THE_DEVICE = frozenset({IN_USE, NO_HOST, NO_FREE_PORT})
-
-
-class Side(enum.StrEnum):
-    """Which of the two calls to the fabric."""
-
-    ATTACH = "a"
-    DETACH = "d"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """An allocation that names this device.
-
-    Attributes:
-        host_id: the fabric's name of the node; None when the node is not on the fabric.
-        pool: the DRA pool that the device was given from.
-        attached_said: the claim's status already says that the device is attached.
-        failed_said: the claim's status already says that it failed.
-    """
-
-    claim: attachments.ClaimReference
-    node: str
-    host_id: str | None
-    pool: str
-    allocation_timestamp: str | None
-    allocated_at: datetime.datetime
-    attached_said: bool
-    failed_said: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +56,12 @@ class Observed:
         tainted: the device's slice carries the taint of a failed attach.
         node_gone: there is no Node object any more, or an administrator says that the machine is off, so nobody
             will report a release.
+        keep: how long a device without a claim stays attached for the next one on its node.
         patience: from the allocation to giving up, shorter than the scheduler's.
     """
 
     attachment: attachments.DeviceAttachment | None
-    wish: Wish | None
+    wish: actions.Wish | None
     present: bool | None
     host_id: str | None
     attach: Call
@@ -95,126 +69,24 @@ class Observed:
     tainted: bool
     node_gone: bool
     patience: datetime.timedelta
+    keep: datetime.timedelta = datetime.timedelta()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
-    """Store the intent."""
-
-    wish: Wish
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopt:
-    """Somebody made the attachment by hand.
-
-    Without the finalizer it could vanish and leave the device attached; without the label its node hears nothing.
-    """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """Ask the fabric what became of the call."""
-
-    side: Side
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallFabric:
-    """Have the fabric connect or disconnect the device."""
-
-    side: Side
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """Begin a new attempt of a call that failed."""
-
-    side: Side
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SayAttached:
-    """Say it on the claim."""
-
-    wish: Wish
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordAttached:
-    """Say it on the attachment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFailure:
-    """Say on the attachment why it does not come about."""
-
-    failure: attachments.Failure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
-    """Keep the scheduler from picking the device again; the next steps wait for that write."""
-
-    failure: attachments.Failure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SayFailed:
-    """Say it on every device of ours in all claims of the pod."""
-
-    wish: Wish
-    failure: attachments.Failure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
-    """Ask for the detach."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveFinalizer:
-    """Let the attachment go: the device is free."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFabric:
-    """Read the fabric anew: it said one thing and shows another."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAgain:
-    """Nothing to do before then, unless something changes."""
-
-    seconds: float
-
-
-Talk = Ask | CallFabric | Retry | ReadFabric
-Write = (
-    Create
-    | Adopt
-    | SayAttached
-    | RecordAttached
-    | RecordFailure
-    | Taint
-    | SayFailed
-    | Delete
-    | RemoveFinalizer
-)
-Action = Talk | Write | LookAgain
-
-
-def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def plan(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """The next safe steps; empty when there is nothing to do until something changes."""
     attachment = observed.attachment
     if attachment is None:
         return _begin(observed, now)
     if attachment.deleting:
         return _let_go(observed, attachment)
-    if attachment.spec.claim is not None and not _is_for(attachment, observed.wish):
-        return (Delete(),)
+    if attachment.forced:
+        return (actions.Delete(),)
+    if attachment.held_by_hand:
+        return _hold(observed, attachment, now)
+    if not _is_for(attachment, observed.wish):
+        return _change_hands(observed, attachment, now)
     if attachments.FINALIZER not in attachment.metadata.finalizers:
-        return (Adopt(),)
+        return (actions.Adopt(),)
     return _bring_about(observed, attachment, now)
 
 
@@ -228,7 +100,7 @@ def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | N
     return None
 
 
-def _is_for(attachment: attachments.DeviceAttachment, wish: Wish | None) -> bool:
+def _is_for(attachment: attachments.DeviceAttachment, wish: actions.Wish | None) -> bool:
     spec = attachment.spec
     return (
         wish is not None
@@ -238,19 +110,61 @@ def _is_for(attachment: attachments.DeviceAttachment, wish: Wish | None) -> bool
     )
 
 
-def _begin(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def _hold(
+    observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> tuple[actions.Action, ...]:
+    """What an operator attached by hand no claim gets; one that was given it is told."""
+    if attachments.FINALIZER not in attachment.metadata.finalizers:
+        return (actions.Adopt(),)
+    if observed.wish is not None and not observed.wish.failed_said:
+        message = f"an operator holds the device with DeviceAttachment {attachment.metadata.name}"
+        failure = attachments.Failure(reason=IN_USE, message=message)
+        return (actions.SayFailed(wish=observed.wish, failure=failure),)
+    return _bring_about(dataclasses.replace(observed, wish=None), attachment, now)
+
+
+def _change_hands(
+    observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> tuple[actions.Action, ...]:
+    """The claim that the device was attached for is not there any more: the next one's, idle, or away."""
+    spec, wish = attachment.spec, observed.wish
+    usable = (
+        observed.host_id == spec.host_id
+        and attachment.holds(attachments.ATTACHED)
+        and problem(attachment) is None
+        and not observed.node_gone
+        and _is_vouched_for(attachment)
+    )
+    if wish is not None and not wish.failed_said:
+        same_place = (wish.node, wish.host_id, wish.pool) == (spec.node_name, spec.host_id, spec.pool)
+        return (actions.TakeOver(wish=wish),) if usable and same_place else (actions.Delete(),)
+    if not usable or not observed.keep:
+        return (actions.Delete(),)
+    if spec.idle_since is None:
+        return (actions.KeepIdle(),)
+    left = (meta.moment(spec.idle_since) + observed.keep - now).total_seconds()
+    return (actions.LookAgain(seconds=left),) if left > 0 else (actions.Delete(),)
+
+
+def _is_vouched_for(attachment: attachments.DeviceAttachment) -> bool:
+    """Whether the node knows whose traces it has to clean: it says so once the device is ready for a claim."""
+    spec, node = attachment.spec, attachment.status.node
+    return spec.claim is None or (node is not None and node.claim_uid == spec.claim.uid)
+
+
+def _begin(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     wish = observed.wish
     if wish is None or wish.failed_said:
         return ()
     failure = _impossible(observed, wish, now)
     if failure is not None:
-        return (SayFailed(wish=wish, failure=failure),)
+        return (actions.SayFailed(wish=wish, failure=failure),)
     if observed.present is None:
         return _until_deadline(observed, wish, now)
-    return (Create(wish=wish),)
+    return (actions.Create(wish=wish),)
 
 
-def _impossible(observed: Observed, wish: Wish, now: datetime.datetime) -> attachments.Failure | None:
+def _impossible(observed: Observed, wish: actions.Wish, now: datetime.datetime) -> attachments.Failure | None:
     """Why there is no use in trying."""
     if observed.present is False:
         return attachments.Failure(reason=GONE, message="the fabric manager no longer lists the device")
@@ -267,14 +181,16 @@ def _impossible(observed: Observed, wish: Wish, now: datetime.datetime) -> attac
     return None
 
 
-def _until_deadline(observed: Observed, wish: Wish, now: datetime.datetime) -> tuple[Action, ...]:
+def _until_deadline(
+    observed: Observed, wish: actions.Wish, now: datetime.datetime
+) -> tuple[actions.Action, ...]:
     remaining = wish.allocated_at + observed.patience - now
-    return (LookAgain(seconds=max(0.0, remaining.total_seconds())),)
+    return (actions.LookAgain(seconds=max(0.0, remaining.total_seconds())),)
 
 
 def _bring_about(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
-) -> tuple[Action, ...]:
+) -> tuple[actions.Action, ...]:
     wish = observed.wish
     failure = problem(attachment)
     if failure is not None:
@@ -288,46 +204,50 @@ def _bring_about(
         return ()
     impossible = _impossible(observed, wish, now) if wish is not None else None
     if impossible is not None:
-        return (RecordFailure(failure=impossible),)
+        return (actions.RecordFailure(failure=impossible),)
     if observed.present is None:
         return _until_deadline(observed, wish, now) if wish is not None else ()
     return _attach(observed, wish, now)
 
 
-def _say_attached(attachment: attachments.DeviceAttachment, wish: Wish | None) -> tuple[Action, ...]:
+def _say_attached(
+    attachment: attachments.DeviceAttachment, wish: actions.Wish | None
+) -> tuple[actions.Action, ...]:
     """The claim first: the scheduler waits for it."""
-    steps: list[Action] = []
+    steps: list[actions.Action] = []
     if wish is not None and not wish.attached_said:
-        steps.append(SayAttached(wish=wish))
+        steps.append(actions.SayAttached(wish=wish))
     if not attachment.holds(attachments.ATTACHED):
-        steps.append(RecordAttached())
+        steps.append(actions.RecordAttached())
     return tuple(steps)
 
 
-def _attach(observed: Observed, wish: Wish | None, now: datetime.datetime) -> tuple[Action, ...]:
+def _attach(
+    observed: Observed, wish: actions.Wish | None, now: datetime.datetime
+) -> tuple[actions.Action, ...]:
     call = observed.attach
     match call.state:
         case "unasked":
-            return (Ask(side=Side.ATTACH),)
+            return (actions.Ask(side=actions.Side.ATTACH),)
         case "unknown":
-            return (CallFabric(side=Side.ATTACH),)
+            return (actions.CallFabric(side=actions.Side.ATTACH),)
         case "succeeded":
-            return (ReadFabric(), LookAgain(seconds=call.retry_after_seconds))
+            return (actions.ReadFabric(), actions.LookAgain(seconds=call.retry_after_seconds))
         case "failed" if call.failure is not None and not call.failure.retryable:
-            return (RecordFailure(failure=call.failure),)
+            return (actions.RecordFailure(failure=call.failure),)
         case "failed" if call.due:
-            return (Retry(side=Side.ATTACH),)
+            return (actions.Retry(side=actions.Side.ATTACH),)
         case _:
             seconds = call.retry_after_seconds
             if wish is not None:
                 seconds = min(seconds, (wish.allocated_at + observed.patience - now).total_seconds())
-            return (LookAgain(seconds=seconds),)
+            return (actions.LookAgain(seconds=seconds),)
 
 
 def _give_up(
     observed: Observed, attachment: attachments.DeviceAttachment, failure: attachments.Failure
-) -> tuple[Action, ...]:
-    """Taint first and wait for it, else the scheduler picks the same device again.
+) -> tuple[actions.Action, ...]:
+    """actions.Taint first and wait for it, else the scheduler picks the same device again.
 
     What the node reported is recorded after the taint: from the record the node knows that it may tell the claim.
     """
@@ -335,36 +255,36 @@ def _give_up(
     if wish is None:
         return ()
     if observed.present and not observed.tainted and failure.reason not in NOT_THE_DEVICE:
-        return (Taint(failure=failure),)
-    steps: list[Action] = []
+        return (actions.Taint(failure=failure),)
+    steps: list[actions.Action] = []
     if attachment.status.error is None:
-        steps.append(RecordFailure(failure=failure))
+        steps.append(actions.RecordFailure(failure=failure))
     if not wish.failed_said:
-        steps.append(SayFailed(wish=wish, failure=failure))
+        steps.append(actions.SayFailed(wish=wish, failure=failure))
     return tuple(steps)
 
 
-def _let_go(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[Action, ...]:
+def _let_go(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
     """Detaches once the node has let go; a detach that fails is tried until the fabric says that it is free."""
-    released = attachment.holds(attachments.RELEASED) or observed.node_gone
+    released = attachment.holds(attachments.RELEASED) or observed.node_gone or attachment.forced
     held = attachments.FINALIZER in attachment.metadata.finalizers
     if not released or not held or observed.present is None:
         return ()
-    return _detach(observed, attachment) if observed.present else (RemoveFinalizer(),)
+    return _detach(observed, attachment) if observed.present else (actions.RemoveFinalizer(),)
 
 
-def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[Action, ...]:
+def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
     call = observed.detach
     match call.state:
         case "unasked":
-            return (Ask(side=Side.DETACH),)
+            return (actions.Ask(side=actions.Side.DETACH),)
         case "unknown":
-            return (CallFabric(side=Side.DETACH),)
+            return (actions.CallFabric(side=actions.Side.DETACH),)
         case "succeeded":
             if observed.host_id == attachment.spec.host_id:
-                return (ReadFabric(), LookAgain(seconds=call.retry_after_seconds))
-            return (RemoveFinalizer(),)
+                return (actions.ReadFabric(), actions.LookAgain(seconds=call.retry_after_seconds))
+            return (actions.RemoveFinalizer(),)
         case "failed" if call.due:
-            return (Retry(side=Side.DETACH),)
+            return (actions.Retry(side=actions.Side.DETACH),)
         case _:
-            return (LookAgain(seconds=call.retry_after_seconds),)
+            return (actions.LookAgain(seconds=call.retry_after_seconds),)

@@ -13,13 +13,13 @@ import msgspec
 from drawbar.driver.api import attachments, bindings, claims, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import plan
+from drawbar.driver.controller.attachments import actions
 from drawbar.fabric import contract
 
 CLAIM_MESSAGE_CHARS = 1024
 
 
-def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: plan.Wish) -> dict[str, Any]:
+def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: actions.Wish) -> dict[str, Any]:
     """The attachment as it is created, before the fabric is called."""
     assert wish.host_id is not None
     spec = attachments.AttachmentSpec(

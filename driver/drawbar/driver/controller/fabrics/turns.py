@@ -20,6 +20,11 @@ class Turns:
         # By host the devices that wait, the first to be served first; the host served last stands last.
         self._waiting: OrderedDict[str, OrderedDict[names.DeviceKey, None]] = OrderedDict()
 
+    @property
+    def can(self) -> Capabilities:
+        """What the fabric can do, as it last said."""
+        return self._can
+
     def allow(self, can: Capabilities) -> tuple[names.DeviceKey, ...]:
         """What the fabric can do, as it says now; gives the devices whose turn it is thereby."""
         self._can = can

@@ -18,7 +18,7 @@ class Verdict:
     """What of an attachment shows in its pool.
 
     Attributes:
-        ours: a claim of this cluster has the device.
+        ours: a claim of this cluster has the device, or it is kept for the next one.
         failing: the reason that the device is to blame for, or empty.
         lost: its node had it and lost it.
         unhealthy: its node says that it is.
@@ -37,7 +37,7 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
     failure = attachment_plan.problem(attachment)
     blamed = failure is not None and failure.reason not in attachment_plan.NOT_THE_DEVICE
     reason = failure.reason if failure is not None and blamed else ""
-    ours = attachment.spec.claim is not None
+    ours = not attachment.held_by_hand
     return Verdict(
         ours=ours,
         failing=reason,

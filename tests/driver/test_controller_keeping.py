@@ -1,0 +1,171 @@
+"""Devices between two claims, and devices that an operator holds or takes away."""
+
+from drawbar.driver.api import attachments
+from drawbar.driver.kube import client, kinds
+
+DEVICE = "gpu-0"
+NAME = f"fab.{DEVICE}"
+
+
+async def ready(cluster, until, claim):
+    """The device is attached for the claim, and its node has made it ready for it."""
+    found = await until(cluster.attachments, lambda value: _serves(value, claim))
+    body = {
+        "apiVersion": "drawbar.dev/v1alpha1",
+        "kind": "DeviceAttachment",
+        "metadata": {"name": NAME},
+        "status": {
+            "node": {"claimUID": found[NAME]["spec"]["claim"]["uid"]},
+            "conditions": [
+                {
+                    "type": attachments.VISIBLE,
+                    "status": "True",
+                    "reason": "DeviceReady",
+                    "message": "",
+                    "lastTransitionTime": "2026-01-02T03:04:05Z",
+                }
+            ],
+        },
+    }
+    await cluster.api.patch(
+        kinds.ATTACHMENT,
+        NAME,
+        body,
+        content=client.Patch.APPLY,
+        into=dict,
+        subresource="status",
+        manager="drawbar-node",
+    )
+
+
+def _serves(found, claim):
+    spec = found.get(NAME, {}).get("spec", {})
+    conditions = found.get(NAME, {}).get("status", {}).get("conditions", ())
+    return spec.get("claim", {}).get("name") == claim and any(
+        one["type"] == attachments.ATTACHED and one["status"] == "True" for one in conditions
+    )
+
+
+async def in_use(cluster, until, claim="c1", **where):
+    await cluster.allocate(DEVICE, name=claim, pod=claim, **where)
+    await until(lambda: cluster.said(claim), lambda value: "attached" in value.get(DEVICE, {}))
+    await ready(cluster, until, claim)
+
+
+async def test_the_next_claim_on_the_node_gets_an_idle_device_without_a_call_to_the_fabric(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric(policy={"keepAttachedSeconds": 600})
+        specs = await cluster.published()
+        await in_use(cluster, until)
+        await cluster.deallocate("c1")
+        idle = await until(cluster.attachments, lambda value: "idleSince" in value[NAME]["spec"])
+        assert "claim" not in idle[NAME]["spec"]
+        assert await cluster.slices() == specs, "an idle device is offered as it was"
+        await in_use(cluster, until, "c2")
+        taken = (await cluster.attachments())[NAME]
+        assert taken["spec"]["claim"]["requests"] == ["r0"]
+        assert "idleSince" not in taken["spec"]
+        assert taken["metadata"]["uid"] == idle[NAME]["metadata"]["uid"]
+        assert cluster.calls("attach") == [DEVICE]
+        assert cluster.calls("detach") == []
+
+
+async def test_a_claim_that_comes_at_once_gets_the_device_although_nothing_is_kept(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await in_use(cluster, until)
+        # Allocated before the first one is let go, so there is no moment without a claim.
+        await cluster.allocate(DEVICE, name="c2", pod="c2")
+        await cluster.deallocate("c1")
+        await until(lambda: cluster.said("c2"), lambda value: "attached" in value.get(DEVICE, {}))
+        assert cluster.calls("detach") == []
+
+
+async def test_an_idle_device_is_detached_when_its_time_is_over(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric(policy={"keepAttachedSeconds": 1})
+        await cluster.published()
+        await in_use(cluster, until)
+        await cluster.deallocate("c1")
+        await until(
+            cluster.attachments, lambda value: "deletionTimestamp" in value.get(NAME, {}).get("metadata", {})
+        )
+        await cluster.node_says(NAME, attachments.RELEASED)
+        await until(cluster.attachments, lambda value: not value)
+        assert cluster.calls("detach") == [DEVICE]
+
+
+async def test_an_idle_device_moves_to_the_node_of_the_next_claim(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric(policy={"keepAttachedSeconds": 600})
+        await cluster.published()
+        await in_use(cluster, until)
+        await cluster.deallocate("c1")
+        await until(cluster.attachments, lambda value: "idleSince" in value[NAME]["spec"])
+        await cluster.allocate(DEVICE, name="c2", node="node-2", pod="c2")
+        await until(
+            cluster.attachments, lambda value: "deletionTimestamp" in value.get(NAME, {}).get("metadata", {})
+        )
+        await cluster.node_says(NAME, attachments.RELEASED)
+        await until(lambda: cluster.said("c2"), lambda value: "attached" in value.get(DEVICE, {}))
+        assert (await cluster.attachments())[NAME]["spec"]["nodeName"] == "node-2"
+        assert cluster.calls("attach") == [DEVICE, DEVICE]
+
+
+async def test_an_operator_takes_a_device_from_a_node_that_does_not_let_go(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await in_use(cluster, until)
+        annotation = {"metadata": {"annotations": {attachments.FORCE_ANNOTATION: "true"}}}
+        await cluster.api.patch(
+            kinds.ATTACHMENT, NAME, annotation, content=client.Patch.MERGE, into=dict, manager="admin"
+        )
+        await until(lambda: _detached(cluster), bool)
+
+
+async def _detached(cluster):
+    return cluster.calls("detach") == [DEVICE]
+
+
+async def test_a_claim_is_never_told_that_what_an_operator_holds_is_attached_for_it(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        body = {
+            "apiVersion": "drawbar.dev/v1alpha1",
+            "kind": "DeviceAttachment",
+            "metadata": {"name": NAME},
+            "spec": {
+                "fabric": "fab",
+                "deviceID": DEVICE,
+                "driver": "drawbar.dev",
+                "pool": "fab/enc-1",
+                "device": DEVICE,
+                "nodeName": "node-1",
+                "hostID": "host-node-1",
+                "identity": {"deviceClass": "gpu"},
+            },
+        }
+        await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
+        await until(cluster.attachments, _is_attached)
+        for node, claim in (("node-1", "c1"), ("node-2", "c2")):
+            await cluster.allocate(DEVICE, name=claim, node=node, pod=claim)
+            said = await until(lambda name=claim: cluster.said(name), lambda value: value.get(DEVICE))
+            assert said[DEVICE] == {"attach-failed": "DeviceInUse"}
+        assert _is_attached(await cluster.attachments())
+
+
+def _is_attached(found):
+    return any(
+        one["type"] == attachments.ATTACHED for one in found[NAME].get("status", {}).get("conditions", ())
+    )
