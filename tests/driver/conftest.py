@@ -97,7 +97,7 @@ class World:
     async def published(self):
         return await until(self.slices, bool)
 
-    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", at=None):
+    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", at=None, pool=POOL):
         claim = await self.api.create(
             kinds.CLAIM,
             {
@@ -121,7 +121,7 @@ class World:
             {
                 "request": f"r{number}",
                 "driver": DRIVER,
-                "pool": POOL,
+                "pool": pool,
                 "device": device,
                 "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
                 "bindingFailureConditions": FAILURES,

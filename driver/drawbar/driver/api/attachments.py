@@ -76,6 +76,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
     Attributes:
         claim: who has it; None while it is kept for the next one, or held by an operator.
+        model: of the device, as the fabric tells it.
         idle_since: when its last claim let go of it, while it is kept attached for the next; None otherwise.
     """
 
@@ -87,6 +88,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
     node_name: str
     host_id: str = msgspec.field(name="hostID")
     identity: Identity
+    model: str = ""
     claim: ClaimReference | None = None
     allocation_timestamp: str | None = None
     idle_since: str | None = None

@@ -26,12 +26,29 @@ class HostMapping(meta.Struct, frozen=True):
     node: str
 
 
+class ModelRule(meta.Struct, frozen=True):
+    """What one node may have of one model.
+
+    Attributes:
+        model: as the fabric manager tells it.
+        max_per_node: the most devices of it; None for any number.
+        min_per_node: as many stay attached to a node that had them, idle or not.
+        not_with: models that may not be on the same node.
+    """
+
+    model: str
+    max_per_node: int | None = None
+    min_per_node: int = 0
+    not_with: tuple[str, ...] = ()
+
+
 class Policy(meta.Struct, frozen=True):
     """How patient to be; all in seconds.
 
     Attributes:
         probation_seconds: after the first failure of a device; twice as long after each further one.
         keep_attached_seconds: how long a device without a claim stays on its node for the next one.
+        models: what one node may have.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
     """
 
@@ -39,6 +56,7 @@ class Policy(meta.Struct, frozen=True):
     probation_seconds: int = 300
     keep_attached_seconds: int = 0
     unreachable_grace_seconds: int = 60
+    models: tuple[ModelRule, ...] = ()
 
 
 class FabricSpec(meta.Struct, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, fabrics, nodes, slices
-from drawbar.driver.controller import hosts, labels
+from drawbar.driver.controller import hosts, labels, names, policies
 from drawbar.driver.controller.attachments import executor
 from drawbar.driver.controller.fabrics import directory, session, status
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -184,7 +184,7 @@ class Chores:
         for view in self._view.sessions:
             self.map(view.name)
         reached = {view.name: self._with_room(view) if view.listed else None for view in self._view.sessions}
-        for change in labels.plan(self._view.nodes, reached):
+        for change in labels.plan(self._view.nodes, reached, self._closed()):
             stored = await self._api.patch(
                 kinds.NODE,
                 change.node,
@@ -205,6 +205,17 @@ class Chores:
             view.nodes = mapped
             self.add(What.STATUS, fabric, after=GATHER_SECONDS)
             self.add(What.LABELS, after=GATHER_SECONDS)
+
+    def _closed(self) -> dict[str, set[str]]:
+        """By node name the labels of the models that it may have no more of."""
+        found: dict[str, set[str]] = {}
+        for fabric in self._view.fabrics:
+            name, rules = fabric.metadata.name, fabric.spec.policy.models
+            if rules:
+                attached = [one for one in self._view.attachments if one.spec.fabric == name]
+                for node, models in policies.closed(rules, policies.models_by_node(attached)).items():
+                    found.setdefault(node, set()).update(names.closed_label(name, one) for one in models)
+        return found
 
     def _observe_pools(
         self, name: str, published: tuple[slices.ResourceSlice, ...], kept: probe.Kept
@@ -243,8 +254,8 @@ class Chores:
         found = []
         if view is not None:
             for host in sorted(self._blamed(fabric)):
-                names_ = ", ".join(view.faults.devices_on(host))
-                found.append(f"host {host} is avoided: attaches of {names_} failed there; look at its ports")
+                failed = ", ".join(view.faults.devices_on(host))
+                found.append(f"host {host} is avoided: attaches of {failed} failed there; look at its ports")
         if left_out:
             found.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
         return tuple(found)

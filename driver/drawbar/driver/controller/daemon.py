@@ -16,7 +16,7 @@ from typing import Any
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
 from drawbar.driver.controller import chores, hosts, lanes, names, settings
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import calls, executor
+from drawbar.driver.controller.attachments import calls, context, executor
 from drawbar.driver.controller.fabrics import directory
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -88,7 +88,7 @@ class _Controller:
             ),
             clock=_now,
         )
-        self._context = executor.Context(
+        self._context = context.Context(
             api=api,
             driver=options.driver,
             patience=datetime.timedelta(seconds=options.patience_seconds),
@@ -163,6 +163,7 @@ class _Controller:
     def _look_after(self, fabric: str) -> None:
         for what in (chores.What.PUBLISH, chores.What.STATUS, chores.What.FINALIZER):
             self._chores.add(what, fabric)
+        self._chores.add(chores.What.LABELS)
 
     def _attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
@@ -179,6 +180,9 @@ class _Controller:
         self._chores.add(chores.What.STATUS, key.fabric, after=COUNTS_SECONDS)
         if new is None:
             self._chores.add(chores.What.FINALIZER, key.fabric, after=chores.GATHER_SECONDS)
+        fabric = self._fabrics.get(key.fabric)
+        if (old is None or new is None) and fabric is not None and fabric.spec.policy.models:
+            self._chores.add(chores.What.LABELS)
         before, after = sources.verdict(old), sources.verdict(new)
         self._learn_from(key, before, new)
         # Whose a device is shows in its pool only while it is connected, or held by hand.

@@ -21,6 +21,7 @@ class Change:
 def plan(
     known: Iterable[nodes.Node],
     reached: Mapping[str, Collection[str] | None],
+    closed: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[Change, ...]:
     """The changes that make the labels true.
 
@@ -28,6 +29,7 @@ def plan(
         known: all nodes.
         reached: by Fabric name the nodes with room, or None while the fabric never told; labels of a Fabric that
             is not named here are left-overs and go.
+        closed: by node name the labels of what it may have no more of.
     """
     changes = []
     for node in known:
@@ -36,11 +38,12 @@ def plan(
             for fabric, members in reached.items()
             if members is not None and node.metadata.name in members
         }
+        wanted |= dict.fromkeys((closed or {}).get(node.metadata.name, ()), "true")
         undecided = {names.node_label(fabric) for fabric, members in reached.items() if members is None}
         ours = {
             key: value
             for key, value in node.metadata.labels.items()
-            if key.startswith(names.NODE_LABEL_PREFIX) and key not in undecided
+            if key.startswith((names.NODE_LABEL_PREFIX, names.CLOSED_LABEL_PREFIX)) and key not in undecided
         }
         difference: dict[str, str | None] = {
             key: value for key, value in wanted.items() if ours.get(key) != value

@@ -16,6 +16,7 @@ LABEL_CHARS = 63
 HASH_CHARS = 8
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 NODE_LABEL_PREFIX = "fabric.drawbar.dev/"
+CLOSED_LABEL_PREFIX = "closed.drawbar.dev/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +45,29 @@ def label(text: str) -> str:
     return f"{readable}-{_hash(text)}" if readable else f"x-{_hash(text)}"
 
 
-def pool(fabric: str, enclosure: str, partition: int = 0) -> str:
-    """The pool of an enclosure, or the next ones of an enclosure with more devices than a slice holds."""
-    parts = [fabric, *([label(enclosure)] if enclosure else []), *([str(partition)] if partition else [])]
-    return "/".join(parts)
+def pool(fabric: str, enclosure: str, model: str = "") -> str:
+    """The pool of an enclosure; one of its own for a model that not every node may have."""
+    # A label has no dot, so no enclosure has such a name.
+    return "/".join(
+        [fabric, *([label(enclosure)] if enclosure else []), *([f"model.{label(model)}"] if model else [])]
+    )
+
+
+def closed_label(fabric: str, model: str) -> str:
+    """The label of nodes that may have no more of a model."""
+    return _closed(fabric, label(model))
+
+
+def closed_label_of(pool_name: str) -> str | None:
+    """The label of nodes that get nothing from that pool; None where there is none such."""
+    fabric, *rest = pool_name.split("/")
+    models = [part.removeprefix("model.") for part in rest if part.startswith("model.")]
+    return _closed(fabric, models[0]) if models else None
+
+
+def _closed(fabric: str, model: str) -> str:
+    readable = label(f"{fabric}-{model}")[: LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
+    return f"{CLOSED_LABEL_PREFIX}{readable}-{_hash(f'{fabric}/{model}')}"
 
 
 def fabric_of(pool_name: str) -> str:

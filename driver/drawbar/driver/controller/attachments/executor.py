@@ -6,19 +6,16 @@ On any error it stops; the device comes back after a pause and everything is obs
 import datetime
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 import msgspec
 
-from drawbar.driver.api import attachments, claims, meta, nodes
-from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import actions, calls, plan, statements
+from drawbar.driver.controller.attachments import actions, observation, plan, statements
+from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import session
-from drawbar.driver.controller.pools import publisher
-from drawbar.driver.kube import client, events, kinds, reflector
+from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
@@ -30,33 +27,7 @@ MANAGER = "drawbar-controller"
 WAIT_SECONDS = 5.0
 
 
-class Fabrics(Protocol):
-    """The sessions, by the name of their Fabric."""
-
-    def get(self, name: str, /) -> session.Session | None:
-        """The session, if there is such a Fabric."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What the executor works with."""
-
-    api: client.Client
-    driver: str
-    patience: datetime.timedelta
-    fabrics: Fabrics
-    attachments: reflector.Reflector[attachments.DeviceAttachment]
-    claims: reflector.Reflector[claims.ResourceClaim]
-    nodes: reflector.Reflector[nodes.Node]
-    index: claim_index.Index
-    pools: publisher.Publisher
-    calls: calls.Calls
-    recorder: events.Recorder
-    clock: Callable[[], datetime.datetime]
-
-
-async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
+async def reconcile(context: attachment_context.Context, key: names.DeviceKey) -> float | None:
     """One round for one device; gives the seconds after which to look again, if time alone can change it.
 
     A round that changed something is followed by another at once (0.0): what it did is observed, not assumed.
@@ -82,62 +53,13 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
 class _Round:
     """One device as it is observed once, and what is done about it."""
 
-    def __init__(self, context: Context, key: names.DeviceKey) -> None:
+    def __init__(self, context: attachment_context.Context, key: names.DeviceKey) -> None:
         self._context = context
         self._key = key
-        self._session = context.fabrics.get(key.fabric)
-        self._attachment = context.attachments.get(key.attachment)
-        self._device = self._session.device(key.device) if self._session else None
+        seen = observation.Observation(context, key)
+        self._session, self._attachment, self._device = seen.session, seen.attachment, seen.device
         self._waits = False
-        self.observed = self._observe()
-
-    def _observe(self) -> plan.Observed:
-        context, attachment = self._context, self._attachment
-        listed = self._session is not None and self._session.listed
-        uid, moment = (attachment.metadata.uid if attachment else ""), time.monotonic()
-        patience = context.patience
-        if self._session is not None:
-            limit = datetime.timedelta(seconds=self._session.spec.policy.attach_timeout_seconds)
-            patience = min(patience, limit)
-        connection = self._device.connection if self._device else None
-        return plan.Observed(
-            attachment=attachment,
-            wish=self._wish(),
-            present=self._device is not None if listed else None,
-            host_id=connection.host_id if connection else None,
-            attach=context.calls.view(uid, actions.Side.ATTACH, moment),
-            detach=context.calls.view(uid, actions.Side.DETACH, moment),
-            tainted=(
-                attachment is not None
-                and plan.problem(attachment) is not None
-                and context.pools.is_tainted(self._key.fabric, self._key.device)
-            ),
-            node_gone=attachment is not None and self._is_node_gone(attachment.spec.node_name),
-            patience=patience,
-            keep=self._keep(),
-        )
-
-    def _keep(self) -> datetime.timedelta:
-        if self._session is None:
-            return datetime.timedelta()
-        return datetime.timedelta(seconds=self._session.spec.policy.keep_attached_seconds)
-
-    def _is_node_gone(self, name: str) -> bool:
-        node = self._context.nodes.get(name)
-        return node is None or node.out_of_service
-
-    def _wish(self) -> actions.Wish | None:
-        """The claim that the attachment is for, if it still wants the device, else the one that waits longest."""
-        found = self._context.index.of(self._key)
-        spec = self._attachment.spec if self._attachment else None
-        mine = [claim for claim in found if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
-        for claim in (*mine, *found):
-            node = claim_index.node_of(claim)
-            host_id = self._session.nodes.host_of.get(node) if self._session and node else None
-            wish = claim_index.wish(claim, self._context.driver, self._key, host_id)
-            if wish is not None:
-                return wish
-        return None
+        self.observed = seen.whole()
 
     async def talk(self, action: actions.Talk) -> float:
         """Says something to the fabric, or asks it; gives the seconds after which to look at what it did."""
@@ -216,7 +138,12 @@ class _Round:
     async def _create(self, wish: actions.Wish) -> None:
         assert self._device is not None
         body = statements.intent(self._context.driver, self._key, self._device, wish)
-        stored = await self._context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+        # Before the first await: another worker may decide about the same node meanwhile.
+        self._context.intended[self._key] = (wish.node, self._device.model)
+        try:
+            stored = await self._context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+        finally:
+            del self._context.intended[self._key]
         # Made just now, so nobody can have called the fabric for it.
         for side in actions.Side:
             self._context.calls.never_asked(stored.metadata.uid, side)

@@ -17,6 +17,7 @@ import datetime
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller import policies
 from drawbar.driver.controller.attachments import actions
 
 GONE = "DeviceGone"
@@ -26,7 +27,7 @@ NO_FREE_PORT = "NoFreePort"
 DEADLINE = "AttachDeadlineExceeded"
 
 # Reasons for which another device would not have fared better, or the device is marked already.
-NOT_THE_DEVICE = frozenset({IN_USE, NO_HOST, NO_FREE_PORT})
+NOT_THE_DEVICE = frozenset({IN_USE, NO_HOST, NO_FREE_PORT, policies.NODE_FULL, policies.MODELS_CONFLICT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,8 @@ class Observed:
         tainted: the device's slice carries the taint of a failed attach.
         node_gone: there is no Node object any more, or an administrator says that the machine is off, so nobody
             will report a release.
-        keep: how long a device without a claim stays attached for the next one on its node.
+        keep: how long a device without a claim stays attached for the next one on its node; None is for ever.
+        forbidden: why the Fabric's rules do not allow the device on the wish's node.
         patience: from the allocation to giving up, shorter than the scheduler's.
     """
 
@@ -69,7 +71,8 @@ class Observed:
     tainted: bool
     node_gone: bool
     patience: datetime.timedelta
-    keep: datetime.timedelta = datetime.timedelta()
+    keep: datetime.timedelta | None = datetime.timedelta()
+    forbidden: attachments.Failure | None = None
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
@@ -138,10 +141,12 @@ def _change_hands(
     if wish is not None and not wish.failed_said:
         same_place = (wish.node, wish.host_id, wish.pool) == (spec.node_name, spec.host_id, spec.pool)
         return (actions.TakeOver(wish=wish),) if usable and same_place else (actions.Delete(),)
-    if not usable or not observed.keep:
+    if not usable or observed.keep == datetime.timedelta():
         return (actions.Delete(),)
     if spec.idle_since is None:
         return (actions.KeepIdle(),)
+    if observed.keep is None:
+        return ()
     left = (meta.moment(spec.idle_since) + observed.keep - now).total_seconds()
     return (actions.LookAgain(seconds=left),) if left > 0 else (actions.Delete(),)
 
@@ -156,7 +161,7 @@ def _begin(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, 
     wish = observed.wish
     if wish is None or wish.failed_said:
         return ()
-    failure = _impossible(observed, wish, now)
+    failure = _impossible(observed, wish, now) or observed.forbidden
     if failure is not None:
         return (actions.SayFailed(wish=wish, failure=failure),)
     if observed.present is None:

@@ -33,6 +33,7 @@ def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: act
         identity=attachments.Identity(
             device_class=device.device_class.value, serial=device.serial or "", pci_id=_pci_id(device)
         ),
+        model=device.model,
         claim=wish.claim,
         allocation_timestamp=wish.allocation_timestamp,
     )

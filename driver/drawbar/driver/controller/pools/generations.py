@@ -36,12 +36,15 @@ def slices_of(
 
 def _parts(driver: str, fabric: str, pool: str, content: encoding.Content) -> dict[str, slices.SliceSpec]:
     """By the name of the slice what it holds; generation and count come later."""
-    requirement = claims.FieldRequirement(key=names.node_label(fabric), operator="In", values=("true",))
+    requirements = [claims.FieldRequirement(key=names.node_label(fabric), operator="In", values=("true",))]
+    closed = names.closed_label_of(pool)
+    if closed is not None:
+        requirements.append(claims.FieldRequirement(key=closed, operator="DoesNotExist"))
     empty = slices.SliceSpec(
         driver=driver,
         pool=slices.Pool(name=pool, generation=0, resource_slice_count=0),
         node_selector=claims.NodeSelector(
-            node_selector_terms=(claims.NodeSelectorTerm(match_expressions=(requirement,)),)
+            node_selector_terms=(claims.NodeSelectorTerm(match_expressions=tuple(requirements)),)
         ),
     )
     parts = {names.resource_slice(driver, pool): msgspec.structs.replace(empty, devices=content.devices)}

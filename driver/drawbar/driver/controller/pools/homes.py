@@ -1,7 +1,11 @@
 """Which pool a device belongs to, decided purely.
 
-Invariant: a device never changes its pool while it is published, wherever others come and go.
+Invariant: a device never changes its pool while it is published, wherever others come and go. Only its own change (of
+enclosure or model) or a new rule about its model moves it, and never while a claim has it.
 """
+
+from collections.abc import Collection
+from dataclasses import dataclass
 
 from drawbar.driver.api import slices
 from drawbar.driver.controller import names
@@ -11,27 +15,54 @@ from drawbar.fabric import contract
 DEVICES_MAX = 64
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What decides besides the devices themselves.
+
+    Attributes:
+        restricted: models whose devices have pools of their own.
+        held: names of devices that stay where they are.
+    """
+
+    restricted: Collection[str] = ()
+    held: Collection[str] = ()
+
+
 def pools(
-    fabric: str, found: tuple[contract.Device, ...], published: tuple[slices.ResourceSlice, ...]
+    fabric: str,
+    found: tuple[contract.Device, ...],
+    published: tuple[slices.ResourceSlice, ...],
+    rules: Rules | None = None,
 ) -> dict[str, str]:
-    """The pool of each device by its name: where it is published, else the first of its enclosure with room."""
-    enclosures = {names.label(device.id): device.enclosure for device in found}
+    """The pool of each device by its name: where it is published, else the first of its kind with room."""
+    rules = rules or Rules()
+    first = {
+        names.label(device.id): names.pool(
+            fabric, device.enclosure, device.model if device.model in rules.restricted else ""
+        )
+        for device in found
+    }
     homes: dict[str, str] = {}
     filled: dict[str, int] = {}
     for one in published:
         for device in one.spec.devices:
-            enclosure = enclosures.get(device.name)
-            if enclosure is None or not _belongs(one.spec.pool.name, names.pool(fabric, enclosure)):
+            wanted = first.get(device.name)
+            if wanted is None or not (device.name in rules.held or _belongs(one.spec.pool.name, wanted)):
                 continue
             homes[device.name] = one.spec.pool.name
             filled[one.spec.pool.name] = filled.get(one.spec.pool.name, 0) + 1
-    for name in sorted(enclosures.keys() - homes.keys()):
+    for name in sorted(first.keys() - homes.keys()):
         partition = 0
-        while filled.get(pool := names.pool(fabric, enclosures[name], partition), 0) >= DEVICES_MAX:
+        while filled.get(pool := _partition(first[name], partition), 0) >= DEVICES_MAX:
             partition += 1
         homes[name] = pool
         filled[pool] = filled.get(pool, 0) + 1
     return homes
+
+
+def _partition(first: str, number: int) -> str:
+    """The first pool, or one of the next: an enclosure may have more devices than a slice holds."""
+    return f"{first}/{number}" if number else first
 
 
 def _belongs(pool: str, first: str) -> bool:

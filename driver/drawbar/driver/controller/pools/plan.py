@@ -39,6 +39,7 @@ class Observed:
         lost: names of devices that a claim has and that are not there any more.
         unhealthy: names of devices that their node calls unhealthy.
         maintenance: ids of devices that an administrator wants left alone; `*` is all.
+        restricted: models that not every node may have.
         unreachable: the fabric manager has been silent for too long.
         published: the slices of this fabric as they are.
         keeps_conditions: whether this API server keeps binding conditions; without them a pod would be bound
@@ -58,6 +59,7 @@ class Observed:
     lost: frozenset[str] = frozenset()
     unhealthy: frozenset[str] = frozenset()
     maintenance: frozenset[str] = frozenset()
+    restricted: frozenset[str] = frozenset()
     unreachable: bool = False
     published: tuple[slices.ResourceSlice, ...] = ()
     keeps_conditions: bool
@@ -181,7 +183,8 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
             _Candidate(pool=pool, device=device, standing=_standing(observed, device, None))
             for pool, device in published
         )
-    places = homes.pools(observed.fabric, observed.devices, observed.published)
+    rules = homes.Rules(restricted=observed.restricted, held=observed.attached_by_us)
+    places = homes.pools(observed.fabric, observed.devices, observed.published, rules)
     found: dict[str, _Candidate] = {}
     for told in sorted(observed.devices, key=lambda one: one.id):
         device = devices.published(observed.driver, observed.fabric, told, ())

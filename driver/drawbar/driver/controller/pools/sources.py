@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, fabrics, slices
+from drawbar.driver.controller import policies
 from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.pools import plan, probe
 from drawbar.fabric import contract
@@ -92,6 +93,7 @@ def observed(
         lost=frozenset(name for name, one in verdicts.items() if one.lost),
         unhealthy=frozenset(name for name, one in verdicts.items() if one.unhealthy),
         maintenance=frozenset(fabric.spec.maintenance),
+        restricted=policies.restricted(policy.models),
         unreachable=0 < told.silent_seconds >= policy.unreachable_grace_seconds,
         published=published,
         keeps_conditions=kept.conditions,

@@ -1,0 +1,45 @@
+"""What the executor of attachments works with."""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from drawbar.driver.api import attachments, claims, nodes
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import calls
+from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.pools import publisher
+from drawbar.driver.kube import client, events, reflector
+
+
+class Fabrics(Protocol):
+    """The sessions, by the name of their Fabric."""
+
+    def get(self, name: str, /) -> session.Session | None:
+        """The session, if there is such a Fabric."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the executor works with.
+
+    Attributes:
+        intended: node and model of the attachments that are being created at this moment.
+    """
+
+    api: client.Client
+    driver: str
+    patience: datetime.timedelta
+    fabrics: Fabrics
+    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    claims: reflector.Reflector[claims.ResourceClaim]
+    nodes: reflector.Reflector[nodes.Node]
+    index: claim_index.Index
+    pools: publisher.Publisher
+    calls: calls.Calls
+    recorder: events.Recorder
+    clock: Callable[[], datetime.datetime]
+    intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)

@@ -1,0 +1,107 @@
+"""What is known of one device at one moment, gathered for the plan; nothing here waits or writes."""
+
+import datetime
+import time
+from collections import Counter
+
+from drawbar.driver.api import attachments, claims
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import names, policies
+from drawbar.driver.controller.attachments import actions, plan
+from drawbar.driver.controller.attachments import context as attachment_context
+
+
+class Observation:
+    """One device, looked at once.
+
+    Attributes:
+        session: with its fabric manager; None when there is no such Fabric.
+        attachment: its DeviceAttachment, if there is one.
+        device: as the fabric manager last told it; None when it does not list it, or never told.
+    """
+
+    def __init__(self, context: attachment_context.Context, key: names.DeviceKey) -> None:
+        self._context = context
+        self._key = key
+        self.session = context.fabrics.get(key.fabric)
+        self.attachment = context.attachments.get(key.attachment)
+        self.device = self.session.device(key.device) if self.session else None
+
+    def whole(self) -> plan.Observed:
+        """Everything the plan rests on."""
+        context, attachment = self._context, self.attachment
+        listed = self.session is not None and self.session.listed
+        uid, moment = (attachment.metadata.uid if attachment else ""), time.monotonic()
+        patience = context.patience
+        if self.session is not None:
+            limit = datetime.timedelta(seconds=self.session.spec.policy.attach_timeout_seconds)
+            patience = min(patience, limit)
+        connection = self.device.connection if self.device else None
+        wish = self._wish()
+        return plan.Observed(
+            attachment=attachment,
+            wish=wish,
+            present=self.device is not None if listed else None,
+            host_id=connection.host_id if connection else None,
+            attach=context.calls.view(uid, actions.Side.ATTACH, moment),
+            detach=context.calls.view(uid, actions.Side.DETACH, moment),
+            tainted=(
+                attachment is not None
+                and plan.problem(attachment) is not None
+                and context.pools.is_tainted(self._key.fabric, self._key.device)
+            ),
+            node_gone=attachment is not None and self._is_node_gone(attachment.spec.node_name),
+            patience=patience,
+            keep=self._keep(),
+            forbidden=self._forbidden(wish),
+        )
+
+    def _keep(self) -> datetime.timedelta | None:
+        if self.session is None or self.attachment is None:
+            return datetime.timedelta()
+        policy, spec = self.session.spec.policy, self.attachment.spec
+        if policy.models and policies.stays(policy.models, spec.model, self._models(spec.node_name)):
+            return None
+        return datetime.timedelta(seconds=policy.keep_attached_seconds)
+
+    def _forbidden(self, wish: actions.Wish | None) -> attachments.Failure | None:
+        """Why the Fabric's rules do not allow a new attachment."""
+        rules = self.session.spec.policy.models if self.session else ()
+        if not rules or wish is None or self.device is None or self.attachment is not None:
+            return None
+        return policies.forbids(rules, self.device.model, self._models(wish.node), wish.node)
+
+    def _models(self, node: str) -> Counter[str]:
+        """What the node has of this fabric, with what is being written by others now."""
+        fabric = self._key.fabric
+        known = [one for one in self._context.attachments if one.spec.fabric == fabric]
+        found = policies.models_by_node(known).get(node, Counter())
+        names_ = {one.metadata.name for one in known}
+        found.update(
+            model
+            for key, (where, model) in self._context.intended.items()
+            if where == node and key.fabric == fabric and key.attachment not in names_
+        )
+        return found
+
+    def _is_node_gone(self, name: str) -> bool:
+        node = self._context.nodes.get(name)
+        return node is None or node.out_of_service
+
+    def _wish(self) -> actions.Wish | None:
+        """The claim that the attachment is for, if it still wants the device, else the one that waits longest.
+
+        One that was told of a failure waits no longer; it counts only while there is no other.
+        """
+        found = self._context.index.of(self._key)
+        spec = self.attachment.spec if self.attachment else None
+        mine = [claim for claim in found if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
+        wishes = [wish for claim in (*mine, *found) if (wish := self._wish_of(claim)) is not None]
+        if mine and wishes:
+            return wishes[0]
+        return next((wish for wish in wishes if not wish.failed_said), wishes[0] if wishes else None)
+
+    def _wish_of(self, claim: claims.ResourceClaim) -> actions.Wish | None:
+        node = claim_index.node_of(claim)
+        host_id = self.session.nodes.host_of.get(node) if self.session and node else None
+        return claim_index.wish(claim, self._context.driver, self._key, host_id)

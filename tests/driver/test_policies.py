@@ -1,0 +1,151 @@
+"""What a Fabric allows on one node, and how the scheduler is kept from asking for more."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawbar.driver.api import fabrics, slices
+from drawbar.driver.controller import names, policies
+from drawbar.driver.controller.pools import homes
+from drawbar.driver.kube import kinds
+from drawbar.fabric import contract
+
+A_AT_MOST_2 = fabrics.ModelRule(model="A", max_per_node=2)
+A_NOT_WITH_B = fabrics.ModelRule(model="A", not_with=("B",))
+NONE_OF_A = fabrics.ModelRule(model="A", max_per_node=0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "model", "on_node", "reason"),
+    [
+        ([], "A", {"A": 9}, None),
+        ([A_AT_MOST_2], "A", {"A": 1}, None),
+        ([A_AT_MOST_2], "A", {"A": 2}, policies.NODE_FULL),
+        ([A_AT_MOST_2], "B", {"A": 2}, None),
+        ([NONE_OF_A], "A", {}, policies.NODE_FULL),
+        ([A_NOT_WITH_B], "A", {"B": 1}, policies.MODELS_CONFLICT),
+        ([A_NOT_WITH_B], "B", {"A": 1}, policies.MODELS_CONFLICT),
+        ([A_NOT_WITH_B], "A", {"A": 3}, None),
+        ([A_NOT_WITH_B], "C", {"A": 1, "B": 1}, None),
+    ],
+)
+def test_a_node_may_have_what_no_rule_forbids(rules, model, on_node, reason):
+    failure = policies.forbids(rules, model, on_node, "n1")
+    assert (failure.reason if failure else None) == reason
+    if failure:
+        assert "node n1" in failure.message
+
+
+def test_a_node_is_closed_to_what_it_may_have_no_more_of():
+    rules = (A_AT_MOST_2, A_NOT_WITH_B)
+    by_node = {"full": {"A": 2}, "mixed": {"B": 1}, "free": {"C": 5}}
+    assert policies.closed(rules, by_node) == {"full": {"A", "B"}, "mixed": {"A"}}
+
+
+def test_the_least_number_of_a_model_stays():
+    rule = fabrics.ModelRule(model="A", min_per_node=1)
+    assert policies.stays([rule], "A", {"A": 1})
+    assert not policies.stays([rule], "A", {"A": 2})
+    assert not policies.stays([rule], "B", {"B": 1})
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_a_pool_tells_the_label_of_the_nodes_that_are_closed_to_its_model(enclosure, model):
+    pool = names.pool("f", enclosure, model)
+    expected = names.closed_label("f", model) if model else None
+    assert names.closed_label_of(pool) == expected
+    if expected:
+        assert len(expected.partition("/")[2]) <= 63
+
+
+def device(name, model):
+    return contract.Device(id=name, device_class=contract.DeviceClass.GPU, enclosure="e", model=model)
+
+
+def published(pool, *devices):
+    membership = slices.Pool(name=pool, generation=1, resource_slice_count=1)
+    spec = slices.SliceSpec(
+        driver="d", pool=membership, devices=tuple(slices.Device(name=name) for name in devices)
+    )
+    return slices.ResourceSlice(metadata=None, spec=spec)
+
+
+def test_a_new_rule_moves_the_devices_of_its_model_unless_a_claim_has_them():
+    found = (device("a", "A"), device("b", "A"), device("c", "C"))
+    known = (published("f/e", "a", "b", "c"),)
+    rules = homes.Rules(restricted={"A"}, held={"b"})
+    assert homes.pools("f", found, known, rules) == {"a": "f/e/model.a-" + _hash("A"), "b": "f/e", "c": "f/e"}
+
+
+def _hash(model):
+    return names.pool("f", "e", model).rpartition("-")[2]
+
+
+DISKS = {
+    "enclosures": [
+        {
+            "id": "enc-1",
+            "devices": [
+                {"id": f"disk-{number}", "class": "nvme", "model": "M1", "serial": f"SN{number}"}
+                for number in range(3)
+            ],
+        }
+    ]
+}
+
+
+async def test_a_claim_that_breaks_a_rule_fails_before_anything_is_attached_and_the_node_is_closed(
+    controller_world, until
+):
+    async with controller_world(**DISKS) as cluster:
+        cluster.start()
+        await cluster.make_fabric(policy={"models": [{"model": "M1", "maxPerNode": 1}]})
+        (spec,) = await cluster.published()
+        pool, label = spec["pool"]["name"], names.closed_label("fab", "M1")
+        (term,) = spec["nodeSelector"]["nodeSelectorTerms"]
+        assert {"key": label, "operator": "DoesNotExist"} in term["matchExpressions"]
+
+        await cluster.allocate("disk-0", name="c0", pod="c0", pool=pool)
+        await until(lambda: cluster.said("c0"), lambda value: "attached" in value.get("disk-0", {}))
+        closed = await until(lambda: labels(cluster, "node-1"), lambda value: label in value)
+        assert closed[label] == "true"
+        assert label not in await labels(cluster, "node-2")
+
+        # The scheduler may not have seen the label yet.
+        await cluster.allocate("disk-1", name="c1", pod="c1", pool=pool)
+        said = await until(lambda: cluster.said("c1"), lambda value: value.get("disk-1"))
+        assert said["disk-1"] == {"attach-failed": policies.NODE_FULL}
+        assert cluster.calls("attach") == ["disk-0"]
+        assert "fab.disk-1" not in await cluster.attachments()
+        assert not any(one.get("taints") for one in (await cluster.slices())[0]["devices"])
+
+        await cluster.deallocate("c0")
+        await until(
+            cluster.attachments,
+            lambda value: "deletionTimestamp" in value.get("fab.disk-0", {}).get("metadata", {}),
+        )
+        await cluster.node_says("fab.disk-0", "Released")
+        await until(lambda: labels(cluster, "node-1"), lambda value: label not in value)
+
+
+async def labels(cluster, node):
+    found = await cluster.api.read(kinds.NODE, node, into=dict)
+    return found["metadata"].get("labels", {})
+
+
+async def test_claims_that_come_at_the_same_moment_do_not_pass_a_rule_together(controller_world, until):
+    async with controller_world(**DISKS) as cluster:
+        cluster.start()
+        await cluster.make_fabric(policy={"models": [{"model": "M1", "maxPerNode": 1}]})
+        (spec,) = await cluster.published()
+        claims = [f"c{number}" for number in range(3)]
+        for number, claim in enumerate(claims):
+            await cluster.allocate(f"disk-{number}", name=claim, pod=claim, pool=spec["pool"]["name"])
+        outcomes = [
+            next(iter(await until(lambda name=claim: outcome(cluster, name), bool))) for claim in claims
+        ]
+        assert sorted(outcomes) == ["attach-failed", "attach-failed", "attached"]
+
+
+async def outcome(cluster, claim):
+    return next(iter((await cluster.said(claim)).values()), {})
