@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drawbar.driver.controller import policies
+from drawbar.driver.controller import adminaccess, policies
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.attachments import plan as controller_plan
 from drawbar.driver.controller.pools import taints
@@ -81,7 +81,7 @@ def test_links_lead_somewhere(page):
 def test_every_reason_of_a_failure_is_documented():
     reasons = {
         value
-        for module in (controller_plan, node_plan, policies)
+        for module in (controller_plan, node_plan, policies, adminaccess)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str)
     } | set(calls.REASONS.values())

@@ -97,7 +97,7 @@ class World:
     async def published(self):
         return await until(self.slices, bool)
 
-    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", at=None, pool=POOL):
+    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", at=None, pool=POOL, **result):
         claim = await self.api.create(
             kinds.CLAIM,
             {
@@ -125,6 +125,7 @@ class World:
                 "device": device,
                 "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
                 "bindingFailureConditions": FAILURES,
+                **result,
             }
             for number, device in enumerate(devices)
         ]

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from drawbar.driver.api import attachments, fabrics, nodes, slices
-from drawbar.driver.controller import hosts, labels, names, policies
+from drawbar.driver.api import attachments, claims, fabrics, meta, nodes, slices
+from drawbar.driver.controller import adminaccess, hosts, labels, names, policies
 from drawbar.driver.controller.attachments import executor
 from drawbar.driver.controller.fabrics import directory, session, status
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -24,15 +24,18 @@ log = logging.getLogger(__name__)
 # Changes that come together become one write.
 GATHER_SECONDS = 0.05
 RESYNC_SECONDS = 300.0
+# A manager of its own: an apply takes back what its manager left out, and attachments speak under another.
+ADMIN_MANAGER = "drawbar-controller-admin-access"
 
 
 class What(enum.StrEnum):
-    """The chores; labels are for all nodes, the others for one Fabric."""
+    """The chores; labels are for all nodes, admin access for one claim (`namespace/name`), the others for one Fabric."""
 
     PUBLISH = "publish"
     STATUS = "status"
     LABELS = "labels"
     FINALIZER = "finalizer"
+    ADMIN = "admin-access"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,7 @@ class View:
 
     fabrics: reflector.Reflector[fabrics.Fabric]
     attachments: reflector.Reflector[attachments.DeviceAttachment]
+    claims: reflector.Reflector[claims.ResourceClaim]
     nodes: reflector.Reflector[nodes.Node]
     slices: reflector.Reflector[slices.ResourceSlice]
     sessions: directory.Directory
@@ -92,6 +96,8 @@ class Chores:
             await self._write_status(fabric)
         elif what == What.FINALIZER:
             await self._write_finalizer(fabric)
+        elif what == What.ADMIN:
+            await self._answer_admin(fabric)
         else:
             await self._write_labels()
 
@@ -179,6 +185,31 @@ class Chores:
             self._view.fabrics.unlearn(stored)
         else:
             self._view.fabrics.learn(stored)
+
+    async def _answer_admin(self, claim_name: str) -> None:
+        """Tells a claim with admin access whether its devices are where it is."""
+        namespace, _, name = claim_name.partition("/")
+        claim = self._view.claims.get(name, namespace)
+        if claim is None:
+            return
+        known = {
+            key: self._view.attachments.get(key.attachment)
+            for key in adminaccess.devices(claim, self._driver)
+        }
+        body = adminaccess.applied(claim, self._driver, known, meta.timestamp(self._clock()))
+        if body is None:
+            return
+        stored = await self._api.patch(
+            kinds.CLAIM,
+            name,
+            body,
+            content=client.Patch.APPLY,
+            into=claims.ResourceClaim,
+            namespace=namespace,
+            subresource="status",
+            manager=ADMIN_MANAGER,
+        )
+        self._view.claims.learn(stored)
 
     async def _write_labels(self) -> None:
         for view in self._view.sessions:

@@ -5,7 +5,7 @@ under the same driver and none of the controller's business. The API has no sele
 and this index holds only ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from drawbar.driver.api import attachments, bindings, claims
 from drawbar.driver.controller import names
@@ -28,18 +28,22 @@ def devices(
     }
 
 
-class Index:
-    """Claims by the device that they were given."""
+DevicesOf = Callable[[claims.ResourceClaim | None, str], dict[names.DeviceKey, claims.AllocationResult]]
 
-    def __init__(self, driver: str) -> None:
+
+class Index:
+    """Claims by the device that they were given, or by those that another function finds in them."""
+
+    def __init__(self, driver: str, *, devices: DevicesOf = devices) -> None:
         self._driver = driver
+        self._devices = devices
         self._claims: dict[names.DeviceKey, dict[ClaimKey, claims.ResourceClaim]] = {}
 
     def change(
         self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None
     ) -> set[names.DeviceKey]:
         """Takes over a change and gives the devices that it may concern."""
-        before, after = devices(old, self._driver), devices(new, self._driver)
+        before, after = self._devices(old, self._driver), self._devices(new, self._driver)
         for key in before.keys() - after.keys():
             assert old is not None
             known = self._claims.get(key, {})
@@ -50,6 +54,10 @@ class Index:
             assert new is not None
             self._claims.setdefault(key, {})[new.metadata.namespace, new.metadata.name] = new
         return before.keys() | after.keys()
+
+    def __iter__(self) -> Iterator[claims.ResourceClaim]:
+        """Each claim once per device that it was given."""
+        return iter([claim for known in self._claims.values() for claim in known.values()])
 
     def keys(self) -> Iterator[names.DeviceKey]:
         """All devices that some claim was given."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
-from drawbar.driver.controller import chores, hosts, lanes, names, settings
+from drawbar.driver.controller import adminaccess, chores, hosts, lanes, names, settings
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import calls, context, executor
 from drawbar.driver.controller.fabrics import directory
@@ -56,6 +56,7 @@ class _Controller:
         self._tasks: asyncio.TaskGroup | None = None
         self._uids: dict[str, names.DeviceKey] = {}
         self._index = claim_index.Index(options.driver)
+        self._observers = claim_index.Index(options.driver, devices=adminaccess.devices)
         self._calls = calls.Calls()
         self._directory = directory.Directory(self)
         self._recorder = events.Recorder(api, controller=options.driver, instance=socket.gethostname())
@@ -82,6 +83,7 @@ class _Controller:
             view=chores.View(
                 fabrics=self._fabrics,
                 attachments=self._attachments,
+                claims=self._claims,
                 nodes=self._nodes,
                 slices=self._slices,
                 sessions=self._directory,
@@ -137,6 +139,8 @@ class _Controller:
                     self._look_after(fabric.metadata.name)
                 for key in {*self._uids.values(), *self._index.keys()}:
                     self._lanes.add(key)
+                for claim in self._observers:
+                    self._answer(claim)
                 self._lanes.start(tasks)
                 for number in range(CHORE_WORKERS):
                     tasks.create_task(self._chores.work(), name=f"chores-{number}")
@@ -177,6 +181,8 @@ class _Controller:
         if new is not None:
             self._uids[new.metadata.uid] = key
         self._lanes.add(key)
+        for claim in self._observers.of(key):
+            self._answer(claim)
         self._chores.add(chores.What.STATUS, key.fabric, after=COUNTS_SECONDS)
         if new is None:
             self._chores.add(chores.What.FINALIZER, key.fabric, after=chores.GATHER_SECONDS)
@@ -208,6 +214,14 @@ class _Controller:
     def _claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         for key in self._index.change(old, new):
             self._lanes.add(key)
+        self._observers.change(old, new)
+        if adminaccess.devices(new, self._options.driver):
+            self._answer(new)
+
+    def _answer(self, claim: claims.ResourceClaim | None) -> None:
+        if claim is not None:
+            name = f"{claim.metadata.namespace}/{claim.metadata.name}"
+            self._chores.add(chores.What.ADMIN, name)
 
     def _node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
         if old is None or new is None or hosts.shape(old) != hosts.shape(new):

@@ -1,0 +1,134 @@
+"""Claims with admin access: they look at a device where it is, and never have it attached.
+
+The scheduler waits for the binding conditions of such a device as for any other, and no node knows of the claim, so
+the controller says both conditions: once the device is attached to the claim's node and visible there, or at once that
+it will not be.
+
+Source: KEP-5018 (admin access), KEP-5007.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import attachments, bindings, claims, meta
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import plan
+
+NEVER_ATTACHES = "AdminAccessNeverAttaches"
+
+
+def devices(
+    claim: claims.ResourceClaim | None, driver: str
+) -> dict[names.DeviceKey, claims.AllocationResult]:
+    """The fabric devices that the claim has admin access to."""
+    if claim is None or claim.status.allocation is None:
+        return {}
+    wanted = bindings.condition_type(driver, bindings.ATTACHED)
+    return {
+        names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device): result
+        for result in claim.status.allocation.devices.results
+        if result.driver == driver and result.admin_access and wanted in result.binding_conditions
+    }
+
+
+def applied(
+    claim: claims.ResourceClaim,
+    driver: str,
+    known: Mapping[names.DeviceKey, attachments.DeviceAttachment | None],
+    now: str,
+) -> dict[str, Any] | None:
+    """The object for a server-side apply to the claim's status; None if there is nothing new to say.
+
+    Args:
+        claim: as read; its uid and resourceVersion guard the write.
+        driver: whose devices.
+        known: the attachment of each of `devices`.
+        now: RFC 3339; used where a status changes.
+    """
+    node = claim.status.allocation.node if claim.status.allocation else None
+    wanted = devices(claim, driver)
+    elsewhere = [key for key in wanted if not _may_come(known.get(key), node)]
+    entries = []
+    changed = False
+    for key, result in wanted.items():
+        before = claim.conditions(result)
+        after = _conditions(driver, before, known.get(key), _message(elsewhere, known), now)
+        mine = tuple(meta.find(before, one.type) for one in after)
+        changed = changed or mine != after
+        if after:
+            entries.append(_entry(result, after))
+    if not changed:
+        return None
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": claim.metadata.name,
+            "namespace": claim.metadata.namespace,
+            "uid": claim.metadata.uid,
+            "resourceVersion": claim.metadata.resource_version,
+        },
+        "status": {"devices": entries},
+    }
+
+
+def _may_come(attachment: attachments.DeviceAttachment | None, node: str | None) -> bool:
+    """Whether the device is on that node, or on its way there."""
+    return (
+        attachment is not None
+        and attachment.spec.node_name == node
+        and not attachment.deleting
+        and plan.problem(attachment) is None
+    )
+
+
+def _message(
+    elsewhere: list[names.DeviceKey], known: Mapping[names.DeviceKey, attachments.DeviceAttachment | None]
+) -> str:
+    """Why the claim fails; empty when it does not. The scheduler may stop at any device, so all get the same."""
+    if not elsewhere:
+        return ""
+    attachment = known.get(elsewhere[0])
+    where = f"on its way to or on node {attachment.spec.node_name}" if attachment else "attached to no node"
+    return f"admin access never attaches a device, and {elsewhere[0].device} is {where}"
+
+
+def _conditions(
+    driver: str,
+    before: tuple[meta.Condition, ...],
+    attachment: attachments.DeviceAttachment | None,
+    failure: str,
+    now: str,
+) -> tuple[meta.Condition, ...]:
+    if failure:
+        said = [(bindings.ATTACH_FAILED, NEVER_ATTACHES, failure)]
+    elif attachment is not None and all(
+        attachment.holds(kind) for kind in (attachments.ATTACHED, attachments.VISIBLE)
+    ):
+        message = f"in use on node {attachment.spec.node_name}"
+        said = [(bindings.ATTACHED, "Attached", message), (bindings.VISIBLE, "DeviceReady", message)]
+    else:
+        said = []
+    return tuple(
+        meta.transition(
+            before,
+            bindings.condition_type(driver, condition),
+            status=True,
+            reason=reason,
+            message=message,
+            now=now,
+        )
+        for condition, reason, message in said
+    )
+
+
+def _entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...]) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "driver": result.driver,
+        "pool": result.pool,
+        "device": result.device,
+        "conditions": [msgspec.to_builtins(condition) for condition in conditions],
+    }
+    return entry | ({"shareID": result.share_id} if result.share_id else {})

@@ -1,0 +1,133 @@
+"""Claims that look at a device where it is."""
+
+import pytest
+
+from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.controller import adminaccess, names
+from drawbar.driver.kube import client, kinds
+
+DRIVER = "drawbar.dev"
+NOW = "2026-01-02T00:00:00Z"
+SEEN = tuple(meta.Condition(type=kind, status="True") for kind in (attachments.ATTACHED, attachments.VISIBLE))
+
+
+def claim(*devices, said=()):
+    results = tuple(
+        claims.AllocationResult(
+            request="r",
+            driver=DRIVER,
+            pool="f/e",
+            device=device,
+            admin_access=True,
+            binding_conditions=(f"{DRIVER}/attached",),
+        )
+        for device in devices
+    )
+    field = claims.FieldRequirement(key="metadata.name", operator="In", values=("n1",))
+    term = claims.NodeSelectorTerm(match_fields=(field,))
+    return claims.ResourceClaim(
+        metadata=meta.ObjectMeta(name="c", namespace="ns", uid="u", resource_version="7"),
+        status=claims.ClaimStatus(
+            allocation=claims.Allocation(
+                devices=claims.DeviceAllocation(results=results),
+                node_selector=claims.NodeSelector(node_selector_terms=(term,)),
+                allocation_timestamp=NOW,
+            ),
+            devices=said,
+        ),
+    )
+
+
+def attachment(device, *conditions, node="n1", deleting=False):
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(name=f"f.{device}", deletion_timestamp=NOW if deleting else None),
+        spec=attachments.AttachmentSpec(
+            fabric="f",
+            device_id=device,
+            driver=DRIVER,
+            pool="f/e",
+            device=device,
+            node_name=node,
+            host_id="h",
+            identity=attachments.Identity(device_class="gpu"),
+        ),
+        status=attachments.AttachmentStatus(conditions=conditions),
+    )
+
+
+def said(body):
+    return {
+        entry["device"]: {
+            one["type"].removeprefix(f"{DRIVER}/"): one["reason"] for one in entry["conditions"]
+        }
+        for entry in body["status"]["devices"]
+    }
+
+
+NEVER = {"attach-failed": adminaccess.NEVER_ATTACHES}
+HERE = {"attached": "Attached", "visible": "DeviceReady"}
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({}, NEVER),
+        ({"a": attachment("a", *SEEN)}, HERE),
+        ({"a": attachment("a", *SEEN, node="n2")}, NEVER),
+        ({"a": attachment("a", *SEEN, deleting=True)}, NEVER),
+        ({"a": attachment("a", SEEN[0])}, None),
+    ],
+    ids=["attached nowhere", "in use here", "in use elsewhere", "on its way out", "not ready yet"],
+)
+def test_the_claim_is_told_whether_its_device_is_where_it_is(known, expected):
+    asked = claim("a")
+    keyed = {names.DeviceKey(fabric="f", device=device): one for device, one in known.items()}
+    body = adminaccess.applied(asked, DRIVER, keyed, NOW)
+    assert (said(body) if body else None) == ({"a": expected} if expected else None)
+
+
+def test_one_device_that_is_elsewhere_fails_all_since_the_scheduler_stops_at_the_first():
+    key = names.DeviceKey(fabric="f", device="a")
+    body = adminaccess.applied(claim("a", "b"), DRIVER, {key: attachment("a", *SEEN)}, NOW)
+    assert said(body) == {"a": NEVER, "b": NEVER}
+
+
+def test_what_is_said_already_is_not_said_again():
+    key = names.DeviceKey(fabric="f", device="a")
+    known = {key: attachment("a", *SEEN)}
+    (entry,) = adminaccess.applied(claim("a"), DRIVER, known, NOW)["status"]["devices"]
+    conditions = tuple(
+        meta.Condition(
+            type=one["type"],
+            status=one["status"],
+            reason=one["reason"],
+            message=one["message"],
+            last_transition_time=one["lastTransitionTime"],
+        )
+        for one in entry["conditions"]
+    )
+    before = claims.AllocatedDevice(driver=DRIVER, pool="f/e", device="a", conditions=conditions)
+    assert adminaccess.applied(claim("a", said=(before,)), DRIVER, known, "2026-01-03T00:00:00Z") is None
+
+
+async def test_an_observer_gets_the_device_of_another_claim_and_nothing_is_attached_for_it(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+        await cluster.api.patch(
+            kinds.NAMESPACE, "default", label, content=client.Patch.MERGE, into=dict, manager="admin"
+        )
+        await cluster.allocate("gpu-0", name="user")
+        await cluster.allocate("gpu-0", name="observer", pod="p2", adminAccess=True)
+        await until(lambda: cluster.said("user"), lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.node_says("fab.gpu-0", attachments.VISIBLE)
+        found = await until(lambda: cluster.said("observer"), lambda value: value.get("gpu-0"))
+        assert found["gpu-0"] == HERE
+        await cluster.allocate("disk-0", name="lost", pod="p3", adminAccess=True)
+        found = await until(lambda: cluster.said("lost"), lambda value: value.get("disk-0"))
+        assert found["disk-0"] == NEVER
+        assert cluster.calls("attach") == ["gpu-0"]
