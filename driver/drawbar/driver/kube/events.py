@@ -12,12 +12,14 @@ import logging
 import uuid
 from typing import Any
 
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, claims
 from drawbar.driver.kube import client, errors, kinds
 
 log = logging.getLogger(__name__)
 
 QUEUE_LIMIT = 1000
+# A shared claim may have hundreds of users.
+PODS_LIMIT = 8
 # The API server's limits, in bytes; a longer field makes it refuse the event.
 NOTE_LIMIT_BYTES = 1024
 FIELD_LIMIT_BYTES = 128
@@ -42,6 +44,32 @@ class Recorder:
         """Something needs attention."""
         self._record(claim, "Warning", reason, message)
 
+    def tell_pods(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
+        """The same for the first `PODS_LIMIT` pods that wait for the claim: their users look there first."""
+        pods = [consumer for consumer in claim.status.reserved_for if consumer.resource == "pods"]
+        for pod in pods[:PODS_LIMIT]:
+            regarding = {
+                "apiVersion": kinds.POD.api_version,
+                "kind": kinds.POD.kind,
+                "namespace": claim.metadata.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+            }
+            kind = "Warning" if warning else "Normal"
+            self._put(regarding, claim.metadata.namespace, kind, reason, message)
+
+    def attachment_warning(
+        self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
+    ) -> None:
+        """Something of an attachment needs attention. It is in no namespace, and its events are in the default one."""
+        regarding = {
+            "apiVersion": attachments.API_VERSION,
+            "kind": attachments.KIND,
+            "name": attachment.metadata.name,
+            "uid": attachment.metadata.uid,
+        }
+        self._put(regarding, "default", "Warning", reason, message)
+
     async def run(self) -> None:
         """Sends what is queued until cancelled."""
         while True:
@@ -54,13 +82,23 @@ class Recorder:
     def _record(self, claim: attachments.ClaimReference | None, kind: str, reason: str, message: str) -> None:
         if claim is None:
             return
+        regarding = {
+            "apiVersion": kinds.CLAIM.api_version,
+            "kind": kinds.CLAIM.kind,
+            "namespace": claim.namespace,
+            "name": claim.name,
+            "uid": claim.uid,
+        }
+        self._put(regarding, claim.namespace, kind, reason, message)
+
+    def _put(self, regarding: dict[str, str], namespace: str, kind: str, reason: str, message: str) -> None:
         now = datetime.datetime.now(datetime.UTC)
         event = {
             "apiVersion": kinds.EVENT.api_version,
             "kind": kinds.EVENT.kind,
             "metadata": {
-                "name": f"{claim.name[:200].rstrip('-.')}.{uuid.uuid4().hex[:16]}",
-                "namespace": claim.namespace,
+                "name": f"{regarding['name'][:200].rstrip('-.')}.{uuid.uuid4().hex[:16]}",
+                "namespace": namespace,
             },
             "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": _cut(self._controller, FIELD_LIMIT_BYTES),
@@ -69,16 +107,10 @@ class Recorder:
             "reason": _cut(reason, FIELD_LIMIT_BYTES),
             "type": kind,
             "note": _cut(message, NOTE_LIMIT_BYTES),
-            "regarding": {
-                "apiVersion": kinds.CLAIM.api_version,
-                "kind": kinds.CLAIM.kind,
-                "namespace": claim.namespace,
-                "name": claim.name,
-                "uid": claim.uid,
-            },
+            "regarding": regarding,
         }
         try:
-            self._queue.put_nowait((claim.namespace, event))
+            self._queue.put_nowait((namespace, event))
         except asyncio.QueueFull:
             self.dropped += 1
             if not self._full:

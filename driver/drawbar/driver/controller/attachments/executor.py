@@ -191,6 +191,15 @@ class _Round:
             raise
         else:
             self._settle(side, operation)
+            if side is actions.Side.ATTACH and not operation.done:
+                self._tell_of_the_wait()
+
+    def _tell_of_the_wait(self) -> None:
+        """A fabric that takes its time makes users ask."""
+        claim = self._claim(self.observed.wish) if self.observed.wish is not None else None
+        if claim is not None:
+            message = f"being connected to host {self._known.spec.host_id}"
+            self._tell(claim, warning=False, reason="DeviceAttaching", message=message)
 
     @property
     def _by_force(self) -> bool:
@@ -212,7 +221,7 @@ class _Round:
         body = statements.claim_attached(claim, self._context.driver, self._key, self._where(), now)
         if body is not None:
             await self._apply_to(claim, body)
-            self._context.recorder.normal(wish.claim, reason="DeviceAttached", message=self._where())
+            self._tell(claim, warning=False, reason="DeviceAttached", message=self._where())
 
     async def _say_failed(
         self, wish: actions.Wish, failure: attachments.Failure, now: datetime.datetime
@@ -226,8 +235,17 @@ class _Round:
             if body is not None:
                 await self._apply_to(claim, body)
         log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
-        message = f"{self._key.device} of fabric {self._key.fabric}: {failure.message}"
-        self._context.recorder.warning(wish.claim, reason=failure.reason, message=message)
+        self._tell(own, warning=True, reason=failure.reason, message=failure.message)
+
+    def _tell(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
+        """Says it where users look: on the claim, and on the pods that wait for it."""
+        recorder, metadata = self._context.recorder, claim.metadata
+        reference = attachments.ClaimReference(
+            namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
+        )
+        text = f"{self._key.device} of fabric {self._key.fabric}: {message}"
+        (recorder.warning if warning else recorder.normal)(reference, reason=reason, message=text)
+        recorder.tell_pods(claim, warning=warning, reason=reason, message=text)
 
     def _claim(self, wish: actions.Wish) -> claims.ResourceClaim | None:
         claim = self._context.claims.get(wish.claim.name, wish.claim.namespace)
