@@ -9,20 +9,20 @@ import asyncio
 import datetime
 import logging
 import socket
-import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
 from drawbar.driver.controller import adminaccess, chores, hosts, lanes, names, settings
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import calls, context, executor
-from drawbar.driver.controller.fabrics import directory
+from drawbar.driver.controller.fabrics import directory, session
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.pools import sources
 from drawbar.driver.kube import client, config, events, kinds, reflector
-from drawbar.fabric import contract
+from drawbar.fabric import contract, registry
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,20 @@ def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-async def run(options: settings.Settings) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the controller takes from the machine and the installation it runs in.
+
+    Attributes:
+        clock: the time of day. Pauses and deadlines within the process follow the event loop's clock.
+        adapters: the adapter of a name; raises `fabric.errors.InvalidConfiguration`.
+    """
+
+    clock: Callable[[], datetime.datetime] = _now
+    adapters: session.AdapterOf = registry.adapter_class
+
+
+async def run(options: settings.Settings, surroundings: Surroundings | None = None) -> None:
     """Runs until cancelled.
 
     Raises:
@@ -43,14 +56,15 @@ async def run(options: settings.Settings) -> None:
     settings.validate(options)
     connection = config.load(options.kubeconfig)
     async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
-        await _Controller(options, api).serve(tasks)
+        await _Controller(options, api, surroundings or Surroundings()).serve(tasks)
 
 
 class _Controller:
     """Wires the watches to the queues; what is decided is decided in the plans."""
 
-    def __init__(self, options: settings.Settings, api: client.Client) -> None:
+    def __init__(self, options: settings.Settings, api: client.Client, surroundings: Surroundings) -> None:
         self._options = options
+        self._clock = surroundings.clock
         self._api = api
         # Given while this one leads: only then are fabrics connected and anything is written.
         self._tasks: asyncio.TaskGroup | None = None
@@ -58,7 +72,7 @@ class _Controller:
         self._index = claim_index.Index(options.driver)
         self._observers = claim_index.Index(options.driver, devices=adminaccess.devices)
         self._calls = calls.Calls()
-        self._directory = directory.Directory(self)
+        self._directory = directory.Directory(self, surroundings.adapters)
         self._recorder = events.Recorder(api, controller=options.driver, instance=socket.gethostname())
         self._fabrics = reflector.Reflector(
             api, kinds.FABRIC, into=fabrics.Fabric, changed=self._fabric_changed
@@ -88,7 +102,7 @@ class _Controller:
                 slices=self._slices,
                 sessions=self._directory,
             ),
-            clock=_now,
+            clock=surroundings.clock,
         )
         self._context = context.Context(
             api=api,
@@ -102,7 +116,7 @@ class _Controller:
             pools=self._chores.pools,
             calls=self._calls,
             recorder=self._recorder,
-            clock=_now,
+            clock=surroundings.clock,
         )
         self._lanes = lanes.Lanes(lambda key: executor.reconcile(self._context, key))
 
@@ -205,7 +219,7 @@ class _Controller:
             return
         failing = sources.verdict(new).failing
         if failing and not before.failing:
-            view.faults.failed(key.device, new.spec.host_id, _now())
+            view.faults.failed(key.device, new.spec.host_id, self._clock())
             self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
             self._chores.add(chores.What.STATUS, key.fabric, after=chores.GATHER_SECONDS)
         elif not failing and new.holds(attachments.VISIBLE):
@@ -258,7 +272,7 @@ class _Controller:
         key, side = self._uids.get(uid), self._calls.side(uid, operation.request_id)
         if key is None or side is None:
             return
-        self._calls.settle(uid, side, operation, time.monotonic())
+        self._calls.settle(uid, side, operation, asyncio.get_running_loop().time())
         view = self._directory.get(fabric)
         if view is not None and operation.succeeded and operation.device is not None:
             view.learn(operation.device)

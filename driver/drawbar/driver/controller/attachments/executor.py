@@ -3,9 +3,9 @@
 On any error it stops; the device comes back after a pause and everything is observed again.
 """
 
+import asyncio
 import datetime
 import logging
-import time
 from typing import Any, assert_never
 
 import msgspec
@@ -185,7 +185,9 @@ class _Round:
                 )
         except (fabric_errors.Refused, fabric_errors.Aborted) as error:
             log.warning("the fabric refused: %s", error, extra=self._extras())
-            self._context.calls.failed(self._known.metadata.uid, side, error, time.monotonic())
+            self._context.calls.failed(
+                self._known.metadata.uid, side, error, asyncio.get_running_loop().time()
+            )
         except fabric_errors.FabricError:
             self._context.calls.ask_again(self._known.metadata.uid, side)
             raise
@@ -208,7 +210,9 @@ class _Round:
         return not released and self._open.turns.can.force_detach
 
     def _settle(self, side: actions.Side, operation: contract.Operation) -> None:
-        self._context.calls.settle(self._known.metadata.uid, side, operation, time.monotonic())
+        self._context.calls.settle(
+            self._known.metadata.uid, side, operation, asyncio.get_running_loop().time()
+        )
         if not operation.done:
             self._open.turns.occupy(self._key, self._known.spec.host_id)
         if operation.succeeded and operation.device is not None:

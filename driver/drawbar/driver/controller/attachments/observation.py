@@ -1,7 +1,7 @@
 """What is known of one device at one moment, gathered for the plan; nothing here waits or writes."""
 
+import asyncio
 import datetime
-import time
 from collections import Counter
 
 from drawbar.driver.api import attachments, claims
@@ -31,7 +31,7 @@ class Observation:
         """Everything the plan rests on."""
         context, attachment = self._context, self.attachment
         listed = self.session is not None and self.session.listed
-        uid, moment = (attachment.metadata.uid if attachment else ""), time.monotonic()
+        uid, moment = (attachment.metadata.uid if attachment else ""), asyncio.get_running_loop().time()
         patience = context.patience
         if self.session is not None:
             limit = datetime.timedelta(seconds=self.session.spec.policy.attach_timeout_seconds)

@@ -17,8 +17,9 @@ class _Running:
 class Directory:
     """The sessions by the name of their Fabric; their tasks run in the group they were begun in."""
 
-    def __init__(self, listener: session.Listener) -> None:
+    def __init__(self, listener: session.Listener, adapters: session.AdapterOf) -> None:
         self._listener = listener
+        self._adapters = adapters
         self._running: dict[str, _Running] = {}
 
     def get(self, name: str) -> session.Session | None:
@@ -36,7 +37,7 @@ class Directory:
         if known is not None and known.session.spec == fabric.spec:
             return
         self.drop(name)
-        opened = session.Session(fabric, self._listener)
+        opened = session.Session(fabric, self._listener, self._adapters)
         task = tasks.create_task(opened.run(), name=f"fabric-{name}")
         self._running[name] = _Running(session=opened, task=task)
 

@@ -7,7 +7,7 @@ jittered; it never reaches another fabric.
 
 import asyncio
 import logging
-import time
+from collections.abc import Callable
 from typing import Protocol
 
 import tenacity
@@ -15,7 +15,7 @@ import tenacity
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import faults, hosts, names
 from drawbar.driver.controller.fabrics import status, turns
-from drawbar.fabric import contract, errors, registry
+from drawbar.fabric import contract, errors
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,14 @@ PAUSE_MAX_SECONDS = 30.0
 # A connection that held this long was a good one: the next pause is the first again.
 GOOD_SECONDS = 60.0
 LIST_EVERY_SECONDS = 10.0
+
+
+AdapterOf = Callable[[str], type[contract.FabricAdapter]]
+
+
+def _monotonic() -> float:
+    """Seconds on the event loop's clock."""
+    return asyncio.get_running_loop().time()
 
 
 class Listener(Protocol):
@@ -53,13 +61,13 @@ class Listener(Protocol):
 class Session:
     """Run `run()` as a task; read the properties at any time."""
 
-    def __init__(self, fabric: fabrics.Fabric, listener: Listener) -> None:
+    def __init__(self, fabric: fabrics.Fabric, listener: Listener, adapters: AdapterOf) -> None:
         self.name = fabric.metadata.name
         self.spec = fabric.spec
         self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
         self.listed = False
         # On the monotonic clock; None while connected.
-        self.silent_since: float | None = time.monotonic()
+        self.silent_since: float | None = _monotonic()
         self.unpublished: str | None = None
         self.nodes = hosts.NodeMap()
         self.turns = turns.Turns()
@@ -67,6 +75,7 @@ class Session:
         self._hosts: dict[str, contract.Host] = {}
         self._devices: dict[str, contract.Device] = {}
         self._listener = listener
+        self._adapters = adapters
         self._adapter: contract.FabricAdapter | None = None
 
     @property
@@ -93,7 +102,7 @@ class Session:
     @property
     def silent_seconds(self) -> float:
         """How long the manager has not been reached; 0.0 while it is."""
-        return 0.0 if self.silent_since is None else time.monotonic() - self.silent_since
+        return 0.0 if self.silent_since is None else _monotonic() - self.silent_since
 
     def device(self, name: str) -> contract.Device | None:
         """The device of that DRA name, as last told."""
@@ -118,7 +127,7 @@ class Session:
             timeout_seconds=self.spec.timeout_seconds,
         )
         try:
-            adapter_class = registry.adapter_class(self.spec.adapter)
+            adapter_class = self._adapters(self.spec.adapter)
             adapter_class.validate(config)
         except errors.InvalidConfiguration as error:
             # Only a change of the object can help, and that makes a new session.
@@ -166,14 +175,14 @@ class Session:
         Raises:
             errors.FabricError: it ended, and it was no good one.
         """
-        began = time.monotonic()
+        began = _monotonic()
         try:
             async with await adapter_class.connect(config) as adapter:
                 self._adapter = adapter
                 await self._follow(adapter)
         except errors.FabricError as error:
             self._say(connected=False, reason=_reason(error), message=error.message)
-            if time.monotonic() - began < GOOD_SECONDS:
+            if _monotonic() - began < GOOD_SECONDS:
                 raise
         except Exception as error:
             # The supervisor of somebody else's code: a vendor adapter's defect must not end the other fabrics.
@@ -243,7 +252,7 @@ class Session:
         if connected:
             self.silent_since = None
         elif self.silent_since is None:
-            self.silent_since = time.monotonic()
+            self.silent_since = _monotonic()
         self._listener.connection_changed(self.name)
 
 
