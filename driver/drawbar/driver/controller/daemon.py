@@ -205,8 +205,8 @@ class _Controller:
             self._chores.add(chores.What.LABELS)
         before, after = sources.verdict(old), sources.verdict(new)
         self._learn_from(key, before, new)
-        # Whose a device is shows in its pool only while it is connected, or held by hand.
-        moved = before.ours != after.ours and (self._is_connected(key) or not (before.ours or after.ours))
+        # Whose a device is shows in its pool only while it is connected.
+        moved = before.ours != after.ours and self._is_connected(key)
         if moved or replace(before, ours=after.ours) != after:
             self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
 

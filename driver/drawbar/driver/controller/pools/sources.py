@@ -20,6 +20,7 @@ class Verdict:
 
     Attributes:
         ours: a claim of this cluster has the device, or it is kept for the next one.
+        held: an operator attached it by hand.
         failing: the reason that the device is to blame for, or empty.
         lost: its node had it and lost it.
         unhealthy: its node says that it is.
@@ -27,6 +28,7 @@ class Verdict:
 
     ours: bool
     failing: str
+    held: bool = False
     lost: bool = False
     unhealthy: bool = False
 
@@ -42,6 +44,7 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
     return Verdict(
         ours=ours,
         failing=reason,
+        held=not ours,
         lost=ours and reason == NODE_SAYS_LOST and attachment.holds(attachments.ATTACHED),
         unhealthy=attachment.status.node is not None and attachment.status.node.health == UNHEALTHY,
     )
@@ -88,7 +91,7 @@ def observed(
         # Nothing new is given out of a fabric that goes; what is attached stays until its claim lets go.
         devices=() if fabric.deleting else told.devices,
         attached_by_us=frozenset(name for name, one in verdicts.items() if one.ours),
-        held=frozenset(name for name, one in verdicts.items() if not one.ours),
+        held=frozenset(name for name, one in verdicts.items() if one.held),
         failing={name: one.failing for name, one in verdicts.items() if one.failing},
         lost=frozenset(name for name, one in verdicts.items() if one.lost),
         unhealthy=frozenset(name for name, one in verdicts.items() if one.unhealthy),
