@@ -55,6 +55,11 @@ class Fabric:
             error=error,
         )
 
+    def give_up(self, request_id):
+        side, host, state = self.operations.get(request_id, (None, None, "done"))
+        if state == "running":
+            self.operations[request_id] = (side, host, "failed")
+
     def finish(self, well):
         for request_id, (side, host, state) in self.operations.items():
             if state == "running":
@@ -195,6 +200,8 @@ class Machine(RuleBasedStateMachine):
             case actions.CallFabric(side=side):
                 assert side is actions.Side.ATTACH or self.attachment.holds(attachments.RELEASED)
                 self._call(uid, side, answered)
+            case actions.Cancel(side=side):
+                self.fabric.give_up(self.known.request_id(uid, side))
             case actions.Retry(side=side):
                 self.known.next_attempt(uid, side)
 

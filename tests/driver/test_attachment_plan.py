@@ -198,6 +198,18 @@ RELEASING = {
         {"attachment": FREE, "host_id": "h1", "detach": call("succeeded")},
         [actions.ReadFabric, actions.LookAgain],
     ),
+    "an attach that may be under way is asked for first": (
+        {"attachment": FREE, "attach": call("unasked"), "detach": call("unknown")},
+        [actions.Ask(side=ATTACH)],
+    ),
+    "an attach that is under way is given up": (
+        {"attachment": FREE, "attach": call("running"), "detach": call("unknown")},
+        [actions.Cancel(side=ATTACH), actions.LookAgain],
+    ),
+    "a detach that never ends is given up": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("running", age_seconds=301.0)},
+        [actions.Cancel(side=DETACH), actions.LookAgain],
+    ),
     "free": ({"attachment": FREE, "detach": call("succeeded")}, [actions.RemoveFinalizer]),
     "somebody else has it now": (
         {"attachment": FREE, "host_id": "h9", "detach": call("succeeded")},
@@ -303,7 +315,7 @@ def cases(table, **common):
     cases(BEGIN)
     + cases(ATTACHING, attachment=attachment())
     + cases(FAILED, host_id="h1")
-    + cases(RELEASING, wish=None)
+    + cases(RELEASING, wish=None, attach=call("succeeded"))
     + cases(CHANGING_HANDS)
     + cases(HELD),
 )

@@ -2,6 +2,7 @@
 
 import datetime
 
+import msgspec
 import pytest
 
 from drawbar.driver import errors as driver_errors
@@ -141,6 +142,21 @@ def claim(*devices, name="c", pods=("p",), node_name="n", binding=True, admin=No
             reserved_for=tuple(claims.Consumer(resource="pods", name=pod, uid=pod) for pod in pods),
         ),
     )
+
+
+def test_a_node_need_not_read_a_claim_of_plain_devices_only():
+    where = names.DeviceKey(fabric="f", device="a")
+    plain = claim_index.wish(claim("a", "b"), DRIVER, where, "h").claim
+    assert (plain.requests, plain.devices) == (("r",), 2)
+    results = claim("a").status.allocation.devices.results
+    for odd in ({"admin_access": True}, {"share_id": "s"}):
+        more = msgspec.structs.replace(results[0], device="z", **odd)
+        allocation = msgspec.structs.replace(
+            claim("a").status.allocation, devices=claims.DeviceAllocation(results=(*results, more))
+        )
+        status_ = claims.ClaimStatus(allocation=allocation)
+        mixed = claims.ResourceClaim(metadata=claim("a").metadata, status=status_)
+        assert claim_index.wish(mixed, DRIVER, where, "h").claim.devices == 0
 
 
 def key(device):

@@ -46,6 +46,7 @@ class ClaimReference(meta.Struct, frozen=True):
     Attributes:
         requests: the claim's requests that got this device.
         devices: how many devices of this driver the claim has; a node that knows as many need not read the claim.
+            0 where the node has to read it.
     """
 
     namespace: str

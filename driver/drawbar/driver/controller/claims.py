@@ -110,6 +110,13 @@ def wish(
 
 def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) -> attachments.ClaimReference:
     requests: dict[tuple[str, str], set[str]] = {}
+    allocation = claim.status.allocation
+    # Only the claim itself tells of admin access and of shares.
+    plain = allocation is not None and not any(
+        result.admin_access or result.share_id
+        for result in allocation.devices.results
+        if result.driver == driver
+    )
     for result in claim.results(driver):
         # A request of a prioritised list is named request/subrequest; the kubelet knows the request.
         requests.setdefault((result.pool, result.device), set()).add(result.request.split("/", 1)[0])
@@ -118,7 +125,7 @@ def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) ->
         name=claim.metadata.name,
         uid=claim.metadata.uid,
         requests=tuple(sorted(requests.get((where.pool, where.device), ()))),
-        devices=len(requests),
+        devices=len(requests) if plain else 0,
     )
 
 

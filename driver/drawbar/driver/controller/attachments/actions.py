@@ -77,6 +77,13 @@ class CallFabric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Have the fabric give up an operation that nobody waits for any more, if it can."""
+
+    side: Side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """Begin a new attempt of a call that failed."""
 
@@ -139,7 +146,7 @@ class LookAgain:
     seconds: float
 
 
-Talk = Ask | CallFabric | Retry | ReadFabric
+Talk = Ask | CallFabric | Cancel | Retry | ReadFabric
 Write = (
     Create
     | Adopt

@@ -24,6 +24,7 @@ class _Known:
     failure: attachments.Failure | None = None
     # On the caller's monotonic clock, in seconds.
     due: float = 0.0
+    began: float | None = None
 
 
 class Calls:
@@ -49,6 +50,7 @@ class Calls:
             retry_after_seconds=max(0.05, known.due - now) if known.due else 1.0,
             failure=known.failure,
             due=now >= known.due,
+            age_seconds=now - known.began if known.began is not None else 0.0,
         )
 
     def is_running(self, uid: str) -> bool:
@@ -76,7 +78,7 @@ class Calls:
             self._put(uid, side, state="succeeded", failure=None, due=0.0)
         else:
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
-            self._put(uid, side, state="running", failure=None, due=now + pause)
+            self._put(uid, side, state="running", failure=None, due=now + pause, began=now)
 
     def failed(self, uid: str, side: actions.Side, error: errors.FabricError, now: float) -> None:
         """The fabric refused, or the operation failed."""
@@ -103,10 +105,19 @@ class Calls:
         self._known.clear()
 
     def _put(
-        self, uid: str, side: actions.Side, *, state: str, failure: attachments.Failure | None, due: float
+        self,
+        uid: str,
+        side: actions.Side,
+        *,
+        state: str,
+        failure: attachments.Failure | None,
+        due: float,
+        began: float | None = None,
     ) -> None:
         known = self._known.get((uid, side), _Known())
-        self._known[uid, side] = replace(known, state=state, failure=failure, due=due)
+        # Asked again and still running, it began when it was first seen to run.
+        began = known.began if known.began is not None and state in ("running", "unasked") else began
+        self._known[uid, side] = replace(known, state=state, failure=failure, due=due, began=began)
 
 
 def failure(error: errors.FabricError) -> attachments.Failure:

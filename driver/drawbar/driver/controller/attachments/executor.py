@@ -71,6 +71,8 @@ class _Round:
                 if self._waits:
                     return WAIT_SECONDS
                 await self._call(side)
+            case actions.Cancel(side=side):
+                await self._cancel(side)
             case actions.Retry(side=side):
                 self._context.calls.next_attempt(self._known.metadata.uid, side)
             case actions.ReadFabric():
@@ -161,6 +163,17 @@ class _Round:
             await self._open.read()
             self._context.calls.never_asked(uid, side)
             return
+        self._settle(side, operation)
+
+    async def _cancel(self, side: actions.Side) -> None:
+        """Some fabrics cannot; then the operation ends by itself or never, and this is tried again."""
+        if not self._open.turns.can.cancel:
+            return
+        adapter = self._open.adapter()
+        operation = await adapter.operation(request_id=self._request_id(side))
+        if not operation.done:
+            operation = await adapter.cancel(operation.id)
+            log.info("operation cancelled", extra=self._extras() | {"operation": operation.id})
         self._settle(side, operation)
 
     async def _call(self, side: actions.Side) -> None:

@@ -26,6 +26,9 @@ NO_HOST = "NodeNotOnFabric"
 NO_FREE_PORT = "NoFreePort"
 DEADLINE = "AttachDeadlineExceeded"
 
+# A detach that takes longer is given up and tried again.
+DETACH_PATIENCE_SECONDS = 300.0
+
 # Reasons for which another device would not have fared better, or the device is marked already.
 NOT_THE_DEVICE = frozenset({IN_USE, NO_HOST, NO_FREE_PORT, policies.NODE_FULL, policies.MODELS_CONFLICT})
 
@@ -39,12 +42,14 @@ class Call:
             `succeeded` or `failed`.
         due: the pause after a failed attempt is over.
         retry_after_seconds: until it is, or until it is worth asking a running call again.
+        age_seconds: for how long a running call has been running, as far as this process knows.
     """
 
     state: str
     due: bool = True
     retry_after_seconds: float = 1.0
     failure: attachments.Failure | None = None
+    age_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +284,20 @@ def _let_go(observed: Observed, attachment: attachments.DeviceAttachment) -> tup
 
 
 def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
+    """An attach that is still under way goes first: it would undo the detach."""
+    attach = observed.attach
+    if attach.state == "unasked" and observed.host_id != attachment.spec.host_id:
+        return (actions.Ask(side=actions.Side.ATTACH),)
+    if attach.state == "running":
+        return _cancel(actions.Side.ATTACH, attach)
+    return _detach_call(observed, attachment)
+
+
+def _cancel(side: actions.Side, call: Call) -> tuple[actions.Action, ...]:
+    return (actions.Cancel(side=side), actions.LookAgain(seconds=call.retry_after_seconds))
+
+
+def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
     call = observed.detach
     match call.state:
         case "unasked":
@@ -291,5 +310,7 @@ def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> tup
             return (actions.RemoveFinalizer(),)
         case "failed" if call.due:
             return (actions.Retry(side=actions.Side.DETACH),)
+        case "running" if call.age_seconds > DETACH_PATIENCE_SECONDS:
+            return _cancel(actions.Side.DETACH, call)
         case _:
             return (actions.LookAgain(seconds=call.retry_after_seconds),)
