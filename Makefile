@@ -44,7 +44,7 @@ contract: venv ## the doubles against the rules of Kubernetes, in every profile;
 	@$(BIN)/pytest mocks/contract -q
 
 bench: venv ## the numbers of the design beside their targets, on this machine
-	@failed=0; for what in apiserver controller; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
+	@failed=0; for what in apiserver controller discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
 
 generate: venv ## the code made from the .proto files
 	@PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate

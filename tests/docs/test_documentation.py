@@ -15,7 +15,8 @@ from drawbar.driver.controller import adminaccess, policies
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.attachments import plan as controller_plan
 from drawbar.driver.controller.pools import taints
-from drawbar.driver.node.attachments import plan as node_plan
+from drawbar.driver.node.attachments import departure, failures
+from drawbar.driver.node.release import outcomes
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
@@ -81,7 +82,7 @@ def test_links_lead_somewhere(page):
 def test_every_reason_of_a_failure_is_documented():
     reasons = {
         value
-        for module in (controller_plan, node_plan, policies, adminaccess)
+        for module in (controller_plan, policies, adminaccess, failures, departure, outcomes)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str)
     } | set(calls.REASONS.values())

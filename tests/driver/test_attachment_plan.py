@@ -88,6 +88,15 @@ LATE = {"wish": wish(allocated_at=NOW - datetime.timedelta(seconds=60))}
 OTHER = wish(allocation_timestamp="later")
 ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
 
+TOO_LATE = attachments.Failure(
+    reason=plan.DEADLINE,
+    message="not attached within 60 s of the allocation; see the Fabric's conditions",
+)
+NOT_TAKEN = attachments.Failure(
+    reason=plan.UNREACHABLE,
+    message="the fabric manager did not take the request within 60 s of the allocation",
+)
+
 BEGIN = {
     "nothing is asked": ({"wish": None}, []),
     "the intent is stored before the fabric is called": ({}, [actions.Create]),
@@ -143,7 +152,8 @@ ATTACHING = {
     ),
     "all said": ({"attachment": attachment(ATTACHED), "host_id": "h1", "wish": wish(attached_said=True)}, []),
     "it was there and is not: never again by itself": ({"attachment": attachment(ATTACHED)}, []),
-    "too late": (LATE, [actions.RecordFailure]),
+    "too late": (LATE | {"attach": call("running")}, [actions.RecordFailure(failure=TOO_LATE)]),
+    "too late, and the fabric never took the request": (LATE, [actions.RecordFailure(failure=NOT_TAKEN)]),
     "gone meanwhile": ({"present": False}, [actions.RecordFailure]),
     "refused": ({"attach": call("failed", failure=FAILURE)}, [actions.RecordFailure(failure=FAILURE)]),
     "failed in passing": ({"attach": call("failed", failure=PASSING)}, [actions.Retry(side=ATTACH)]),
@@ -172,6 +182,10 @@ FAILED = {
     ),
     "a device that is gone has no slice to taint": (
         {"attachment": attachment(error=FAILURE), "present": False},
+        [actions.SayFailed],
+    ),
+    "a silent manager is not the device's fault": (
+        {"attachment": attachment(error=NOT_TAKEN)},
         [actions.SayFailed],
     ),
     "by hand: nobody to tell": ({"attachment": attachment(claim=None, error=FAILURE), "wish": None}, []),

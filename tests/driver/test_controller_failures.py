@@ -137,7 +137,7 @@ async def test_a_deadline_that_passed_while_the_fabric_was_silent_fails_the_clai
         )
         await cluster.allocate("gpu-0", at="2026-01-02T03:04:05Z")
         said = await until(cluster.said, bool)
-        assert said["gpu-0"] == {"attach-failed": "AttachDeadlineExceeded"}
+        assert said["gpu-0"] == {"attach-failed": "FabricUnreachable"}
 
 
 @pytest.mark.parametrize(

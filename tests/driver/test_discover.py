@@ -15,7 +15,7 @@ import pytest
 from drawbar.driver.cli import discover, discover_watch
 from drawbar.driver.node import errors, inventory, uevents
 from drawbar.fabric.contract import DeviceClass
-from drawbar.mocks.sysfs import MockDevice, SysfsTree, load_recording
+from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
 GPU = MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01")
@@ -50,7 +50,7 @@ def host(tmp_path):
 def test_json_holds_every_function_with_names_in_words(host, capsys):
     assert run("--sysfs", str(host.root), "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"functions", "slots", "cxl"}
+    assert set(found) == {"cards", "functions", "slots", "cxl", "dax"}
     assert len(found["functions"]) == 7
     gpu = next(function for function in found["functions"] if function["deviceClass"] == "gpu")
     assert gpu == {
@@ -83,6 +83,9 @@ def test_json_holds_every_function_with_names_in_words(host, capsys):
             {"path": "/dev/dri/renderD128", "type": "char", "major": 226, "minor": 128, "subsystem": "drm"},
         ],
         "networkInterfaces": [],
+        "secondaryBus": None,
+        "nvmeControllers": [],
+        "fpgaManagers": [],
         "path": "devices/pci0000:00/0000:00:03.0/0000:01:00.0",
     }
 
@@ -112,6 +115,36 @@ def test_json_holds_the_cxl_topology_and_the_slots(host, capsys):
     }
     assert "sizeBytes" in found["cxl"]["decoders"][0]
     assert "interleaveGranularityBytes" in found["cxl"]["decoders"][0]
+
+
+def test_cards_are_told_with_their_functions(tmp_path, capsys):
+    tree = build("fpga-node", tmp_path / "sys")
+    run("--sysfs", str(tree.root), "--json", "--class", "fpga")
+    found = json.loads(capsys.readouterr().out)
+    assert [(card["address"], card["slot"], len(card["functions"])) for card in found["cards"]] == [
+        ("0000:41:00.0", "1", 5),
+        ("0000:42:00.0", "2", 1),
+    ]
+    managers = [function["fpgaManagers"] for function in found["functions"] if function["fpgaManagers"]]
+    assert [[manager["state"] for manager in each] for each in managers] == [["operating"], ["operating"]]
+    run("--sysfs", str(tree.root))
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.split()[-2:] == ["4", "-"]]
+    assert line.split() == ["0000:41:00.0", "fpga", "1", "4", "-"]
+
+
+def test_what_a_driver_shows_of_a_device_is_told(tmp_path, capsys):
+    for name in ("cxl-node", "nvme-node"):
+        run("--sysfs", str(build(name, tmp_path / name / "sys").root), "--json")
+    cxl, nvme = capsys.readouterr().out.split("}\n{")
+    cxl, nvme = json.loads(cxl + "}"), json.loads("{" + nvme)
+    assert [(dax["name"], dax["region"], dax["driver"]) for dax in cxl["dax"]] == [
+        ("dax0.0", "region0", "kmem")
+    ]
+    controllers = [
+        function["nvmeControllers"] for function in nvme["functions"] if function["nvmeControllers"]
+    ]
+    assert [each["state"] for [each] in controllers] == ["live"] * 4
+    assert {function["secondaryBus"] for function in nvme["functions"]} > {None, 0x41}
 
 
 def test_class_filters_functions(host, capsys):

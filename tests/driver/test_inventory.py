@@ -75,6 +75,11 @@ def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
             inventory.DeviceNode(path="/dev/nvme0n1", major=259, minor=0, block=True, subsystem="block"),
         ),
         net_interfaces=(),
+        nvme=(
+            inventory.NvmeController(
+                name="nvme0", state="live", model="QEMU NVMe Ctrl", firmware="7.2.22", serial="SN0001"
+            ),
+        ),
     )
 
 

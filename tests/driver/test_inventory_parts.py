@@ -11,7 +11,8 @@ import pytest
 
 from drawbar.driver.node import inventory
 from drawbar.driver.node.inventory import FunctionClass, classification, config_space, names, serials
-from drawbar.mocks.sysfs import SysfsTree
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,9 @@ def space(*capabilities: tuple[int, int, bytes]) -> bytes:
 
 
 def find(content: bytes, size: int = 4096) -> int | None:
-    return config_space.find_serial_number(lambda length, offset: content[offset : offset + length], size)
+    return config_space.find_serial_number(
+        lambda length, offset: content[offset : offset + length], lambda: size
+    )
 
 
 AER_THEN_0X148 = 0x0001 | 2 << 16 | 0x148 << 20
@@ -106,11 +109,11 @@ def as_nobody() -> Iterator[None]:
 def test_a_serial_number_that_needs_privilege_is_noted_as_hidden():
     with tempfile.TemporaryDirectory() as place:  # below tmp_path nobody else may look
         tree = SysfsTree.create(Path(place) / "sys", slots=1)
+        address = tree.attach(1, MockDevice(device_class=DeviceClass.OTHER, vendor=0x1234, device=0x11E8))
         Path(place).chmod(0o755)
-        config = tree.root / "bus/pci/devices/0000:00:03.0/config"
-        config.chmod(0)
+        (tree.root / "bus/pci/devices" / address / "config").chmod(0)
         with as_nobody():
-            function = inventory.read_function(tree.root, "0000:00:03.0")
+            function = inventory.read_function(tree.root, address)
     assert function is not None
     assert (function.dsn, function.dsn_hidden) == (None, True)
 

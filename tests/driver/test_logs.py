@@ -1,8 +1,11 @@
 """Log lines for people and for programs."""
 
+import datetime
 import io
 import json
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -74,7 +77,59 @@ def test_the_json_form_is_one_object_a_line_with_values_of_any_kind(logger):
 
 def test_no_value_poses_as_the_level_or_the_time(logger):
     stream = written(logger, "json")
-    logger.info("m", extra={"level": "CRITICAL", "time": "never"})
+    logger.info("m", extra={"level": "CRITICAL", "ts": "never", "logger": "x"})
     fields = json.loads(stream.getvalue())
-    assert fields["level"] == "INFO"
-    assert fields["time"] != "never"
+    assert (fields["level"], fields["logger"]) == ("INFO", "test.of.logs")
+    assert fields["ts"] != "never"
+
+
+def circular():
+    value = {}
+    value["itself"] = value
+    return value
+
+
+HOSTILE = {
+    "a-value-that-holds-itself": lambda logger: logger.info("m", extra={"value": circular()}),
+    "keys-that-are-no-text": lambda logger: logger.info("m", extra={"value": {(1, 2): 3}}),
+    "bytes": lambda logger: logger.info("m", extra={"value": b"\xff\n"}),
+    "lines": lambda logger: logger.info("said: %s", "x\n{}\r\n", extra={"value": "a\nb"}),
+    "half-a-character": lambda logger: logger.info("m \ud800"),
+    "a-stack": lambda logger: logger.info("m", stack_info=True),
+    "not-a-number": lambda logger: logger.info("m", extra={"value": float("nan")}),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_every_record_is_one_line_of_json_with_the_same_four_fields(logger, case):
+    stream = written(logger, "json")
+    HOSTILE[case](logger)
+    (line,) = stream.getvalue().splitlines()
+    fields = json.loads(line)
+    assert list(fields)[:4] == ["ts", "level", "logger", "message"]
+    assert datetime.datetime.fromisoformat(fields["ts"]).tzinfo is not None
+
+
+def test_warnings_of_python_and_tracebacks_of_tasks_are_records_too():
+    program = """
+import asyncio, warnings
+from drawbar.driver import logs
+logs.configure("json", "WARNING")
+warnings.warn("old", DeprecationWarning)
+async def main():
+    asyncio.get_running_loop().create_task(fail())
+    await asyncio.sleep(0)
+async def fail():
+    raise KeyError("lost")
+asyncio.run(main(), debug=False)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {record["logger"] for record in records} == {"py.warnings", "asyncio"}
+    assert any("KeyError: 'lost'" in record.get("exception", "") for record in records)

@@ -1,8 +1,12 @@
 """Running a daemon: signals, errors and exit statuses."""
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -92,3 +96,91 @@ def test_what_nobody_foresaw_is_logged_with_its_traceback_and_gives_status_1(fou
     assert record.levelname == "CRITICAL"
     assert record.exc_info is not None
     assert "bug" in caplog.text
+
+
+# What does not let go when it is told to end: each waits for ever.
+HANGING = {
+    "a-task-that-swallows-its-end": """
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+""",
+    "a-read-in-a-thread": """
+    reading, writing = os.pipe()
+    try:
+        await asyncio.to_thread(os.read, reading, 1)
+    finally:
+        pass
+""",
+    "a-loop-that-turns-no-more": """
+    try:
+        await asyncio.Event().wait()
+    finally:
+        threading.Event().wait()
+""",
+    "a-log-that-nobody-reads": """
+    try:
+        await asyncio.Event().wait()
+    finally:
+        os.set_blocking(2, True)
+        logging.getLogger().warning("x" * (1 << 20))
+""",
+}
+PROGRAM = """
+import asyncio, logging, os, sys, threading
+from drawbar.driver import errors, logs, supervision
+logs.configure("json")
+async def hang():
+    os.write(1, b"ready\\n")
+{body}
+async def daemon():
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(hang(), name="the-one-that-hangs")
+{more}
+sys.exit(supervision.run(daemon(), stop_seconds=0.3))
+"""
+
+
+def started(body, more=""):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(body=body, more=more)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("case", HANGING)
+@pytest.mark.timeout(30)
+def test_the_process_ends_even_if_clean_up_hangs(case):
+    with started(HANGING[case]) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 1
+        said = process.stderr.read()
+    if case != "a-log-that-nobody-reads":
+        (record,) = [json.loads(line) for line in said.splitlines()]
+        assert "clean-up hangs" in record["message"]
+        assert any("the-one-that-hangs" in name or "thread blocking" in name for name in record["hanging"])
+
+
+@pytest.mark.timeout(30)
+def test_what_ended_the_daemon_is_said_even_if_clean_up_hangs():
+    body, more = HANGING["a-read-in-a-thread"], "        raise errors.DrawbarError('the reason')"
+    with started(body, "        await asyncio.sleep(0)\n" * 3 + more) as process:
+        assert process.wait(20) == 1
+        assert json.loads(process.stderr.read())["cause"] == "the reason"
+
+
+def test_a_daemon_ends_within_five_seconds():
+    assert supervision.STOP_SECONDS + supervision.LAST_WORD_SECONDS < 5
+
+
+def test_a_clean_end_is_not_followed_by_another(capfd):
+    daemon = Clean()
+    assert supervision.run(daemon.run(signal.SIGTERM), stop_seconds=0.05) == 0
+    for one in [one for one in threading.enumerate() if one.name == "deadline"]:
+        one.join()
+    assert "hangs" not in capfd.readouterr().err

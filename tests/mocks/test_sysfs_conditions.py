@@ -368,7 +368,9 @@ def test_regions_that_cannot_be_are_refused(tree):
             tree.create_region(slots)
     tree.create_region([1])
     with pytest.raises(ImpossibleWorld, match="destroy it first"):
-        tree.create_region([2])
+        tree.create_region([1])
+    assert tree.create_region([2]) == "region1"
+    assert int(read(tree, "bus/cxl/devices/region1/resource"), 16) == 0x2_D000_0000 + CXL.memory_bytes
 
 
 def test_errors_of_a_card_that_counts_none_can_only_be_the_ports(tree):

@@ -1,7 +1,8 @@
 """What can go wrong with CDI.
 
 CdiError
-├── InvalidSpec     the content breaks a rule of the specification
+├── InvalidSpec     the content breaks a rule of the specification, or a file's content is no specification
+├── Unreadable      a file, or the directory, is there and cannot be read
 └── UnwritableDir   the CDI directory cannot be written
 """
 
@@ -11,7 +12,11 @@ class CdiError(Exception):
 
 
 class InvalidSpec(CdiError):
-    """A name or a combination that the specification forbids."""
+    """A name, a value or a combination that the specification forbids."""
+
+
+class Unreadable(CdiError):
+    """A file or a directory that cannot be read; the message names it and the reason."""
 
 
 class UnwritableDir(CdiError):

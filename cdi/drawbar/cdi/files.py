@@ -3,14 +3,25 @@
 A container runtime reads the directory at any moment, so a file is complete before it has its name: it is written
 under a name that runtimes skip (no `.json` ending) and renamed. The directory is on tmpfs, hence nothing is fsynced;
 whoever needs a file after a reboot writes it again.
+
+Ours is a file that is named `<prefix>-<owner>.json`, and whose kind has the prefix as its vendor where it can be read:
+a driver `a.b` never takes `a.b-c-<uid>.json` of a driver `a.b-c` for its own. What a writer left that was killed
+halfway is a hidden file of no consequence; `sweep` removes it once it is so old that nobody can still be writing.
 """
 
 import json
+import secrets
+import time
 from pathlib import Path
 
-from drawbar.cdi import errors, spec
+from drawbar.cdi import documents, errors, spec
 
 SUFFIX = ".json"
+DRAFT_SUFFIX = ".tmp"
+# A write takes milliseconds; two instances of a rolling update share the directory.
+DRAFT_AGE_SECONDS = 60.0
+# Ours are below 10 kB per device; nothing else may make us read without end.
+FILE_BYTES = 16 * 1024 * 1024
 
 
 def path(directory: Path, prefix: str, owner: str) -> Path:
@@ -25,16 +36,48 @@ def write(file: Path, content: spec.Spec) -> None:
         errors.InvalidSpec: the content breaks the specification.
         errors.UnwritableDir: the directory cannot be made or written.
     """
-    text = json.dumps(spec.document(content), indent=1)
-    draft = file.with_name(f".{file.stem}.tmp")
+    text = json.dumps(documents.encode(content), indent=1)
+    # Two instances may write the same file at once, each its own draft.
+    draft = file.with_name(f".{file.stem}.{secrets.token_hex(4)}{DRAFT_SUFFIX}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        draft.rename(file)
+        try:
+            draft.write_text(text, encoding="utf-8")
+            draft.rename(file)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise errors.UnwritableDir(
             f"cannot write CDI file {file}: {error.strerror}; mount the directory read-write into the pod"
         ) from error
+
+
+def read(file: Path) -> spec.Spec | None:
+    """The content of a file of ours; None where there is no such file.
+
+    Raises:
+        errors.InvalidSpec: what is in it is no valid specification, so no runtime uses it either.
+        errors.Unreadable: it is there and cannot be read.
+    """
+    try:
+        # One byte more than it may have, to see that it has more.
+        with file.open("rb") as opened:
+            text = opened.read(FILE_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise errors.Unreadable(
+            f"cannot read CDI file {file}: {error.strerror}; give the pod the right to, or remove the file"
+        ) from error
+    if len(text) > FILE_BYTES:
+        raise errors.InvalidSpec(f"CDI file {file} is larger than {FILE_BYTES} bytes")
+    try:
+        return documents.decode(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise errors.InvalidSpec(f"CDI file {file} is not JSON: {error}") from error
+    except errors.InvalidSpec as error:
+        raise errors.InvalidSpec(f"{file}: {error}") from error
 
 
 def remove(file: Path) -> None:
@@ -46,16 +89,67 @@ def remove(file: Path) -> None:
     try:
         file.unlink(missing_ok=True)
     except OSError as error:
-        raise errors.UnwritableDir(f"cannot remove CDI file {file}: {error.strerror}") from error
+        raise errors.UnwritableDir(
+            f"cannot remove CDI file {file}: {error.strerror}; mount the directory read-write into the pod"
+        ) from error
 
 
 def owners(directory: Path, prefix: str) -> frozenset[str]:
-    """Whose files are there; empty when the directory is not."""
-    if not directory.is_dir():
-        return frozenset()
+    """Whose files of ours are there; empty when the directory is not.
+
+    Raises:
+        errors.Unreadable: the directory cannot be listed.
+    """
     start = f"{prefix}-"
     return frozenset(
         entry.name[len(start) : -len(SUFFIX)]
-        for entry in directory.iterdir()
-        if entry.name.startswith(start) and entry.name.endswith(SUFFIX)
+        for entry in _entries(directory)
+        if entry.name.startswith(start) and entry.name.endswith(SUFFIX) and _is_ours(entry, prefix)
     )
+
+
+def sweep(directory: Path, prefix: str, now: float | None = None) -> int:
+    """Removes the drafts of writers that were killed; gives how many.
+
+    Args:
+        directory: where we write.
+        prefix: as of `path`.
+        now: seconds since the epoch; the clock's when None.
+
+    Raises:
+        errors.Unreadable: the directory cannot be listed.
+        errors.UnwritableDir: a draft cannot be removed.
+    """
+    before = (time.time() if now is None else now) - DRAFT_AGE_SECONDS
+    removed = 0
+    for entry in _entries(directory):
+        if not (entry.name.startswith(f".{prefix}-") and entry.name.endswith(DRAFT_SUFFIX)):
+            continue
+        try:
+            stale = entry.lstat().st_mtime < before
+        except FileNotFoundError:
+            continue
+        if stale:
+            remove(entry)
+            removed += 1
+    return removed
+
+
+def _entries(directory: Path) -> tuple[Path, ...]:
+    try:
+        return tuple(directory.iterdir())
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise errors.Unreadable(
+            f"cannot list the CDI directory {directory}: {error.strerror}; mount it into the pod"
+        ) from error
+
+
+def _is_ours(file: Path, prefix: str) -> bool:
+    """By its kind; a file that holds no specification is what its name says."""
+    try:
+        content = read(file)
+    except errors.CdiError:
+        return True
+    return content is not None and content.vendor == prefix

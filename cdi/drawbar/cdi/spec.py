@@ -1,25 +1,19 @@
-"""The part of the CDI specification that Drawbar writes.
+"""The content of a CDI file, as values.
 
-A `Spec` is valid when `validate` returned; `version` gives the lowest `cdiVersion` that expresses it, because older
-runtimes refuse newer versions. Source: Container Device Interface specification, SPEC.md, sections "CDI JSON
-Specification" and "Versioning".
+What a valid one looks like is said in `rules`, its lowest version in `versions`, its JSON in `documents`.
+
+Source: Container Device Interface specification 1.1.0, SPEC.md, section "CDI JSON Specification".
 """
 
-import re
-from dataclasses import dataclass
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from drawbar.cdi import errors
+NOTHING: Mapping[str, str] = types.MappingProxyType({})
 
-KIND = re.compile(
-    r"(?P<vendor>[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?)/(?P<name>[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?)"
-)
-DEVICE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
-BASE_VERSION = "0.3.0"
-HOST_PATH_VERSION = "0.5.0"
-DIGIT_FIRST_VERSION = "0.5.0"
-DOTTED_CLASS_VERSION = "0.6.0"
+def _no_annotations() -> Mapping[str, str]:
+    return NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +23,14 @@ class DeviceNode:
     Attributes:
         path: absolute path in the container.
         host_path: path on the host where it differs.
-        type: `b` for block, `c` for character devices.
-        major: device number; None lets the runtime read it from the host's file.
+        type: `b` for block, `c` or `u` for character devices, `p` for a pipe; empty lets the runtime read it from
+            the host's file.
+        major: device number; None, and 0 too, let the runtime read both numbers from the host's file.
         minor: device number.
-        permissions: any of `r`, `w`, `m`.
+        file_mode: permission bits of the file, such as 0o660.
+        permissions: of the device cgroup, any of `r`, `w`, `m`; empty means all of them.
+        uid: the file's owner in the container; None for the container's own user.
+        gid: the file's group in the container.
     """
 
     path: str
@@ -40,23 +38,114 @@ class DeviceNode:
     type: str = ""
     major: int | None = None
     minor: int | None = None
+    file_mode: int | None = None
     permissions: str = "rw"
+    uid: int | None = None
+    gid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A part of the host's file system that appears in the container.
+
+    Attributes:
+        host_path: absolute path on the host, or what the file system's type takes for one.
+        container_path: absolute path in the container.
+        options: as of mount(8), such as `ro`, `bind`.
+        type: of the file system; empty is a bind mount.
+    """
+
+    host_path: str
+    container_path: str
+    options: tuple[str, ...] = ()
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """A program that the runtime runs at one point of a container's life.
+
+    Attributes:
+        name: one of `rules.HOOK_NAMES`.
+        path: the program's absolute path.
+        args: with the program's name first.
+        env: `NAME=VALUE` each.
+        timeout_seconds: after which the runtime gives it up; None waits for ever.
+    """
+
+    name: str
+    path: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetDevice:
+    """A network interface that moves into the container.
+
+    Attributes:
+        host_name: the interface on the host.
+        name: what it is called in the container.
+    """
+
+    host_name: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntelRdt:
+    """Cache and memory bandwidth: Documentation/arch/x86/resctrl.rst.
+
+    Attributes:
+        clos_id: the class of service, a directory of resctrl; `/` is the root's.
+        schemata: lines of the schemata file; since 1.1.0.
+        enable_monitoring: since 1.1.0, in place of `enable_cmt` and `enable_mbm`, which 1.1.0 dropped.
+    """
+
+    clos_id: str = ""
+    l3_cache_schema: str = ""
+    mem_bw_schema: str = ""
+    schemata: tuple[str, ...] = ()
+    enable_monitoring: bool = False
+    enable_cmt: bool = False
+    enable_mbm: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerEdits:
-    """What a device changes in a container."""
+    """What a device, or every device of a file, changes in a container.
+
+    Attributes:
+        env: `NAME=VALUE` each.
+        additional_gids: groups that the container's process joins; the runtime ignores 0.
+    """
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    net_devices: tuple[NetDevice, ...] = ()
+    additional_gids: tuple[int, ...] = ()
+    intel_rdt: IntelRdt | None = None
+
+
+EMPTY = ContainerEdits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device that a container can ask for."""
+    """One device that a container can ask for.
+
+    Attributes:
+        name: unique in its file.
+        edits: what it changes; not empty.
+        annotations: said about the device; no container sees them.
+    """
 
     name: str
     edits: ContainerEdits
+    annotations: Mapping[str, str] = field(default_factory=_no_annotations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,99 +155,24 @@ class Spec:
     Attributes:
         kind: `vendor/class`.
         devices: at least one, names unique.
+        edits: what any device of the file changes, once.
+        annotations: said about the file; no container sees them.
     """
 
     kind: str
     devices: tuple[Device, ...]
+    edits: ContainerEdits = EMPTY
+    annotations: Mapping[str, str] = field(default_factory=_no_annotations)
+
+    @property
+    def vendor(self) -> str:
+        """The first half of the kind."""
+        return self.kind.partition("/")[0]
 
     def qualified(self, device: Device) -> str:
         """The name a runtime resolves: `vendor/class=name`."""
         return f"{self.kind}={device.name}"
 
-
-def validate(spec: Spec) -> None:
-    """Checks the rules of the specification.
-
-    Raises:
-        errors.InvalidSpec: names what breaks which rule.
-    """
-    if not KIND.fullmatch(spec.kind):
-        raise errors.InvalidSpec(f"CDI kind {spec.kind!r} is not vendor/class")
-    if not spec.devices:
-        raise errors.InvalidSpec(f"CDI spec {spec.kind} has no device")
-    seen: set[str] = set()
-    for device in spec.devices:
-        if not DEVICE_NAME.fullmatch(device.name):
-            raise errors.InvalidSpec(
-                f"CDI device name {device.name!r} may hold letters, digits and _ . : - only, and none of these at its ends"
-            )
-        if device.name in seen:
-            raise errors.InvalidSpec(f"CDI spec {spec.kind} names device {device.name!r} twice")
-        seen.add(device.name)
-        _validate_edits(device)
-
-
-def _validate_edits(device: Device) -> None:
-    for entry in device.edits.env:
-        if not ENVIRONMENT.fullmatch(entry):
-            raise errors.InvalidSpec(f"CDI device {device.name!r}: {entry!r} is not NAME=VALUE")
-    for node in device.edits.device_nodes:
-        if not node.path.startswith("/"):
-            raise errors.InvalidSpec(
-                f"CDI device {device.name!r}: device node {node.path!r} is not an absolute path"
-            )
-        if node.type not in ("", "b", "c", "u", "p"):
-            raise errors.InvalidSpec(
-                f"CDI device {device.name!r}: {node.path} has unknown type {node.type!r}"
-            )
-        if not node.permissions or set(node.permissions) - set("rwm"):
-            raise errors.InvalidSpec(
-                f"CDI device {device.name!r}: {node.path} has permissions {node.permissions!r}"
-            )
-
-
-def version(spec: Spec) -> str:
-    """The lowest cdiVersion with all that the spec uses."""
-    needed = [BASE_VERSION]
-    if any(node.host_path for device in spec.devices for node in device.edits.device_nodes):
-        needed.append(HOST_PATH_VERSION)
-    if any(device.name[0].isdigit() for device in spec.devices):
-        # A runtime that reads an older version takes such a name for malformed and drops the whole file.
-        needed.append(DIGIT_FIRST_VERSION)
-    if "." in spec.kind.split("/", 1)[1]:
-        needed.append(DOTTED_CLASS_VERSION)
-    return max(needed, key=lambda text: tuple(int(part) for part in text.split(".")))
-
-
-def document(spec: Spec) -> dict[str, object]:
-    """The JSON document of a valid spec.
-
-    Raises:
-        errors.InvalidSpec: it is not valid.
-    """
-    validate(spec)
-    return {
-        "cdiVersion": version(spec),
-        "kind": spec.kind,
-        "devices": [{"name": device.name, "containerEdits": _edits(device.edits)} for device in spec.devices],
-    }
-
-
-def _edits(edits: ContainerEdits) -> dict[str, object]:
-    content: dict[str, object] = {
-        "env": list(edits.env),
-        "deviceNodes": [_node(node) for node in edits.device_nodes],
-    }
-    return {key: value for key, value in content.items() if value}
-
-
-def _node(node: DeviceNode) -> dict[str, object]:
-    content: dict[str, object | None] = {
-        "path": node.path,
-        "hostPath": node.host_path or None,
-        "type": node.type or None,
-        "major": node.major,
-        "minor": node.minor,
-        "permissions": node.permissions,
-    }
-    return {key: value for key, value in content.items() if value is not None}
+    def all_edits(self) -> tuple[ContainerEdits, ...]:
+        """The file's own edits and those of each device."""
+        return (self.edits, *(device.edits for device in self.devices))

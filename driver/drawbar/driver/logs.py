@@ -1,22 +1,56 @@
 """Log lines for people and for programs.
 
 Messages are constant and values travel as extras; the text form appends them as key=value (quoted where they hold
-spaces), the JSON form gives one object a line. Foreign text cannot begin a line of its own.
+spaces), the JSON form gives one object a line: `ts` (UTC), `level`, `logger`, `message`, the extras, and `exception`
+where there is one. Foreign text cannot begin a line of its own.
 """
 
 import datetime
+import enum
 import json
 import logging
+from dataclasses import dataclass
 
-FORMATS = ("text", "json")
+
+class Format(enum.StrEnum):
+    """How a record is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Level(enum.StrEnum):
+    """What is written: this and what is worse."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The log on stderr.
+
+    Attributes:
+        format: text for people, json for programs: one object a line.
+        level: the least severe records that are written.
+    """
+
+    format: Format = Format.TEXT
+    level: Level = Level.INFO
+
+
+FORMATS = tuple(str(form) for form in Format)
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure(form: str, level: str = "INFO") -> None:
-    """Sends everything to stderr in that form."""
+    """Sends everything to stderr in that form, Python's own warnings included."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Json() if form == "json" else _Text())
+    handler.setFormatter(_Json() if form == Format.JSON else _Text())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
 
 
 def _extras(record: logging.LogRecord) -> dict[str, object]:
@@ -42,13 +76,23 @@ class _Text(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        # Ours come last, so that no extra can pose as one of them.
-        fields = _extras(record) | {
-            "time": _moment(record),
+        # Ours come first for people's eyes, and win, so that no extra can pose as one of them.
+        own: dict[str, object] = {
+            "ts": _moment(record),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
+            own["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            own["stack"] = record.stack_info
+        return _encoded(own | _extras(record) | own)
+
+
+def _encoded(fields: dict[str, object]) -> str:
+    try:
         return json.dumps(fields, default=str)
+    except (TypeError, ValueError):
+        # A key that is no text, or a value that holds itself: its text is better than no line.
+        return json.dumps({str(key): str(value) for key, value in fields.items()})

@@ -280,7 +280,7 @@ async def test_auth_can_i_answers_by_the_roles(
     await kubectl("apply", "-R", "-f", str(DEPLOY / "rbac"))
     node = Kubectl(server.kubeconfig(tmp_path / "node.kubeconfig", "drawbar:drawbar-node", node="node-a"))
     assert (await node.run("auth", "can-i", "get", "resourceclaims"))[1].strip() == "yes"
-    code, out = await node.run("auth", "can-i", "create", "resourceslices")
+    code, out = await node.run("auth", "can-i", "create", "deviceattachments.drawbar.dev")
     assert (code, out.strip().splitlines()[-1]) == (1, "no")
     assert "node-a" in await node("auth", "whoami")
     assert "deviceattachments.drawbar.dev" in await node("auth", "can-i", "--list")

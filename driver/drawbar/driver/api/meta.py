@@ -19,6 +19,7 @@ class OwnerReference(Struct, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
+    controller: bool | None = None
 
 
 class ObjectMeta(Struct, frozen=True):

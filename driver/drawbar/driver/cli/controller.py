@@ -36,6 +36,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="who this is in the lease (default: $POD_NAME, else host name and process id)",
     )
+    add(
+        "--api-writes-per-second",
+        type=float,
+        default=settings.WRITES_PER_SECOND,
+        metavar="NUMBER",
+        help="the most writes to the API server, sustained (default: %(default)s)",
+    )
     add("--log-format", choices=logs.FORMATS, default="text")
 
 
@@ -52,6 +59,7 @@ def _run(args: argparse.Namespace) -> int:
                 binding_timeout_seconds=args.binding_timeout,
                 leader_election=not args.no_leader_election,
                 lease_namespace=args.lease_namespace,
+                writes_per_second=args.api_writes_per_second,
                 identity=args.identity or settings.own_identity(),
             )
         )

@@ -13,6 +13,7 @@ _UNDERSCORE = re.compile(r"_([a-z])")
 def document(found: inventory.Inventory, known: names.Names) -> dict[str, Any]:
     """Everything that was discovered."""
     return {
+        "cards": [card(each) for each in found.cards],
         "functions": [function(each, known) for each in found.functions],
         "slots": [_plain(each) for each in found.slots],
         "cxl": {
@@ -21,6 +22,19 @@ def document(found: inventory.Inventory, known: names.Names) -> dict[str, Any]:
             "decoders": [_plain(each) for each in found.decoders],
             "regions": [_plain(each) for each in found.regions],
         },
+        "dax": [_plain(each) for each in found.dax],
+    }
+
+
+def card(each: inventory.Card) -> dict[str, Any]:
+    """The functions that come and go together, by address, the one that the card is known by first."""
+    return {
+        "address": each.address,
+        "deviceClass": each.device_class.value,
+        "serial": each.serial,
+        "slot": each.slot.name if each.slot is not None else None,
+        "functions": [function.address for function in each.functions],
+        "memdevs": [memdev.name for memdev in each.memdevs],
     }
 
 
@@ -60,6 +74,9 @@ def function(each: inventory.PciFunction, known: names.Names) -> dict[str, Any]:
         "physicalFunction": each.physical_function,
         "deviceNodes": [_device_node(node) for node in each.device_nodes],
         "networkInterfaces": list(each.net_interfaces),
+        "secondaryBus": each.secondary_bus,
+        "nvmeControllers": [_plain(controller) for controller in each.nvme],
+        "fpgaManagers": [_plain(manager) for manager in each.fpga_managers],
         "path": each.path,
     }
 
@@ -78,7 +95,16 @@ def _device_node(node: inventory.DeviceNode) -> dict[str, Any]:
     }
 
 
-_Described = inventory.Slot | inventory.Memdev | inventory.Port | inventory.Decoder | inventory.Region
+_Described = (
+    inventory.Slot
+    | inventory.Memdev
+    | inventory.Port
+    | inventory.Decoder
+    | inventory.Region
+    | inventory.DaxDevice
+    | inventory.NvmeController
+    | inventory.FpgaManager
+)
 
 
 def _plain(value: _Described) -> dict[str, Any]:

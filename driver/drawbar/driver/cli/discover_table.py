@@ -24,11 +24,15 @@ _MIB = 1024 * 1024
 
 
 def show(out: console.Console, found: inventory.Inventory, known: names.Names) -> None:
-    """Prints the functions, the CXL memory devices among them, and what deserves a word."""
+    """Prints the functions, the cards of several, the CXL memory devices, and what deserves a word."""
     if found.functions:
         out.print(_function_table(found.functions, known, out.width))
     else:
         out.print("No such PCI function here.")
+    cards = [card for card in found.cards if len(card.functions) > 1 and not _is_bridge(card)]
+    if cards:
+        out.print()
+        out.print(_card_table(cards))
     shown = {function.address for function in found.functions}
     memdevs = [memdev for memdev in found.memdevs if memdev.pci_address in shown]
     if memdevs:
@@ -99,6 +103,31 @@ def _link(link: inventory.Link) -> text.Text:
 
 def _nodes(function: inventory.PciFunction) -> str:
     return " ".join([*(node.path for node in function.device_nodes), *function.net_interfaces]) or "-"
+
+
+def _is_bridge(card: inventory.Card) -> bool:
+    return card.device_class is inventory.FunctionClass.BRIDGE
+
+
+def _card_table(cards: Sequence[inventory.Card]) -> table.Table:
+    """Functions that come and go together; virtual ones are counted and not named."""
+    result = table.Table(
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        title="Cards of several functions",
+        title_justify="left",
+    )
+    for heading in ("CARD", "CLASS", "SLOT", "VFS", "WITH"):
+        result.add_column(heading, no_wrap=heading != "WITH", justify="right" if heading == "VFS" else "left")
+    for card in cards:
+        virtual = [function for function in card.functions if function.physical_function is not None]
+        others = [function.address for function in card.functions[1:] if function not in virtual]
+        slot = card.slot.name if card.slot is not None else "-"
+        result.add_row(
+            card.address, card.device_class.value, slot, str(len(virtual)), " ".join(others) or "-"
+        )
+    return result
 
 
 def _memdev_table(memdevs: Sequence[inventory.Memdev]) -> table.Table:

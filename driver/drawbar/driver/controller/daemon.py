@@ -21,7 +21,7 @@ from drawbar.driver.controller.fabrics import directory, session
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.pools import sources
-from drawbar.driver.kube import client, config, events, kinds, reflector
+from drawbar.driver.kube import client, config, events, kinds, pace, reflector
 from drawbar.fabric import contract, registry
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,8 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
     """
     settings.validate(options)
     connection = config.load(options.kubeconfig)
-    async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
+    writes = pace.Pace(per_second=options.writes_per_second, burst=options.writes_burst)
+    async with client.connecting(connection, writes=writes) as api, asyncio.TaskGroup() as tasks:
         await _Controller(options, api, surroundings or Surroundings()).serve(tasks)
 
 
@@ -138,7 +139,10 @@ class _Controller:
         if not options.leader_election:
             await self._lead()
         candidate = elector.Elector(
-            self._api, namespace=options.lease_namespace, name=settings.LEASE, identity=options.identity
+            self._api.hurried(),
+            namespace=options.lease_namespace,
+            name=settings.LEASE,
+            identity=options.identity,
         )
         await candidate.run(self._lead)
 

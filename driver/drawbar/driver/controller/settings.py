@@ -11,6 +11,8 @@ BINDING_TIMEOUT_SECONDS = 600.0
 MARGIN_SECONDS = 30.0
 NAMESPACE = "drawbar"
 LEASE = "drawbar-controller"
+# Seven writes per attach and detach: more than forty of both in a second.
+WRITES_PER_SECOND = 400.0
 
 
 def own_identity() -> str:
@@ -29,6 +31,8 @@ class Settings:
             up `MARGIN_SECONDS` before it, at the latest.
         leader_election: wait for the lease before doing anything; without it only one may run.
         lease_namespace: where the lease is.
+        writes_per_second: to the API server, sustained; a lease is renewed without waiting for its turn.
+        writes_burst: at once after a quiet time.
         identity: who we are in the lease; the same after a restart of one pod, never the same for two pods.
     """
 
@@ -37,6 +41,8 @@ class Settings:
     binding_timeout_seconds: float = BINDING_TIMEOUT_SECONDS
     leader_election: bool = True
     lease_namespace: str = NAMESPACE
+    writes_per_second: float = WRITES_PER_SECOND
+    writes_burst: int = 500
     identity: str = field(default_factory=own_identity)
 
     @property
@@ -58,6 +64,9 @@ def validate(settings: Settings) -> None:
         problems.append(
             f"--binding-timeout {settings.binding_timeout_seconds} is below the 1 s that the scheduler allows"
         )
+    # Written so that it holds for no NaN.
+    if not (settings.writes_per_second > 0 and settings.writes_burst > 0):
+        problems.append("--api-writes-per-second must be above 0")
     if settings.leader_election and not (settings.identity and settings.lease_namespace):
         problems.append("leader election needs --identity and --lease-namespace, or --no-leader-election")
     if problems:

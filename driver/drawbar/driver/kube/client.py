@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import aiohttp
 import msgspec
 
-from drawbar.driver.kube import config, errors, kinds
+from drawbar.driver.kube import config, errors, kinds, pace
 
 T = TypeVar("T")
 
@@ -87,9 +87,19 @@ class _Status(msgspec.Struct):
 class Client:
     """One API server. Make it with `connecting`."""
 
-    def __init__(self, session: aiohttp.ClientSession, connection: config.Connection) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        connection: config.Connection,
+        writes: pace.Pace | None = None,
+    ) -> None:
         self._session = session
         self._connection = connection
+        self._writes = writes
+
+    def hurried(self) -> "Client":
+        """The same client for writes that cannot wait their turn, such as the renewal of a lease."""
+        return Client(self._session, self._connection)
 
     @property
     def server(self) -> str:
@@ -281,6 +291,8 @@ class Client:
         Raises:
             errors.KubeError: one of its kinds, by what the API server answered.
         """
+        if self._writes is not None and method != "GET":
+            await self._writes.take()
         try:
             async with self._session.request(
                 method,
@@ -303,15 +315,22 @@ class Client:
 
 
 @asynccontextmanager
-async def connecting(connection: config.Connection) -> AsyncIterator[Client]:
-    """A client for as long as the block lasts. Nothing is sent on entry."""
+async def connecting(
+    connection: config.Connection, *, writes: pace.Pace | None = None
+) -> AsyncIterator[Client]:
+    """A client for as long as the block lasts. Nothing is sent on entry.
+
+    Args:
+        connection: where, and as whom.
+        writes: how fast it may write; as fast as it likes without.
+    """
     connector = aiohttp.TCPConnector(ssl=connection.tls if connection.tls is not None else True, limit=50)
     async with aiohttp.ClientSession(
         connector=connector,
         timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
         read_bufsize=LINE_LIMIT_BYTES,
     ) as session:
-        yield Client(session, connection)
+        yield Client(session, connection, writes)
     # aiohttp closes its transports in the next turn of the loop.
     await asyncio.sleep(0)
 

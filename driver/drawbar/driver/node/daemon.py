@@ -7,14 +7,24 @@ here, since from then on it calls.
 
 import asyncio
 import datetime
+import functools
 import logging
 from pathlib import Path
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, events, kinds, queue, reflector
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import devices, errors, executor, preparation, settings, uevents
+from drawbar.driver.node import devices, errors, executor, kernel, settings, uevents
+from drawbar.driver.node.attachments import reporting
+from drawbar.driver.node.classes import operations
+from drawbar.driver.node.health import attached, monitor, readings
+from drawbar.driver.node.inventory import model, netdevs
+from drawbar.driver.node.local import pool as local_pool
+from drawbar.driver.node.local import service
+from drawbar.driver.node.operation import instrumentation, start
 from drawbar.driver.node.plugin import server, sockets
+from drawbar.driver.node.preparation import finding, preparer, store, sweeping
+from drawbar.driver.node.release import releaser
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +40,18 @@ async def run(options: settings.Settings) -> None:
     """
     settings.validate(options)
     where = sockets.paths(options.kubelet_dir, options.driver, options.instance)
+    await start.check(options)
     connection = config.load(options.kubeconfig)
     # Before anything is read or written: another instance may live here, and the files are its own.
     sockets.prepare(where)
+    measured = instrumentation.Instrumentation(options)
     async with (
         client.connecting(connection) as api,
         uevents.listening(options.uevents) as source,
+        measured.serving(),
         asyncio.TaskGroup() as tasks,
     ):
-        await _Node(options, api).serve(source, where, tasks)
+        await _Node(options, measured.client(api), measured).serve(measured.uevents(source), where, tasks)
 
 
 def _boot_id() -> str:
@@ -49,10 +62,13 @@ def _boot_id() -> str:
 
 
 class _Node:
-    def __init__(self, options: settings.Settings, api: client.Client) -> None:
+    def __init__(
+        self, options: settings.Settings, api: client.Client, measured: instrumentation.Instrumentation
+    ) -> None:
         self._options = options
+        self._measured = measured
         self._queue: queue.WorkQueue[str] = queue.WorkQueue()
-        self._arrivals = devices.Devices(options.sysfs, self._look_at_all)
+        self._arrivals = devices.Devices(options.sysfs, self._look_at_all, options.discovery)
         self._recorder = events.Recorder(api, controller=options.driver, instance=options.node_name)
         self._attachments = reflector.Reflector(
             api,
@@ -62,40 +78,106 @@ class _Node:
             labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
         )
         boot_id = _boot_id()
-        self._preparer = preparation.Preparer(
+        self._verdicts = monitor.Monitor(functools.partial(readings.read, options.sysfs), options.health)
+        self._verdicts.subscribe(lambda key: self._device_released(key.pool, key.device))
+        self._local = self._residents(api, boot_id)
+        self._verdicts.subscribe(self._local.judged)
+        finder = finding.Finder(
             driver=options.driver,
-            api=api,
-            arrivals=self._arrivals,
+            node_name=options.node_name,
             attached=lambda: self._attachments,
-            cdi_dir=options.cdi_dir,
-            checkpoint_path=options.checkpoint,
+            card=self._card,
+            host=operations.Host.of(options.sysfs),
+            local=self._local.devices,
+        )
+        self._preparer = preparer.Preparer(
+            api=api,
+            finder=finder,
+            files=store.Store(
+                driver=options.driver, cdi_dir=options.cdi_dir, checkpoint_path=options.checkpoint
+            ),
             boot_id=boot_id,
             released=self._device_released,
-        )
-        self._context = executor.Context(
-            api=api,
-            arrivals=self._arrivals,
             recorder=self._recorder,
+            waits=options.prepare,
+        )
+        self._sweeper = sweeping.Sweeper(api, self._preparer, finder)
+        self._watched = attached.AttachedDevices(self._verdicts, self._recorder, self._card)
+        asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
+        self._context = executor.Context(
+            reporter=reporting.Reporter(
+                api=api, recorder=self._recorder, boot_id=boot_id, learn=self._attachments.learn
+            ),
+            arrivals=self._arrivals,
+            kernel=asked,
+            releaser=releaser.Releaser(asked, limits=options.release),
             boot_id=boot_id,
             since=datetime.datetime.now(datetime.UTC),
             patience=datetime.timedelta(seconds=options.visible_timeout_seconds),
             clock=lambda: datetime.datetime.now(datetime.UTC),
             holder=self._preparer.holder,
+            judged=self._verdicts,
         )
+        self._watch()
+
+    def _residents(self, api: client.Client, boot_id: str) -> service.Service:
+        """The devices that live in this node."""
+        options = self._options
+        return service.Service(
+            api,
+            driver=options.driver,
+            node_name=options.node_name,
+            wanted=options.local_pool,
+            surroundings=local_pool.Surroundings(
+                inventory=lambda: self._arrivals.inventory,
+                attached=lambda: self._attachments,
+                holder=self._holder,
+                interfaces=netdevs.held,
+                host=operations.Host.of(options.sysfs),
+                boot_id=boot_id,
+            ),
+            health=self._verdicts,
+            clock=lambda: datetime.datetime.now(datetime.UTC),
+        )
+
+    def _holder(self, pool: str, device: str) -> str | None:
+        return self._preparer.holder(pool, device)
+
+    def _watch(self) -> None:
+        """Shows an administrator what is here."""
+        measured = self._measured
+        measured.watch_attachments(self._attachments)
+        measured.watch_devices(self._arrivals)
+        measured.watch_verdicts(self._verdicts)
+        measured.watch_prepared(
+            lambda: sum(len(claim.devices) for claim in self._preparer.ledger.content.claims.values())
+        )
+        measured.watch_queue(lambda: len(self._queue), lambda: self._recorder.dropped)
 
     async def serve(
         self, source: uevents.UeventSource, where: sockets.Sockets, tasks: asyncio.TaskGroup
     ) -> None:
         await self._arrivals.read()
+        self._arrivals.subscribe(lambda changes: self._verdicts.changed(changes.functions))
         tasks.create_task(self._arrivals.follow(source), name="uevents")
         tasks.create_task(self._attachments.run(), name="attachments")
         tasks.create_task(self._recorder.run(), name="events")
         await self._attachments.synced.wait()
+        self._measured.synced.reached = True
         await self._preparer.restore()
+        self._measured.restored.reached = True
         for number in range(WORKERS):
             tasks.create_task(self._work(), name=f"worker-{number}")
+        await service.say_conflicts(self._options.cdi_dir, self._options.driver)
+        tasks.create_task(self._sweeper.run(), name="sweeper")
+        tasks.create_task(self._verdicts.run(), name="health")
+        # Only now: what claims hold is known, and a device that is held stays published.
+        tasks.create_task(self._local.run(), name="local-pool")
         sockets.sweep(self._options.kubelet_dir, self._options.driver)
-        async with server.serving(self._options.driver, where, self._preparer):
+        prepared = self._measured.preparation(self._preparer)
+        async with server.serving(
+            self._options.driver, where, prepared, self._verdicts, self._measured.registered.reach
+        ):
             log.info("node daemon is ready", extra={"node": self._options.node_name})
             await asyncio.get_running_loop().create_future()
 
@@ -103,7 +185,8 @@ class _Node:
         while True:
             name = await self._queue.take()
             try:
-                await self._reconcile(name)
+                with self._measured.watchdog.watching(f"attachment {name}"):
+                    await self._reconcile(name)
             finally:
                 self._queue.done(name)
 
@@ -129,12 +212,22 @@ class _Node:
         found = new or old
         if found is not None:
             self._queue.add(found.metadata.name)
+        self._measured.meter.changed(old, new)
+        self._preparer.changed()
+        self._watched.changed(old, new)
+        self._local.changed()
 
     def _device_released(self, pool: str, device: str) -> None:
         for attachment in self._attachments:
             if (attachment.spec.pool, attachment.spec.device) == (pool, device):
                 self._queue.add(attachment.metadata.name)
+        self._local.changed()
 
     def _look_at_all(self) -> None:
         for attachment in self._attachments:
             self._queue.add(attachment.metadata.name)
+        self._preparer.changed()
+        self._local.changed()
+
+    def _card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
+        return self._context.card(attachment)

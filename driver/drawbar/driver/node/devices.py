@@ -1,36 +1,103 @@
 """The devices of this node, kept current by uevents.
 
-Built once from sysfs, then one function at a time: an event of a function, or of anything below it (a memory device,
-a namespace, a driver's class device), makes that function be read again. Lost events make everything be read again.
+Built once from sysfs, then one object at a time: an event makes what it is about be read again, and nothing else. Events
+that come close together are coalesced per object; what has no event of its own is read again when the dust has
+settled; lost events make everything be read again; and a slow audit finds what no event told of.
 """
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Callable
+import math
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node import inventory, uevents
-from drawbar.driver.node.inventory import children, model
-from drawbar.fabric.contract import DeviceClass
+from drawbar.driver.node import errors, inventory, uevents
+from drawbar.driver.node.inventory import live, model, observation, subjects, tracking
+from drawbar.driver.node.uevents import settling
 
 log = logging.getLogger(__name__)
 
-# What a device of these classes is good for comes from its kernel driver.
-NEEDS_DRIVER = frozenset(
-    {DeviceClass.GPU, DeviceClass.FPGA, DeviceClass.NVME, DeviceClass.CXL_MEMORY, DeviceClass.NIC}
-)
-# Without these files a container could not use it.
-NEEDS_FILES = frozenset({DeviceClass.NVME, DeviceClass.CXL_MEMORY})
+_AT_ONCE = 128  # objects read between two moments at which others may use the thread and the model
+_ROUNDS = 8  # what follows from what followed from an event; a tree that contradicts itself goes no further
+_NAMED_IN_LOG = 8
 
 
 class Devices:
-    """The functions of this node. `follow` keeps them current; `changed` is called after each change."""
+    """What this node has: read at first, then kept current by `follow`.
 
-    def __init__(self, sysfs: Path, changed: Callable[[], None]) -> None:
+    Everything that asks is answered from memory. Whoever subscribed is called in the event loop after each change.
+    """
+
+    def __init__(
+        self,
+        sysfs: Path,
+        changed: Callable[[], None] | None = None,
+        settings: tracking.Tracking | None = None,
+        *,
+        pauses_seconds: Sequence[float] = settling.PAUSES_SECONDS,
+    ) -> None:
+        """Knows nothing until it is told to `read`.
+
+        Args:
+            sysfs: the tree.
+            changed: called after each change, as `subscribe` does with more to say.
+            settings: how closely to follow.
+            pauses_seconds: how long after an event of a device to look at it again.
+        """
         self._sysfs = sysfs
-        self._changed = changed
-        self._inventory = model.Inventory(functions=())
+        self._root = os.fspath(sysfs)
+        self._settings = settings or tracking.Tracking()
+        self._live = live.Live()
+        self._lock = asyncio.Lock()
+        self._due: dict[subjects.Subject, None] = {}
+        self._everything = False
+        self._heard = asyncio.Event()
+        self._settling: settling.Settling[subjects.Subject] = settling.Settling(pauses_seconds)
+        self._subscribers: list[Callable[[live.Changes], None]] = []
+        if changed is not None:
+            self.subscribe(lambda _: changed())
+        self.readings = 0
+        """How many objects were read one by one."""
+        self.audits = 0
+        """How often everything was compared with the kernel."""
+        self.missed = 0
+        """How many changes these comparisons found that no event had told of."""
+
+    # --- what there is ---
+
+    @property
+    def inventory(self) -> model.Inventory:
+        """Everything, as it is now; a value that does not change."""
+        return self._live.snapshot()
+
+    @property
+    def cards(self) -> tuple[model.Card, ...]:
+        """Every card, in order of address."""
+        return self.inventory.cards
+
+    @property
+    def slots(self) -> tuple[model.Slot, ...]:
+        """Every hot-plug slot, in order of name."""
+        return self.inventory.slots
+
+    def card_at(self, address: str) -> model.Card | None:
+        """The card that the function at this address belongs to, or None."""
+        return self._live.card_of(address)
+
+    def find(self, identity: attachments.Identity) -> model.PciFunction | None:
+        """The device of that serial, wherever it sits; never one that only has the right address."""
+        return self.inventory.by_serial(identity.serial) if identity.serial else None
+
+    def subscribe(self, changed: Callable[[live.Changes], None]) -> Callable[[], None]:
+        """Calls `changed` in the event loop after each change; the answer ends it."""
+        self._subscribers.append(changed)
+        return lambda: self._subscribers.remove(changed)
+
+    # --- keeping it current ---
 
     async def read(self) -> None:
         """Reads everything anew.
@@ -38,42 +105,158 @@ class Devices:
         Raises:
             errors.SysfsError: there is no sysfs tree.
         """
-        self._inventory = await asyncio.to_thread(inventory.read, self._sysfs)
-        self._changed()
+        async with self._lock:
+            fresh = await asyncio.to_thread(inventory.read, self._sysfs)
+            changes = self._live.replace(fresh)
+        self._tell(changes)
 
-    def find(self, identity: attachments.Identity) -> model.PciFunction | None:
-        """The device of that serial, wherever it sits; never one that only has the right address."""
-        return self._inventory.by_serial(identity.serial) if identity.serial else None
+    async def refresh_slot(self, name: str) -> model.Slot | None:
+        """Reads one slot, which has no events of its own, as it is now; None if there is none of that name."""
+        await self._refresh([subjects.slot(name)])
+        return next((slot for slot in self.slots if slot.name == name), None)
+
+    async def refresh(self, address: str) -> model.Card | None:
+        """Reads the function at this address as it is now, and answers its card; None if it is not there."""
+        await self._refresh([subjects.function(address)])
+        return self.card_at(address)
 
     async def follow(self, source: uevents.UeventSource) -> None:
-        """Applies events until cancelled."""
-        async for event in source.events():
-            if isinstance(event, uevents.Overflow):
-                log.warning("uevents were lost, reading everything again")
-                await self.read()
-                continue
-            address = _function_of(event.devpath)
-            if address is not None:
-                await self._refresh(address)
+        """Applies events until cancelled, or until the source ends and everything it told of is applied.
 
-    async def _refresh(self, address: str) -> None:
-        fresh = await asyncio.to_thread(inventory.read_function, self._sysfs, address)
-        known = self._inventory.by_address(address)
-        if fresh == known:
+        Raises:
+            errors.UeventError: the source broke; inside an ExceptionGroup.
+            errors.SysfsError: the tree has gone; likewise.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            workers = [
+                tasks.create_task(self._work(), name="inventory-refresh"),
+                tasks.create_task(self._audit_for_ever(), name="inventory-audit"),
+            ]
+            async for event in source.events():
+                self._hear(event)
+            for worker in workers:
+                worker.cancel()
+        await self._work_off()
+        await self._refresh(self._settling.due(math.inf))
+
+    def _hear(self, event: uevents.Uevent | uevents.Overflow) -> None:
+        if isinstance(event, uevents.Overflow):
+            log.warning("uevents were lost, reading everything again")
+            self._due.clear()
+            self._everything = True
+        else:
+            concerned = self._live.concerned(event.devpath)
+            if not concerned:
+                return
+            self._due.update(dict.fromkeys(concerned))
+            self._settling.touch(concerned, _now())
+        self._heard.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._work_off()
+            settled = self._settling.due(_now())
+            for batch in _batches(settled):
+                await self._refresh(batch)
+            await asyncio.sleep(self._settings.coalesce_seconds)
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Until an event was heard, or something has settled."""
+        moment = self._settling.next()
+        try:
+            async with asyncio.timeout(None if moment is None else max(0.0, moment - _now())):
+                await self._heard.wait()
+        except TimeoutError:
             return
-        others = tuple(function for function in self._inventory.functions if function.address != address)
-        self._inventory = model.Inventory(functions=others if fresh is None else (*others, fresh))
-        self._changed()
+
+    async def _work_off(self) -> None:
+        """Applies what was heard so far, also while it is at it."""
+        self._heard.clear()
+        while self._everything or self._due:
+            if self._everything:
+                self._everything = False
+                await self.read()
+            batch = list(itertools.islice(self._due, _AT_ONCE))
+            for subject in batch:
+                del self._due[subject]
+            _, further = await self._refresh(batch)
+            self._settling.touch(further, _now())
+
+    async def _refresh(
+        self, wanted: Iterable[subjects.Subject]
+    ) -> tuple[live.Changes, frozenset[subjects.Subject]]:
+        """Reads these, and what follows from them; answers what changed, and what followed."""
+        changes = live.Changes()
+        todo = asked = frozenset(wanted)
+        done: frozenset[subjects.Subject] = frozenset()
+        async with self._lock:
+            for _ in range(_ROUNDS):
+                if not todo:
+                    break
+                self.readings += len(todo)
+                names = self._live.slot_names
+                observed = await asyncio.to_thread(observation.read, self._root, todo, names)
+                changed, further = self._live.take(observed)
+                changes |= changed
+                # With other slots, functions that were read already may turn out to be in one.
+                done = done | todo if self._live.slot_names is names else frozenset()
+                todo = further - done
+        self._tell(changes)
+        return changes, done - asked
+
+    def _tell(self, changes: live.Changes) -> None:
+        if changes:
+            for subscriber in tuple(self._subscribers):
+                subscriber(changes)
+
+    # --- audit ---
+
+    async def audit(self) -> live.Changes:
+        """Compares everything with the kernel, a little at a time; counts and answers what no event told of.
+
+        A change whose event is still on its way is counted, too.
+
+        Raises:
+            errors.SysfsError: the tree has gone.
+        """
+        listed = await asyncio.to_thread(observation.listing, self._root)
+        found = live.Changes()
+        for batch in _batches(listed | self._live.subjects()):
+            started = _now()
+            changes, _ = await self._refresh(subject for subject in batch if subject not in self._due)
+            found |= changes
+            await asyncio.sleep((_now() - started) * (1 / self._settings.audit_share - 1))
+        self.audits += 1
+        self.missed += len(found.functions) + len(found.slots) + len(found.objects)
+        if found:
+            log.info("changes that no event told of", extra=_summary(found))
+        return found
+
+    async def _audit_for_ever(self) -> None:
+        if not self._settings.audit_seconds:
+            return
+        while True:
+            await asyncio.sleep(self._settings.audit_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            try:
+                await self.audit()
+            except errors.SysfsError as error:
+                log.warning("the inventory could not be compared with the kernel: %s", error)
 
 
-def is_initialised(function: model.PciFunction, device_class: str) -> bool:
-    """Whether the kernel has done all that a container needs of a device of this class."""
-    if device_class in NEEDS_DRIVER and function.driver is None:
-        return False
-    return device_class not in NEEDS_FILES or bool(function.device_nodes)
+def _batches(wanted: Iterable[subjects.Subject]) -> Iterator[tuple[subjects.Subject, ...]]:
+    remaining = iter(wanted)
+    while batch := tuple(itertools.islice(remaining, _AT_ONCE)):
+        yield batch
 
 
-def _function_of(devpath: str) -> str | None:
-    """The function an event belongs to: the last PCI address in its path."""
-    found = [part for part in devpath.split("/") if children.ADDRESS.fullmatch(part)]
-    return found[-1] if found else None
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _summary(changes: live.Changes) -> dict[str, object]:
+    return {
+        "functions": sorted(changes.functions)[:_NAMED_IN_LOG],
+        "slots": sorted(changes.slots)[:_NAMED_IN_LOG],
+        "objects": sorted(changes.objects)[:_NAMED_IN_LOG],
+    }

@@ -3,10 +3,11 @@
 The CDI device is named by claim and device, so that a runtime never serves a stale entry for a later claim.
 """
 
+import dataclasses
 import re
 
 from drawbar.cdi import spec
-from drawbar.driver.api import attachments
+from drawbar.driver.node import classes
 from drawbar.driver.node.inventory import model
 
 ENVIRONMENT_SAFE = re.compile(r"[^A-Z0-9]")
@@ -18,22 +19,32 @@ def kind(driver: str) -> str:
 
 
 def device(
-    attachment: attachments.DeviceAttachment, function: model.PciFunction, claim_uid: str
+    *, name: str, serial: str, device_class: str, card: model.Card, claim_uid: str, host: classes.Host
 ) -> spec.Device:
-    """The CDI device for one attached device.
+    """The CDI device for one device of one claim: what its class gives (`classes`), and the variables that name it.
 
-    The container gets every device file the function's drivers offer, and two variables that name the device:
-    `DRAWBAR_<DEVICE>_PCI_ADDRESS` and `DRAWBAR_<DEVICE>_SERIAL`.
+    Reads single files of the host: call it in a thread.
+
+    Args:
+        name: the device's DRA name.
+        serial: as the fabric or the kernel tells it; may be empty.
+        device_class: one of `drawbar.fabric.contract.DeviceClass`.
+        card: all functions, as the kernel shows them now.
+        claim_uid: of the claim.
+        host: where device files that a class shares are looked for.
     """
-    name = attachment.spec.device
-    prefix = "DRAWBAR_" + ENVIRONMENT_SAFE.sub("_", name.upper())
-    env = [f"{prefix}_PCI_ADDRESS={function.address}"]
-    if attachment.spec.identity.serial:
-        env.append(f"{prefix}_SERIAL={attachment.spec.identity.serial}")
-    nodes = tuple(
-        spec.DeviceNode(path=node.path, type="b" if node.block else "c", major=node.major, minor=node.minor)
-        for node in function.device_nodes
-    )
+    given = classes.of(device_class).edits(card, host)
+    variables = environment(name, serial, card)
     return spec.Device(
-        name=f"{claim_uid}-{name}", edits=spec.ContainerEdits(env=tuple(env), device_nodes=nodes)
+        name=f"{claim_uid}-{name}", edits=dataclasses.replace(given, env=(*variables, *given.env))
     )
+
+
+def environment(name: str, serial: str, card: model.Card) -> tuple[str, ...]:
+    """`DRAWBAR_<DEVICE>_PCI_ADDRESS` and, where there is one, `DRAWBAR_<DEVICE>_SERIAL`.
+
+    What no variable's name may have becomes `_`.
+    """
+    prefix = "DRAWBAR_" + ENVIRONMENT_SAFE.sub("_", name.upper())
+    address = f"{prefix}_PCI_ADDRESS={card.address}"
+    return (address, f"{prefix}_SERIAL={serial}") if serial else (address,)

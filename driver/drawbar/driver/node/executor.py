@@ -1,26 +1,48 @@
 """Carries out what `attachments.plan` decided, one side effect per action.
 
-On any error it stops; the key comes back after a pause and everything is observed again.
+What the device is made to do changes what is observed, so the plan is made again in the same round; a few times at most,
+then the key comes back. On any error it stops; the key comes back after a pause and everything is observed again.
 """
 
+import asyncio
 import datetime
-import logging
-from collections.abc import Callable
+import functools
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from pathlib import Path
+from typing import assert_never
 
-import msgspec
+from drawbar.driver.api import attachments
+from drawbar.driver.node import classes, devices, errors, kernel
+from drawbar.driver.node.attachments import actions, cleaning, failures, matching, plan, reporting
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.release import outcomes, releaser
 
-from drawbar.driver.api import attachments, bindings, claims, meta
-from drawbar.driver.kube import client, events, kinds
-from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import devices
-from drawbar.driver.node.attachments import plan
-
-log = logging.getLogger(__name__)
-
-MANAGER = "drawbar-node"
+ROUNDS_MAX = 8
+"""Of planning in one call; an arrival takes two, a step of a release one, a device that was cleaned four."""
+AGAIN_SECONDS = 0.05
+"""After so many rounds others have their turn."""
+_VENDOR_BYTES = 4
+_ALL_ONES = "its configuration space answers with ones alone"
 Clock = Callable[[], datetime.datetime]
+
+
+@dataclass(slots=True, kw_only=True)
+class Memory:
+    """What this daemon remembers of one attachment; a new daemon finds it out again.
+
+    Attributes:
+        uid: of the attachment; one of the same name that comes later is another.
+        told: the claim knows of the failure.
+        attempt: the last try to make the device ready.
+        leaving: the device, since its release was begun.
+    """
+
+    uid: str
+    told: bool = False
+    attempt: actions.Attempt | None = None
+    leaving: model.Card | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,32 +50,55 @@ class Context:
     """What the executor works with.
 
     Attributes:
-        told: by name the uid of attachments whose failure the claim knows; `forget` bounds it.
+        memories: by name of the attachment; `forget` bounds it.
+        judged: the health of the devices, if anybody judges it.
     """
 
-    api: client.Client
+    reporter: reporting.Reporter
     arrivals: devices.Devices
-    recorder: events.Recorder
+    kernel: kernel.Kernel
+    releaser: releaser.Releaser
     boot_id: str
     since: datetime.datetime
     patience: datetime.timedelta
     clock: Clock
     holder: Callable[[str, str], str | None]
-    told: dict[str, str] = field(default_factory=dict)
+    judged: verdicts.Verdicts | None = None
+    memories: dict[str, Memory] = field(default_factory=dict)
 
     def forget(self, name: str) -> None:
         """The attachment is gone."""
-        self.told.pop(name, None)
+        self.memories.pop(name, None)
+
+    def memory(self, attachment: attachments.DeviceAttachment) -> Memory:
+        """What is remembered of it."""
+        known = self.memories.get(attachment.metadata.name)
+        if known is None or known.uid != attachment.metadata.uid:
+            known = self.memories[attachment.metadata.name] = Memory(uid=attachment.metadata.uid)
+        return known
+
+    def match(self, attachment: attachments.DeviceAttachment) -> matching.Match:
+        """Which of this node's cards the device is, as far as is known now."""
+        slot = matching.expected_slot(attachment, self.boot_id)
+        return matching.match(self.arrivals.inventory, attachment.spec.identity, slot=slot)
+
+    def card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
+        """The device, while this node has it."""
+        match = self.match(attachment)
+        return match.card if matching.is_expected(match, attachment) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    """A condition of the attachment as this node sees it."""
+class _Done:
+    """What came of an action, for the next plan of the same round; without any the round is over.
 
-    condition: str
-    status: bool
-    reason: str
-    message: str
+    Attributes:
+        again: plan again.
+    """
+
+    again: bool = False
+    released: outcomes.Outcome | None = None
+    cleaned: str | None = None
 
 
 async def reconcile(context: Context, attachment: attachments.DeviceAttachment) -> float | None:
@@ -62,189 +107,168 @@ async def reconcile(context: Context, attachment: attachments.DeviceAttachment) 
     Raises:
         kube_errors.KubeError: a write failed; observe again and decide again.
     """
-    now = context.clock()
-    again: float | None = None
-    for action in plan.plan(_observe(context, attachment), now):
+    work = _Work(context, attachment)
+    done = _Done()
+    for _ in range(ROUNDS_MAX):
+        observed = await work.observe(done)
+        now = context.clock()
+        moment: datetime.datetime | None = None
+        done = _Done()
+        for action in plan.plan(observed, now):
+            if isinstance(action, actions.LookAgain):
+                moment = action.at
+            else:
+                done = await work.carry_out(action, now)
+        if not done.again:
+            return None if moment is None else max(0.0, (moment - now).total_seconds())
+    return AGAIN_SECONDS
+
+
+class _Work:
+    """One round for one attachment, which is taken as it was when the round began."""
+
+    def __init__(self, context: Context, attachment: attachments.DeviceAttachment) -> None:
+        self._context = context
+        self._attachment = attachment
+        self._memory = context.memory(attachment)
+
+    async def observe(self, done: _Done) -> actions.Observed:
+        """Everything the plan rests on; slots and links, which have no events, are read if they matter."""
+        context, attachment = self._context, self._attachment
+        match = context.match(attachment)
+        stale = self._stale(match)
+        if stale is not None:
+            await stale()
+            match = context.match(attachment)
+        spec = attachment.spec
+        card = match.card if isinstance(match, matching.Found) else None
+        key = verdicts.Key(pool=spec.pool, device=spec.device)
+        return actions.Observed(
+            attachment=attachment,
+            match=match,
+            lack=classes.of(spec.identity.device_class).lacks(card) if card is not None else None,
+            attempt=self._memory.attempt,
+            held_by=context.holder(spec.pool, spec.device),
+            boot_id=context.boot_id,
+            since=context.since,
+            patience=context.patience,
+            told=self._memory.told,
+            health=context.judged.of(key) if context.judged is not None else verdicts.UNKNOWN,
+            leaving=self._memory.leaving,
+            released=done.released,
+            cleaned=done.cleaned,
+        )
+
+    def _stale(self, match: matching.Match) -> Callable[[], Awaitable[object]] | None:
+        """What to read again before anything is decided, if that matters now."""
+        attachment, arrivals = self._attachment, self._context.arrivals
+        if isinstance(match, matching.Found):
+            gone = attachment.deleting and attachment.holds(attachments.RELEASED)
+            arriving = not attachment.deleting and not attachment.holds(attachments.VISIBLE)
+            if gone or (arriving and failures.dead_link(match.card) is not None):
+                return functools.partial(arrivals.refresh, match.card.address)
+            return None
+        slot = matching.expected_slot(attachment, self._context.boot_id)
+        waited_for = attachment.holds(attachments.ATTACHED) and not attachment.deleting
+        if slot and waited_for and attachment.status.error is None:
+            return functools.partial(arrivals.refresh_slot, slot)
+        return None
+
+    async def carry_out(self, action: actions.Deed | actions.Word, now: datetime.datetime) -> _Done:
+        """Does one thing."""
         match action:
-            case plan.ReportVisible(arrival=arrival):
-                await _report_visible(context, attachment, arrival, now)
-            case plan.ReportFailed(reason=reason, message=message):
-                await _report_failed(context, attachment, reason, message, now)
-            case plan.TellClaim(reason=reason, message=message):
-                await _tell_claim(context, attachment, reason, message, now)
-            case plan.ReportReleased():
-                await _report_released(context, attachment, now)
-            case plan.LookAgain(at=moment):
-                again = (moment - now).total_seconds()
+            case actions.PowerSlot(slot=slot):
+                return await self._power(slot, now)
+            case actions.Initialise(card=card):
+                return await self._initialise(card, now)
+            case actions.Clean(card=card):
+                return await self._clean(card, now)
+            case actions.Release(card=card, slot=slot):
+                return await self._release(card, slot)
+            case _:
+                await self._say(action, now)
+                return _Done()
+
+    async def _say(self, action: actions.Word, now: datetime.datetime) -> None:
+        reporter, attachment = self._context.reporter, self._attachment
+        match action:
+            case actions.ReportVisible(card=card):
+                await reporter.visible(attachment, card, now)
+            case actions.ReportFailed(reason=reason, message=message):
+                await reporter.failed(attachment, reason, message, now)
+            case actions.TellClaim(reason=reason, message=message):
+                await reporter.tell_claim(attachment, reason, message, now)
+                self._memory.told = True
+            case actions.ReportClean(card=card):
+                await reporter.clean(attachment, card)
+            case actions.RecordPlace(card=card):
+                await reporter.place(attachment, card)
+            case actions.ReportHealth(verdict=verdict):
+                await reporter.health(attachment, verdict)
+            case actions.ReportBlocked(reason=reason, message=message):
+                await reporter.blocked(attachment, reason, message, now)
+            case actions.ReportReleased():
+                await reporter.released(attachment, now)
             case _:
                 assert_never(action)
-    return again
 
+    async def _power(self, slot: str, now: datetime.datetime) -> _Done:
+        """The card shows up with an event, if it does."""
+        lack = "it was switched on, and stays off"
+        try:
+            await self._context.kernel.power_slot(slot, on=True)
+        except errors.KernelRefused as refused:
+            lack = str(refused)
+        self._remember(None, lack, now)
+        return _Done()
 
-def _observe(context: Context, attachment: attachments.DeviceAttachment) -> plan.Observed:
-    identity = attachment.spec.identity
-    function = context.arrivals.find(identity)
-    arrival = None
-    if function is not None:
-        arrival = plan.Arrival(
-            address=function.address,
-            driver=function.driver or "",
-            initialised=devices.is_initialised(function, identity.device_class),
+    async def _initialise(self, card: model.Card, now: datetime.datetime) -> _Done:
+        reason = ""
+        try:
+            if await asyncio.to_thread(_is_silent, self._context.kernel.sysfs, card):
+                lack, reason = _ALL_ONES, failures.LINK_DOWN
+            else:
+                operations = classes.of(self._attachment.spec.identity.device_class)
+                lack = await operations.initialise(self._context.kernel, card) or ""
+        except errors.KernelRefused as refused:
+            lack = str(refused)
+        self._remember(card, lack, now, reason=reason)
+        return _Done(again=True)
+
+    async def _clean(self, card: model.Card, now: datetime.datetime) -> _Done:
+        context = self._context
+        host = classes.Host.of(context.kernel.sysfs)
+        why = await cleaning.clean(context.kernel, host, card, self._attachment.spec.identity.device_class)
+        self._remember(None, why, now)
+        return _Done(again=True, cleaned=why)
+
+    async def _release(self, card: model.Card | None, slot: str) -> _Done:
+        self._memory.leaving = card
+        outcome = await self._context.releaser.step(
+            card, slot, device_class=self._attachment.spec.identity.device_class
         )
-    return plan.Observed(
-        attachment=attachment,
-        arrival=arrival,
-        held_by=context.holder(attachment.spec.pool, attachment.spec.device),
-        boot_id=context.boot_id,
-        since=context.since,
-        patience=context.patience,
-        told=context.told.get(attachment.metadata.name) == attachment.metadata.uid,
-    )
+        if isinstance(outcome, outcomes.Released):
+            self._memory.leaving = None
+        return _Done(again=True, released=outcome)
+
+    def _remember(
+        self, card: model.Card | None, lack: str, now: datetime.datetime, *, reason: str = ""
+    ) -> None:
+        """Keeps what came of a try; tries at the same thing that came to nothing count from the first."""
+        before = self._memory.attempt
+        same = before is not None and (before.card is None) == (card is None) and bool(before.lack)
+        since = before.since if before is not None and same else now
+        self._memory.attempt = actions.Attempt(card=card, lack=lack, reason=reason, at=now, since=since)
 
 
-async def _report_visible(
-    context: Context, attachment: attachments.DeviceAttachment, arrival: plan.Arrival, now: datetime.datetime
-) -> None:
-    message = f"visible as {arrival.address}, driver {arrival.driver or 'none'}"
-    statement = bindings.Statement(
-        condition=bindings.VISIBLE, status=True, reason="DeviceReady", message=message
-    )
-    await _say_on_claim(context, attachment, statement, now)
-    await _say_on_attachment(
-        context,
-        attachment,
-        _Said(condition=attachments.VISIBLE, status=True, reason="DeviceReady", message=message),
-        now,
-        phase="Ready",
-        arrival=arrival,
-    )
-    log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": arrival.address})
+def _is_silent(sysfs: Path, card: model.Card) -> bool:
+    """Whether the device answers nothing but ones, as one does whose link is down. Blocking.
 
-
-async def _report_failed(
-    context: Context,
-    attachment: attachments.DeviceAttachment,
-    reason: str,
-    message: str,
-    now: datetime.datetime,
-) -> None:
-    await _say_on_attachment(
-        context,
-        attachment,
-        _Said(condition=attachments.VISIBLE, status=False, reason=reason, message=message),
-        now,
-        phase="Failed",
-    )
-    log.warning(message, extra={"attachment": attachment.metadata.name, "reason": reason})
-    context.recorder.warning(attachment.spec.claim, reason=reason, message=message)
-
-
-async def _tell_claim(
-    context: Context,
-    attachment: attachments.DeviceAttachment,
-    reason: str,
-    message: str,
-    now: datetime.datetime,
-) -> None:
-    statement = bindings.Statement(
-        condition=bindings.NODE_FAILED, status=True, reason=reason, message=message
-    )
-    await _say_on_claim(context, attachment, statement, now)
-    context.told[attachment.metadata.name] = attachment.metadata.uid
-
-
-async def _report_released(
-    context: Context, attachment: attachments.DeviceAttachment, now: datetime.datetime
-) -> None:
-    message = "no claim uses the device on this node"
-    await _say_on_attachment(
-        context,
-        attachment,
-        _Said(condition=attachments.RELEASED, status=True, reason="NotInUse", message=message),
-        now,
-        phase="Released",
-    )
-    log.info("device released", extra={"attachment": attachment.metadata.name})
-
-
-async def _say_on_claim(
-    context: Context,
-    attachment: attachments.DeviceAttachment,
-    statement: bindings.Statement,
-    now: datetime.datetime,
-) -> None:
-    """Applies a condition to the claim, if its allocation is still the one of this attachment."""
-    spec = attachment.spec
-    if spec.claim is None:
-        return
+    Source: PCI Express Base Specification, 2.3.2; no function has the vendor id 0xffff. A virtual function has no
+    configuration space of its own, so the physical one is asked.
+    """
     try:
-        claim = await context.api.read(
-            kinds.CLAIM, spec.claim.name, namespace=spec.claim.namespace, into=claims.ResourceClaim
-        )
-    except kube_errors.NotFound:
-        return
-    if not bindings.is_current(claim, uid=spec.claim.uid, allocation_timestamp=spec.allocation_timestamp):
-        return
-    body = bindings.applied(
-        claim,
-        spec.driver,
-        own=bindings.NODE_CONDITIONS,
-        statements={bindings.Key(pool=spec.pool, device=spec.device): statement},
-        now=meta.timestamp(now),
-    )
-    if body is not None:
-        await context.api.patch(
-            kinds.CLAIM,
-            spec.claim.name,
-            body,
-            content=client.Patch.APPLY,
-            into=claims.ResourceClaim,
-            namespace=spec.claim.namespace,
-            subresource="status",
-            manager=MANAGER,
-        )
-
-
-async def _say_on_attachment(
-    context: Context,
-    attachment: attachments.DeviceAttachment,
-    said: _Said,
-    now: datetime.datetime,
-    *,
-    phase: str,
-    arrival: plan.Arrival | None = None,
-) -> None:
-    """Applies a condition, and where the device is, to the attachment. One that is gone needs no word."""
-    condition = meta.transition(
-        attachment.status.conditions,
-        said.condition,
-        status=said.status,
-        reason=said.reason,
-        message=said.message,
-        now=meta.timestamp(now),
-    )
-    status: dict[str, Any] = {"phase": phase, "conditions": [msgspec.to_builtins(condition)]}
-    if arrival is not None:
-        status["node"] = {
-            "pciAddress": arrival.address,
-            "kernelDriver": arrival.driver,
-            "bootID": context.boot_id,
-        }
-    body = {
-        "apiVersion": attachments.API_VERSION,
-        "kind": attachments.KIND,
-        "metadata": {"name": attachment.metadata.name, "uid": attachment.metadata.uid},
-        "status": status,
-    }
-    try:
-        await context.api.patch(
-            kinds.ATTACHMENT,
-            attachment.metadata.name,
-            body,
-            content=client.Patch.APPLY,
-            into=attachments.DeviceAttachment,
-            subresource="status",
-            manager=MANAGER,
-        )
-    except kube_errors.NotFound:
-        return
+        with (sysfs / card.first.path / "config").open("rb", buffering=0) as config:
+            return config.read(_VENDOR_BYTES) == b"\xff" * _VENDOR_BYTES
+    except OSError:
+        return False

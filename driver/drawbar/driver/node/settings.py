@@ -1,10 +1,21 @@
-"""What the node daemon can be told, checked as a whole."""
+"""What the node daemon can be told, checked as a whole.
+
+Each topic's dataclass stands with the part that it is for, together with the rules for its values. How they are read
+from file, environment and flags is `drawbar.driver.configuration`'s business.
+"""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from drawbar.driver import errors
+from drawbar.driver import logs
+from drawbar.driver.configuration import loader, schema
+from drawbar.driver.node.health import policy
+from drawbar.driver.node.inventory import tracking
+from drawbar.driver.node.local import selection
+from drawbar.driver.node.operation.http import address
+from drawbar.driver.node.preparation import limits
+from drawbar.driver.node.release import timeouts
 
 DRIVER = "drawbar.dev"
 DRIVER_NAME_LIMIT = 63
@@ -21,28 +32,67 @@ class Settings:
     Attributes:
         node_name: this node's name in Kubernetes.
         driver: the DRA driver's name.
-        instance: the pod's uid, which keeps the sockets of two instances apart; empty where only one can run.
+        instance: the pod's uid, which keeps two instances on one node apart; empty where only one can run.
+        kubeconfig: how to reach the API server; none means $KUBECONFIG, else the pod's service account.
         kubelet_dir: the kubelet's directory, at the same path in the pod as on the host.
         cdi_dir: where the container runtime looks for CDI files.
         sysfs: the sysfs tree to read.
-        uevents: `kernel`, or `unix:/path` for a mocked tree.
+        uevents: kernel, or unix:/path of a mocked tree.
         visible_timeout_seconds: how long after the attach a device may take to become ready.
+        log: the log on stderr.
+        http: probes and metrics.
+        discovery: how closely the inventory follows the kernel.
+        prepare: how long a Prepare may wait.
+        release: how long a release may take.
+        local_pool: which devices of this node are its own to give out.
+        health: when a device is ill, and what follows.
     """
 
-    node_name: str
-    driver: str = DRIVER
-    instance: str = ""
-    kubeconfig: str | None = None
+    node_name: str = field(default="", metadata=schema.named(metavar="NAME", variables=("NODE_NAME",)))
+    driver: str = field(
+        default=DRIVER, metadata=schema.named(key="driverName", flag="--driver-name", metavar="NAME")
+    )
+    instance: str = field(
+        default="",
+        metadata=schema.named(key="podUID", flag="--pod-uid", metavar="UID", variables=("POD_UID",)),
+    )
+    kubeconfig: str | None = field(default=None, metadata=schema.named(metavar="FILE"))
     kubelet_dir: Path = Path("/var/lib/kubelet")
     cdi_dir: Path = Path("/var/run/cdi")
     sysfs: Path = Path("/sys")
-    uevents: str = "kernel"
+    uevents: str = field(default="kernel", metadata=schema.named(metavar="SOURCE"))
     visible_timeout_seconds: float = 60.0
+    log: logs.Options = field(default_factory=logs.Options)
+    http: address.Http = field(default_factory=address.Http)
+    discovery: tracking.Tracking = field(default_factory=tracking.Tracking)
+    prepare: limits.Limits = field(default_factory=limits.Limits)
+    release: timeouts.Timeouts = field(default_factory=timeouts.Timeouts)
+    local_pool: selection.Selection = field(default_factory=selection.Selection)
+    health: policy.Policy = field(default_factory=policy.Policy)
+
+    @property
+    def data_dir(self) -> Path:
+        """The driver's directory at the kubelet."""
+        return self.kubelet_dir / "plugins" / self.driver
 
     @property
     def checkpoint(self) -> Path:
         """The record of prepared claims; shared by the instances of one node, hence without the instance."""
-        return self.kubelet_dir / "plugins" / self.driver / "checkpoint.json"
+        return self.data_dir / "checkpoint.json"
+
+
+def problems(settings: Settings) -> list[str]:
+    """One sentence per wrong value, of all topics."""
+    topics = {
+        "http": address.problems(settings.http),
+        "discovery": tracking.problems(settings.discovery),
+        "prepare": limits.problems(settings.prepare),
+        "release": timeouts.problems(settings.release),
+        "localPool": selection.problems(settings.local_pool),
+        "health": policy.problems(settings.health),
+    }
+    found = _problems(settings)
+    return found + [f"{topic}: {sentence}" for topic, said in topics.items() for sentence in said]
 
 
 def validate(settings: Settings) -> None:
@@ -51,25 +101,31 @@ def validate(settings: Settings) -> None:
     Raises:
         errors.UsageError: something is.
     """
-    problems = []
+    loader.refuse(problems(settings))
+
+
+def _problems(settings: Settings) -> list[str]:
+    found = []
     if not settings.node_name:
-        problems.append("no node name: pass --node-name or set NODE_NAME from spec.nodeName")
+        found.append("no node name: pass --node-name or set NODE_NAME from spec.nodeName")
     elif not SUBDOMAIN.fullmatch(settings.node_name):
-        problems.append(f"--node-name {settings.node_name!r} is no name of a node: see kubectl get nodes")
+        found.append(f"--node-name {settings.node_name!r} is no name of a node: see kubectl get nodes")
     if not SUBDOMAIN.fullmatch(settings.driver) or len(settings.driver) > DRIVER_NAME_LIMIT:
-        problems.append(
+        found.append(
             f"--driver-name {settings.driver!r} is not a DNS subdomain of at most {DRIVER_NAME_LIMIT} characters"
         )
     if not POD_UID.fullmatch(settings.instance):
-        problems.append(f"--pod-uid {settings.instance!r} is no uid: set POD_UID from metadata.uid")
-    for option, path in (("--kubelet-dir", settings.kubelet_dir), ("--cdi-dir", settings.cdi_dir)):
+        found.append(f"--pod-uid {settings.instance!r} is no uid: set POD_UID from metadata.uid")
+    for option, path in (
+        ("--kubelet-dir", settings.kubelet_dir),
+        ("--cdi-dir", settings.cdi_dir),
+    ):
         if not path.is_absolute():
-            problems.append(f"{option} {path} is not an absolute path")
+            found.append(f"{option} {path} is not an absolute path")
     # Written so that it holds for no NaN.
     if not 0 < settings.visible_timeout_seconds <= VISIBLE_TIMEOUT_MAX_SECONDS:
-        problems.append(
+        found.append(
             f"--visible-timeout {settings.visible_timeout_seconds} is not a number of seconds from above 0 to "
             f"{VISIBLE_TIMEOUT_MAX_SECONDS}"
         )
-    if problems:
-        raise errors.UsageError("; ".join(problems))
+    return found

@@ -173,6 +173,9 @@ class Cluster:
             try:
                 async with asyncio.timeout(self._options.start_seconds):
                     await self._start_doubles(start, stack)
+                    for name in self._options.nodes:
+                        tree = sysfs.SysfsTree.open(self.places.node(name).sysfs)
+                        await stack.enter_async_context(tree.reacting())
                     if self._options.daemons:
                         await self._start_daemons(start)
             except TimeoutError as error:

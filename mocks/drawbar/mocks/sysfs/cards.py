@@ -4,7 +4,7 @@ The order is the recorded one: the function, then what its driver makes; `bind` 
 last, except that an NVMe controller shows its namespaces only after it.
 
 Not emulated: what hardly anybody reads (hwmon, queue attributes, bdi, nvme-subsystem, the nvdimm bridge
-of persistent CXL memory), and the effect of writing to a file.
+of persistent CXL memory).
 """
 
 import dataclasses
@@ -18,6 +18,8 @@ from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, trigger, 
 from drawbar.mocks.sysfs.places import Place
 from drawbar.mocks.sysfs.steps import Add, Bind, Change, Step
 
+GUEST_DRIVER = "vfio-pci"
+"""Hands a card to a virtual machine, and shows nothing of it but the card."""
 _SECTOR_BYTES = 512
 _DEFAULT_NAMESPACE_BYTES = 16 * 1024 * 1024
 
@@ -54,7 +56,8 @@ def steps(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
     card = function(seat, device)
     if card.driver is None:
         return (Add(kobject=card),)
-    build = _CHILDREN.get(device.device_class, _bind_only)
+    own = card.driver != GUEST_DRIVER
+    build = _CHILDREN.get(device.device_class, _bind_only) if own else _bind_only
     return (Add(kobject=card), *build(card, device, seat))
 
 

@@ -1,13 +1,14 @@
-"""`drawbar mock sysfs`: writes a ready-made /sys, or a recorded one, and ends."""
+"""`drawbar mock sysfs`: writes a ready-made /sys, or a recorded one, and ends, or stays to react to what is written."""
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sys
 from pathlib import Path
 
 from drawbar.driver import errors as driver_errors
-from drawbar.mocks.sysfs import errors, nodes, recording
+from drawbar.mocks.sysfs import errors, nodes, recording, tree
 
 HELP = "write a ready-made or recorded /sys tree for drawbar discover and drawbar node"
 _RECORDINGS = (".json", ".json.gz")
@@ -34,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOCKET",
         help="the datagram socket to which later changes of the tree send uevents; at most 107 bytes",
     )
+    parser.add_argument(
+        "--react",
+        action="store_true",
+        help="stay until Ctrl-C, and do what is written into the tree's files: power, unbind, remove, sriov_numvfs, ...",
+    )
     lines = [f"  {name:12} {node.summary}" for name, node in nodes.NODES.items()]
     parser.epilog = "\n".join(
         (
@@ -47,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Writes the tree; one line of JSON on stdout says where it is.
+    """Writes the tree; one line of JSON on stdout says where it is. With `--react` it serves until cancelled.
 
     Raises:
         ImpossibleWorld: there is no such tree, or it cannot be there.
@@ -60,8 +66,14 @@ async def serve(args: argparse.Namespace) -> int:
             f"the tree {args.tree} cannot be written to {args.root}: {error.strerror} ({error.filename}); "
             f"choose another --root"
         ) from error
-    sys.stdout.write(json.dumps({"ready": True, "tree": args.tree, "root": str(args.root.absolute())}) + "\n")
-    sys.stdout.flush()
+    async with contextlib.AsyncExitStack() as stack:
+        if args.react:
+            await stack.enter_async_context(tree.SysfsTree.open(args.root).reacting())
+        ready = {"ready": True, "tree": args.tree, "root": str(args.root.absolute())}
+        sys.stdout.write(json.dumps(ready) + "\n")
+        sys.stdout.flush()
+        if args.react:
+            await asyncio.get_running_loop().create_future()
     return 0
 
 
@@ -69,8 +81,9 @@ def _write(args: argparse.Namespace) -> None:
     if not args.tree.endswith(_RECORDINGS):
         nodes.build(args.tree, args.root, uevent_socket=args.uevents)
         return
-    if args.uevents is not None:
-        raise driver_errors.UsageError("a recorded tree never changes: leave --uevents out")
+    for option, given in (("--uevents", args.uevents is not None), ("--react", args.react)):
+        if given:
+            raise driver_errors.UsageError(f"a recorded tree never changes: leave {option} out")
     snapshot = Path(args.tree)
     if not snapshot.is_file():
         raise errors.ImpossibleWorld(

@@ -59,9 +59,10 @@ class Host:
             ImpossibleWorld: there is no such slot, no card in it, or it did not come up.
         """
         occupant = self.occupant(slot)
-        if occupant.arrival is not states.Arrival.COMPLETE:
+        if not occupant.shown:
+            why = "its slot is off" if not occupant.powered else occupant.arrival.value
             raise errors.ImpossibleWorld(
-                f"the card in slot {slot} has not come up ({occupant.arrival.value})"
+                f"the card in slot {slot} has not come up ({'removed' if occupant.removed else why})"
             )
         return occupant
 
@@ -109,10 +110,21 @@ class Host:
     def steps(self, slot: int) -> tuple[Step, ...]:
         """Everything that the card in a slot has put into the tree."""
         occupant, seat = self.occupant(slot), self.seat(slot)
-        return (*cards.steps(seat, occupant.device), *sriov.steps(seat, occupant.device, occupant.vfs))
+        return (*cards.steps(seat, occupant.card), *sriov.steps(seat, occupant.card, occupant.vfs))
 
-    def new_region(self, slots: Sequence[int]) -> regions.Region:
-        """A CXL region of all the memory in these slots.
+    def slot_at(self, address: str) -> int | None:
+        """The slot of the card that has a function at this address, virtual ones included; None where there is none."""
+        for slot in self._state.occupants:
+            seat, occupant = self.seat(slot), self.occupant(slot)
+            virtual = sriov.addresses(seat, occupant.vfs)
+            if address == seat.address or address in virtual:
+                return slot
+        return None
+
+    def new_region(
+        self, slots: Sequence[int], others: Sequence[regions.Region] | None = None
+    ) -> regions.Region:
+        """A CXL region of all the memory in these slots, beside the `others`: all that there are.
 
         Raises:
             ImpossibleWorld: a slot has no CXL memory that came up, or they cannot make a region.
@@ -129,4 +141,6 @@ class Host:
             raise errors.ImpossibleWorld(
                 f"the cards in slots {list(slots)} differ in size: choose equal ones"
             )
-        return regions.made([self.seat(slot) for slot in slots], sum(sizes), self._state.regions)
+        return regions.made(
+            [self.seat(slot) for slot in slots], sum(sizes), self._state.regions if others is None else others
+        )

@@ -1,7 +1,8 @@
 """Carries steps out on a tree: first the files change, then the event is sent, as in the kernel."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from drawbar.mocks.sysfs import kobjects, states, wire
@@ -57,6 +58,20 @@ class Hotplug:
                 case Bind() | Change():
                     pass  # a driver lets go just before its device goes
 
+    def part(self, kobject: kobjects.Kobject) -> None:
+        """Parts a device from its driver, if it has one; its driver's own devices are the caller's to undo first."""
+        if not (self.root / kobject.path / "driver").is_symlink():
+            return
+        kobjects.unbind(self.root, kobject)
+        # The kernel takes MODALIAS out of unbind events, lest udev load the driver again.
+        variables = {key: value for key, value in kobject.variables(bound=False).items() if key != "MODALIAS"}
+        self._send("unbind", kobject, variables)
+
+    def announce(self, action: str, kobject: kobjects.Kobject) -> None:
+        """Sends an event of a device that is there and stays."""
+        bound = (self.root / kobject.path / "driver").is_symlink()
+        self._send(action, kobject, kobject.variables(bound=bound))
+
     def _write(self, folder: str, files: kobjects.Files) -> None:
         if not (self.root / folder).is_dir():
             return
@@ -67,13 +82,7 @@ class Hotplug:
         """Unbinds and removes, if it is there: an attach may have been cut short."""
         if not (self.root / kobject.path).exists():
             return
-        if (self.root / kobject.path / "driver").is_symlink():
-            kobjects.unbind(self.root, kobject)
-            # The kernel takes MODALIAS out of unbind events, lest udev load the driver again.
-            variables = {
-                key: value for key, value in kobject.variables(bound=False).items() if key != "MODALIAS"
-            }
-            self._send("unbind", kobject, variables)
+        self.part(kobject)
         kobjects.remove(self.root, self._staging, kobject)
         self._send("remove", kobject, kobject.variables(bound=False))
 
@@ -85,3 +94,16 @@ class Hotplug:
         head = {"ACTION": action, "DEVPATH": devpath, "SUBSYSTEM": kobject.subsystem}
         message = wire.encode(action, devpath, {**head, **variables, "SEQNUM": str(self.state.seqnum)})
         self._heard = wire.send(Path(self.state.uevent_socket), message)
+
+
+@contextlib.contextmanager
+def changing(root: Path) -> Iterator[Hotplug]:
+    """One change, alone; the state as it is then is kept, also of a change that was refused."""
+    with states.locked(root):
+        before = states.load(root)
+        change = Hotplug(root, before)
+        try:
+            yield change
+        finally:
+            if change.state != before:
+                states.save(root, change.state)

@@ -140,12 +140,38 @@ def remove(root: Path, staging: Path, kobject: Kobject) -> None:
 
 
 def write(path: Path, attribute: Attribute) -> None:
-    """Writes a file in one step: a reader sees the old content or the new."""
+    """Writes a file in one step: a reader sees the old content or the new. See `taken` for its time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
     draft.write_bytes(attribute.content)
     draft.chmod(attribute.mode)
+    os.utime(draft, (0, 0))
     draft.replace(path)
+
+
+def taken(path: Path) -> str | None:
+    """What somebody else has written to a file since the tree or the last call did; None if nobody has, or it is gone.
+
+    A file that the tree wrote is of 1970; whoever writes to it changes that.
+    """
+    try:
+        status = path.stat()
+        if status.st_mtime_ns == 0:
+            return None
+        if not status.st_mode & 0o400:
+            path.chmod(status.st_mode | 0o400)  # nobody but root could read it otherwise
+        os.utime(path, (0, 0))  # before it is read: what is written from now on is new
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    # It is empty while somebody has opened it and not yet written.
+    return text or None
+
+
+def rewrite(path: Path, attribute: Attribute) -> None:
+    """Writes a file unless it says so already."""
+    if not path.is_file() or path.read_bytes() != attribute.content:
+        write(path, attribute)
 
 
 def link(root: Path, place: str, target: str) -> None:

@@ -55,7 +55,11 @@ class Layout:
         found = {
             "devices/system/memory/block_size_bytes": readable(f"{MEMORY_BLOCK_BYTES:x}"),
             "module/pciehp/uevent": kobjects.trigger(),
+            "bus/pci/rescan": kobjects.trigger(),
         }
+        for bus in ("pci", "cxl", "dax"):
+            found[f"bus/{bus}/drivers_probe"] = kobjects.trigger()
+            found[f"bus/{bus}/drivers_autoprobe"] = kobjects.writable("1")
         if self.nodes:
             numbers = f"0-{len(self.nodes) - 1}" if len(self.nodes) > 1 else "0"
             found |= {f"devices/system/node/{name}": readable(numbers) for name in ("online", "has_cpu")}

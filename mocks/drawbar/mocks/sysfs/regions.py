@@ -4,7 +4,7 @@ What appears is what `cxl create-region -t ram` makes on Linux 6.3 and later, wi
 as movable (Documentation/ABI/testing/sysfs-bus-cxl, sysfs-bus-dax, sysfs-devices-memory); no recording has a region.
 A region of several memory devices interleaves them at the port just above them.
 
-The ports above the endpoints have one decoder each, as on QEMU, so a host has one region at a time.
+The ports above the endpoints have one decoder each, as on QEMU; of several regions it shows the one that was made last.
 
 The kernel does not guard a region: a card that is taken out leaves it dangling, with a `target` that is no more.
 """
@@ -18,6 +18,7 @@ from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, writable
 from drawbar.mocks.sysfs.steps import Add, Bind, Join, Step, Write
 
 MOST_BLOCKS = 1024
+CREATE = f"{cxl.ROOT_DECODER}/create_ram_region"
 _DAX_ALIGN_BYTES = 2 << 20
 _UUIDS = uuid.UUID("6c8a2f5e-6f0b-5b7e-9f4e-3a5d1c0b7e21")  # names of regions below it are made up from it
 
@@ -33,14 +34,40 @@ class Region:
         targets: the names of its endpoint decoders, in interleave order.
         decoders: their directories; a directory may be gone.
         ports: the directories of the PCI ports above the cards, in the same order.
+        committed: its decoders are programmed.
+        bound: `cxl_region` has it, so it has a dax device.
+        dax_driver: what has the dax device: `kmem` makes memory of it; "" for none.
+        offline: the memory blocks that are not online.
+        kept: the memory blocks that the kernel will not take offline, because it uses them itself.
     """
 
     number: int
-    start: int
-    size_bytes: int
-    targets: tuple[str, ...]
-    decoders: tuple[str, ...]
-    ports: tuple[str, ...]
+    start: int = 0
+    size_bytes: int = 0
+    targets: tuple[str, ...] = ()
+    decoders: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()
+    committed: bool = True
+    bound: bool = True
+    dax_driver: str = "kmem"
+    offline: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        return f"region{self.number}"
+
+    @property
+    def dax(self) -> str:
+        """Of its dax device's directory."""
+        return f"dax{self.number}.0"
+
+    @property
+    def blocks(self) -> range:
+        """The numbers of its memory blocks."""
+        first = self.start // layouts.MEMORY_BLOCK_BYTES
+        return range(first, first + self.size_bytes // layouts.MEMORY_BLOCK_BYTES)
 
 
 def made(seats: Sequence[cards.Seat], memory_bytes: int, others: Sequence[Region]) -> Region:
@@ -61,14 +88,14 @@ def made(seats: Sequence[cards.Seat], memory_bytes: int, others: Sequence[Region
             f"a region of {size} bytes cannot be: give each card a multiple of {layouts.MEMORY_BLOCK_BYTES} bytes, "
             f"and all together at most {MOST_BLOCKS * layouts.MEMORY_BLOCK_BYTES}"
         )
-    if others:
-        raise errors.ImpossibleWorld(
-            f"region{others[0].number} uses the decoders of all ports: destroy it first"
-        )
     decoders = tuple(cards.endpoint_decoder(seat) for seat in seats)
+    if busy := [other for other in others if set(other.decoders) & set(decoders)]:
+        raise errors.ImpossibleWorld(f"{busy[0].name} uses a decoder of these cards: destroy it first")
     return Region(
-        number=0,
-        start=cxl.WINDOW_START,
+        number=next(
+            number for number in range(len(others) + 1) if number not in {one.number for one in others}
+        ),
+        start=max((other.start + other.size_bytes for other in others), default=0) or cxl.WINDOW_START,
         size_bytes=size,
         targets=tuple(decoder.rpartition("/")[2] for decoder in decoders),
         decoders=decoders,
@@ -78,17 +105,25 @@ def made(seats: Sequence[cards.Seat], memory_bytes: int, others: Sequence[Region
 
 def steps(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
     """What happens when the region is made, in order."""
-    dax = _dax(region, layout)
     return (
-        *_decoders(region, layout),
-        *_devices(region),
-        Add(kobject=dax),
-        *_memory(region, layout),
-        Bind(kobject=dax),
+        *decoders(region, layout),
+        Add(kobject=device(region)),
+        Bind(kobject=device(region)),
+        *dax(region, layout),
+        *memory(region, layout),
+        Bind(kobject=dax_device(region, layout)),
     )
 
 
-def _decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
+def empty(region: Region) -> tuple[Step, ...]:
+    """What appears when its name is written to `create_ram_region`."""
+    return (Add(kobject=device(region)),)
+
+
+def decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
+    """What committing it programs; nothing of a region without targets."""
+    if not region.targets:
+        return
     name, ways = f"region{region.number}", len(region.targets)
     for decoder in region.decoders:
         yield Write(
@@ -114,37 +149,42 @@ def _decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
         )
 
 
-def _devices(region: Region) -> Iterator[Step]:
-    number = region.number
-    device = cxl.device(
-        _path(region),
+def device(region: Region) -> Kobject:
+    """The region itself."""
+    return cxl.device(
+        path(region),
         "cxl_region",
         kind=6,
         files={
-            "commit": writable("1"),
+            "commit": writable(str(int(region.committed))),
             "interleave_granularity": writable("256"),
             "interleave_ways": writable(str(len(region.targets))),
             "mode": readable("ram"),
             "resource": readable(f"{region.start:#x}"),
             "size": writable(f"{region.size_bytes:#x}"),
-            "uuid": writable(str(uuid.uuid5(_UUIDS, _path(region)))),
+            "uuid": writable(str(uuid.uuid5(_UUIDS, path(region)))),
             **{f"target{index}": writable(target) for index, target in enumerate(region.targets)},
         },
         driver="cxl_region",
     )
+
+
+def dax(region: Region, layout: layouts.Layout) -> Iterator[Step]:
+    """What `cxl_region` makes: the dax region, and its device without a driver."""
     holder = cxl.device(
-        f"{device.path}/dax_region{number}", "cxl_dax_region", kind=8, driver="cxl_dax_region"
+        f"{path(region)}/dax_region{region.number}", "cxl_dax_region", kind=8, driver="cxl_dax_region"
     )
-    for each in (device, holder):
-        yield Add(kobject=each)
-        yield Bind(kobject=each)
+    yield Add(kobject=holder)
+    yield Bind(kobject=holder)
+    yield Add(kobject=dax_device(region, layout))
 
 
-def _dax(region: Region, layout: layouts.Layout) -> Kobject:
+def dax_device(region: Region, layout: layouts.Layout) -> Kobject:
+    """Its dax device, with the driver that it has or would have."""
     number = region.number
     node = str(_memory_node(region, layout))
     return Kobject(
-        path=f"{_path(region)}/dax_region{number}/dax{number}.0",
+        path=f"{path(region)}/dax_region{number}/dax{number}.0",
         subsystem="dax",
         subsystem_path="bus/dax",
         uevent={
@@ -162,36 +202,48 @@ def _dax(region: Region, layout: layouts.Layout) -> Kobject:
             "size": writable(str(region.size_bytes)),
             "target_node": readable(node),
         },
-        driver="kmem",
+        driver=region.dax_driver or "kmem",
     )
 
 
-def _path(region: Region) -> str:
+def path(region: Region) -> str:
+    """Its directory."""
     return f"{cxl.ROOT_DECODER}/region{region.number}"
 
 
-def _memory(region: Region, layout: layouts.Layout) -> Iterator[Step]:
-    """The memory comes online while `kmem` takes the dax device, so that the event of its binding is the last."""
+def memory(region: Region, layout: layouts.Layout) -> Iterator[Step]:
+    """The memory comes while `kmem` takes the dax device, so that the event of its binding is the last."""
     node = layouts.node(_memory_node(region, layout))
     yield Add(kobject=node)
-    first = region.start // layouts.MEMORY_BLOCK_BYTES
-    for number in range(first, first + region.size_bytes // layouts.MEMORY_BLOCK_BYTES):
-        block = Kobject(
-            path=f"devices/system/memory/memory{number}",
-            subsystem="memory",
-            subsystem_path="bus/memory",
-            files={
-                "online": writable("1"),
-                "phys_device": readable("0"),
-                "phys_index": readable(f"{number:08x}"),
-                "removable": readable("1"),
-                "state": writable("online"),
-                "valid_zones": readable("Movable"),
-            },
-            links={f"node{node.name.removeprefix('node')}": node.path},
-        )
-        yield Add(kobject=block)
-        yield Join(place=f"{node.path}/{block.name}", target=block.path)
+    for number in region.blocks:
+        yield from memory_block(region, layout, number)
+
+
+def memory_block(region: Region, layout: layouts.Layout, number: int) -> tuple[Add, Join]:
+    """One memory block of it, and how its node lists it."""
+    node = layouts.node(_memory_node(region, layout))
+    block = Kobject(
+        path=f"devices/system/memory/memory{number}",
+        subsystem="memory",
+        subsystem_path="bus/memory",
+        files={
+            **block_files(online=number not in region.offline),
+            "phys_device": readable("0"),
+            "phys_index": readable(f"{number:08x}"),
+            "removable": readable("1"),
+        },
+        links={f"node{node.name.removeprefix('node')}": node.path},
+    )
+    return Add(kobject=block), Join(place=f"{node.path}/{block.name}", target=block.path)
+
+
+def block_files(*, online: bool) -> dict[str, Attribute]:
+    """The files by which a memory block shows its state."""
+    return {
+        "online": writable(str(int(online))),
+        "state": writable("online" if online else "offline"),
+        "valid_zones": readable("Movable" if online else "Movable Normal"),
+    }
 
 
 def _memory_node(region: Region, layout: layouts.Layout) -> int:

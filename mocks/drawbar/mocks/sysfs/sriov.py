@@ -35,11 +35,16 @@ def steps(seat: cards.Seat, device: MockDevice, amount: int) -> tuple[Step, ...]
     )
 
 
+def addresses(seat: cards.Seat, amount: int) -> tuple[str, ...]:
+    """The addresses of so many virtual functions, in order."""
+    # Offset and stride are 1: the first virtual function follows the card's own, seven of them, then the next device.
+    places = (divmod(index + 1, 8) for index in range(amount))
+    return tuple(f"0000:{seat.bus:02x}:{number:02x}.{function}" for number, function in places)
+
+
 def _function(seat: cards.Seat, device: MockDevice, index: int) -> Kobject:
     ids = Ids(vendor=device.vendor, device=device.vf_device or device.device, class_code=device.class_code)
-    # Offset and stride are 1: the first virtual function follows the card's own, seven of them, then the next device.
-    number, function = divmod(index + 1, 8)
-    address = f"0000:{seat.bus:02x}:{number:02x}.{function}"
+    address = addresses(seat, index + 1)[index]
     config = config_space.endpoint(
         vendor=0xFFFF,  # a virtual function answers no ids of its own (9.3.4.1.1)
         device=0xFFFF,

@@ -23,7 +23,7 @@ class Arrival(enum.StrEnum):
 
     COMPLETE = "complete"
     UNPOWERED = "unpowered"
-    """Present, and powered only by `SysfsTree.power_on`: so was a CXL device recorded."""
+    """Present, and powered only once somebody switches the slot on: so was a CXL device recorded."""
     NO_LINK = "no-link"
     """Present and powered, and the function never appears."""
     NOT_SEEN = "not-seen"
@@ -40,6 +40,10 @@ class Occupant:
         bus: the bus that it is on; None for the slot's own.
         arrival: how it came up.
         vfs: how many virtual functions it has.
+        off: its slot's power was switched off.
+        removed: its functions were removed, and come back with a rescan.
+        driver: what is bound to it in place of its own driver: "" for none, None while it is its own.
+        resets: how often it was reset.
     """
 
     device: MockDevice
@@ -47,6 +51,25 @@ class Occupant:
     bus: int | None = None
     arrival: Arrival = Arrival.COMPLETE
     vfs: int = 0
+    off: bool = False
+    removed: bool = False
+    driver: str | None = None
+    resets: int = 0
+
+    @property
+    def powered(self) -> bool:
+        """Whether its slot gives it power."""
+        return self.arrival is not Arrival.UNPOWERED and not self.off
+
+    @property
+    def shown(self) -> bool:
+        """Whether the kernel shows its functions."""
+        return self.arrival is Arrival.COMPLETE and self.powered and not self.removed
+
+    @property
+    def card(self) -> MockDevice:
+        """The card with the driver that is bound to it now."""
+        return self.device if self.driver is None else dataclasses.replace(self.device, driver=self.driver)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

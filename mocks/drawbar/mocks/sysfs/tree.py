@@ -7,7 +7,7 @@ uevent after it has happened.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from drawbar.mocks.sysfs import (
@@ -15,11 +15,13 @@ from drawbar.mocks.sysfs import (
     conditions,
     errors,
     hosts,
+    hotplug,
     kobjects,
     layouts,
+    lifecycle,
+    memory,
     places,
     regions,
-    sriov,
     states,
     wire,
 )
@@ -28,13 +30,6 @@ from drawbar.mocks.sysfs.device import MockDevice, check_link
 from drawbar.mocks.sysfs.hotplug import Hotplug
 from drawbar.mocks.sysfs.places import Presence
 from drawbar.mocks.sysfs.states import Arrival
-
-_PRESENCE = {
-    Arrival.COMPLETE: Presence.OCCUPIED,
-    Arrival.UNPOWERED: Presence.UNPOWERED,
-    Arrival.NO_LINK: Presence.OCCUPIED,
-    Arrival.NOT_SEEN: Presence.NOT_SEEN,
-}
 
 
 class SysfsTree:
@@ -45,8 +40,8 @@ class SysfsTree:
     device* is another `MockDevice` (`dataclasses.replace(device, serial=...)`); a card whose driver does not bind has
     the driver "".
 
-    Not emulated: any effect of writing to a file (`power`, `remove`, `unbind`, `sriov_numvfs`): call `power_on`,
-    `detach`, `set_vfs`; errors of attributes, for plain files do not fail. A reader that races with a removal does
+    What is written to its files takes effect while somebody is `reacting`, a moment later: see `reactions`. Not emulated:
+    errors of attributes, for plain files do not fail, and nothing else of what a write would answer. A reader that races with a removal does
     see ENOENT, as on a kernel, for directories go in one step; but a file that was opened before reads on, where a kernel
     answers ENODEV.
     """
@@ -136,12 +131,11 @@ class SysfsTree:
         """
         device.check()
         with self._changing() as change:
-            bus = self._host(change).free_bus(slot, address)
+            bus = lifecycle.host(change).free_bus(slot, address)
             instance = change.state.free_instance(device)
             occupant = states.Occupant(device=device, instance=instance, bus=bus, arrival=arrival)
-            change.state = change.state.with_occupant(slot, occupant)
-            states.save(self.root, change.state)  # first: what is half built can then be detached
-            self._bring_up(change, slot)
+            lifecycle.keep(change, slot, occupant)
+            lifecycle.bring_up(change, slot)
         return self.address(slot)
 
     def power_on(self, slot: int) -> None:
@@ -151,12 +145,15 @@ class SysfsTree:
             ImpossibleWorld: there is no such slot, or no card in it.
         """
         with self._changing() as change:
-            occupant = self._host(change).occupant(slot)
-            if occupant.arrival is Arrival.UNPOWERED:
-                running = dataclasses.replace(occupant, arrival=Arrival.COMPLETE)
-                change.state = change.state.with_occupant(slot, running)
-                states.save(self.root, change.state)
-                self._bring_up(change, slot)
+            lifecycle.switch_on(change, slot)
+
+    def resets(self, slot: int) -> int:
+        """How often the card in this slot was reset since it was put in.
+
+        Raises:
+            ImpossibleWorld: there is no such slot, or no card in it.
+        """
+        return hosts.Host(str(self.root), states.load(self.root)).occupant(slot).resets
 
     def detach(self, slot: int) -> None:
         """Takes the card out of a slot, virtual functions first; nothing happens if there is none.
@@ -167,12 +164,7 @@ class SysfsTree:
             ImpossibleWorld: there is no such slot.
         """
         with self._changing() as change:
-            place = self._host(change).place(slot)
-            if slot not in change.state.occupants:
-                return
-            change.undo(self._host(change).steps(slot))
-            places.write(self.root, place, Presence.EMPTY, bus=place.bus)
-            change.state = change.state.with_occupant(slot, None)
+            lifecycle.take_out(change, slot)
 
     def lose(self, slot: int) -> None:
         """Pulls the card while the kernel has not noticed yet: its directory is there, and hardware answers all ones.
@@ -181,7 +173,7 @@ class SysfsTree:
             ImpossibleWorld: there is no such slot, or no card in it.
         """
         with self._changing() as change:
-            conditions.lose(self.root, self._host(change).seat(slot))
+            conditions.lose(self.root, lifecycle.host(change).seat(slot))
 
     def surprise_remove(self, slot: int) -> None:
         """Pulls the card. The kernel clears up with the events of an orderly removal, in their order.
@@ -203,8 +195,8 @@ class SysfsTree:
             ImpossibleWorld: there is no such slot or no card in it that came up, or the link cannot run so.
         """
         with self._changing() as change:
-            occupant = self._host(change).running(slot)
-            seat = self._host(change).seat(slot)
+            occupant = lifecycle.host(change).running(slot)
+            seat = lifecycle.host(change).seat(slot)
             fastest, widest = cards.fastest_link(seat.place, occupant.device)
             check_link(speed_gts or fastest, width or widest)
             if (speed_gts or fastest) > fastest or (width or widest) > widest:
@@ -230,10 +222,10 @@ class SysfsTree:
             ImpossibleWorld: there is no such slot, no card in it that came up and counts errors, or no such error.
         """
         with self._changing() as change:
-            occupant = self._host(change).running(slot)
+            occupant = lifecycle.host(change).running(slot)
             if not (at_port or occupant.device.aer):
                 raise errors.ImpossibleWorld(f"the card in slot {slot} counts no errors: give it `aer`")
-            seat = self._host(change).seat(slot)
+            seat = lifecycle.host(change).seat(slot)
             conditions.add_errors(self.root, seat, severity, counts, at_port=at_port)
 
     def set_vfs(self, slot: int, amount: int) -> None:
@@ -244,24 +236,7 @@ class SysfsTree:
                 ERANGE), or it has another number above 0 now (EBUSY).
         """
         with self._changing() as change:
-            occupant = self._host(change).running(slot)
-            total = occupant.device.total_vfs
-            if not 0 <= amount <= total:
-                raise errors.ImpossibleWorld(
-                    f"ERANGE: the card in slot {slot} has 0 to {total} virtual functions, not {amount}"
-                )
-            if occupant.vfs == amount:
-                return
-            if occupant.vfs and amount:
-                raise errors.ImpossibleWorld(
-                    f"EBUSY: the card in slot {slot} has {occupant.vfs} virtual functions: set 0 first"
-                )
-            fresh = dataclasses.replace(occupant, vfs=amount)
-            seat = self._host(change).seat(slot)
-            change.state = change.state.with_occupant(slot, fresh)
-            states.save(self.root, change.state)
-            change.take(sriov.steps(seat, occupant.device, amount))
-            change.undo(sriov.steps(seat, occupant.device, occupant.vfs) if not amount else ())
+            lifecycle.set_vfs(change, slot, amount)
 
     # --- CXL regions ---
 
@@ -272,48 +247,54 @@ class SysfsTree:
             ImpossibleWorld: a slot has no CXL memory that came up, or they cannot make a region.
         """
         with self._changing() as change:
-            region = self._host(change).new_region(slots)
+            region = lifecycle.host(change).new_region(slots)
             change.state = dataclasses.replace(change.state, regions=(*change.state.regions, region))
             states.save(self.root, change.state)
-            change.take(regions.steps(region, self._host(change).layout))
-        return f"region{region.number}"
+            change.take(regions.steps(region, lifecycle.host(change).layout))
+        return region.name
+
+    def keep_online(self, name: str) -> None:
+        """Makes the kernel use a region's memory itself: what is online does not go offline any more.
+
+        Raises:
+            ImpossibleWorld: there is no such region.
+        """
+        with self._changing() as change:
+            memory.keep_online(change, name)
 
     def destroy_region(self, name: str) -> None:
         """Takes a region and what stands on it away; nothing happens if there is none of that name."""
         with self._changing() as change:
             for region in change.state.regions:
-                if name == f"region{region.number}":
-                    change.undo(regions.steps(region, self._host(change).layout))
+                if name == region.name:
+                    change.undo(regions.steps(region, lifecycle.host(change).layout))
                     others = tuple(other for other in change.state.regions if other is not region)
                     change.state = dataclasses.replace(change.state, regions=others)
 
+    # --- what is written into files ---
+
+    @contextlib.asynccontextmanager
+    async def reacting(self) -> AsyncIterator[None]:
+        """Does what a kernel does when its files are written to, while the context lasts; in force once it is entered.
+
+        One process per tree may do so, which need not be the one that made it.
+
+        Raises:
+            ImpossibleWorld: `asyncinotify` is not installed.
+        """
+        try:
+            from drawbar.mocks.sysfs import reactor
+        except ModuleNotFoundError as error:
+            raise errors.ImpossibleWorld(
+                f"nobody can watch the files of {self.root}, for {error.name} is missing: install drawbar[mocks]"
+            ) from error
+        async with reactor.reacting(self.root):
+            yield
+
     # --- inner ---
 
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[Hotplug]:
-        """One change, alone; the state as it is then is kept, also of a change that was refused."""
-        with states.locked(self.root):
-            before = states.load(self.root)
-            change = Hotplug(self.root, before)
-            try:
-                yield change
-            finally:
-                if change.state != before:
-                    states.save(self.root, change.state)
-
-    def _bring_up(self, change: Hotplug, slot: int) -> None:
-        """Shows the card as it arrives: the slot first, then the function and what its driver makes."""
-        host = self._host(change)
-        occupant = host.occupant(slot)
-        seat = host.seat(slot)
-        complete = occupant.arrival is Arrival.COMPLETE
-        link = cards.running_link(seat.place, occupant.device) if complete else None
-        places.write(self.root, seat.place, _PRESENCE[occupant.arrival], bus=seat.bus, link=link)
-        if complete:
-            change.take(cards.steps(seat, occupant.device))
-
-    def _host(self, change: Hotplug) -> hosts.Host:
-        return hosts.Host(str(self.root), change.state)
+    def _changing(self) -> contextlib.AbstractContextManager[Hotplug]:
+        return hotplug.changing(self.root)
 
 
 def _build(root: Path, layout: layouts.Layout, change: Hotplug) -> None:

@@ -25,12 +25,15 @@ IN_USE = "DeviceInUse"
 NO_HOST = "NodeNotOnFabric"
 NO_FREE_PORT = "NoFreePort"
 DEADLINE = "AttachDeadlineExceeded"
+UNREACHABLE = "FabricUnreachable"
 
 # A detach that takes longer is given up and tried again.
 DETACH_PATIENCE_SECONDS = 300.0
 
 # Reasons for which another device would not have fared better, or the device is marked already.
-NOT_THE_DEVICE = frozenset({IN_USE, NO_HOST, NO_FREE_PORT, policies.NODE_FULL, policies.MODELS_CONFLICT})
+NOT_THE_DEVICE = frozenset(
+    {IN_USE, NO_HOST, NO_FREE_PORT, UNREACHABLE, policies.NODE_FULL, policies.MODELS_CONFLICT}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +189,10 @@ def _impossible(observed: Observed, wish: actions.Wish, now: datetime.datetime) 
         return attachments.Failure(reason=IN_USE, message=message)
     if now >= wish.allocated_at + observed.patience:
         seconds = observed.patience.total_seconds()
+        if observed.attach.state in ("unasked", "unknown"):
+            # Nothing was ever begun, so neither device nor port is to blame.
+            message = f"the fabric manager did not take the request within {seconds:.0f} s of the allocation"
+            return attachments.Failure(reason=UNREACHABLE, message=message)
         message = f"not attached within {seconds:.0f} s of the allocation; see the Fabric's conditions"
         return attachments.Failure(reason=DEADLINE, message=message)
     return None

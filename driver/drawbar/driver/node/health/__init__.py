@@ -1,1 +1,1 @@
-"""How the devices of this node are, judged from what the kernel shows of them."""
+"""How the devices of this node are: what is read of them, what is judged of it, and who hears of it."""

@@ -32,7 +32,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """One finding as a taint; `key` is without the driver's name, such as `link-degraded`."""
+    """One finding as a taint; `key` is one of `findings.Finding`, without the driver's name: `link-narrow`."""
 
     key: str
     value: str
@@ -44,8 +44,8 @@ class Verdict:
     """How one device is.
 
     Attributes:
-        message: why, in one sentence of at most 1,024 characters; empty for a healthy device.
-        taints: what the policy wants, worst first; none for a healthy device.
+        message: why, in at most 1,024 characters; empty where nothing was found.
+        taints: what the policy wants, worst first. A healthy device has none but of effect None, for information.
     """
 
     status: Status

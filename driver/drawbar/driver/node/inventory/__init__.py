@@ -6,11 +6,15 @@ Names in words are apart, in `drawbar.driver.node.inventory.names`, because daem
 
 from drawbar.driver.node.inventory.classification import FunctionClass
 from drawbar.driver.node.inventory.model import (
+    Card,
+    DaxDevice,
     Decoder,
     DeviceNode,
+    FpgaManager,
     Inventory,
     Link,
     Memdev,
+    NvmeController,
     PciFunction,
     Port,
     Region,
@@ -21,12 +25,16 @@ from drawbar.driver.node.inventory.reader import SYSFS, read, read_function
 
 __all__ = [
     "SYSFS",
+    "Card",
+    "DaxDevice",
     "Decoder",
     "DeviceNode",
+    "FpgaManager",
     "FunctionClass",
     "Inventory",
     "Link",
     "Memdev",
+    "NvmeController",
     "PciFunction",
     "Port",
     "Region",

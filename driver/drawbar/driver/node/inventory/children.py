@@ -30,6 +30,8 @@ _ATTRIBUTES_ONLY = frozenset(
         "wakeup",
     }
 )
+# Below these there are partitions, connectors and the like, and no further files that a container needs.
+_LEAVES = frozenset({"drm", "accel", "nvme-generic", "cxl"})
 _MULTIPATH_LEG = re.compile(r"nvme(\d+)c\d+n(\d+)")
 
 
@@ -60,10 +62,13 @@ def read(root: str, path: str, directories: Iterable[str]) -> Children:
 
 def device_node(path: str) -> model.DeviceNode | None:
     """The device node of the directory `path`, or None if it has none."""
-    properties = files.properties(path + "/uevent")
+    content = files.text(path + "/uevent")
+    if content is None or "DEVNAME=" not in content:
+        return None
+    properties = files.pairs(content)
     name = properties.get("DEVNAME")
     numbers = _device_numbers(path, properties)
-    if name is None or numbers is None:
+    if not name or numbers is None:
         return None
     subsystem = files.link_name(path + "/subsystem") or ""
     major, minor = numbers
@@ -83,27 +88,28 @@ def _device_numbers(path: str, properties: dict[str, str]) -> tuple[int, int] | 
 
 def _walk(root: str, path: str, name: str, levels: int) -> Iterator[model.DeviceNode | str]:
     """Device nodes, and the names of network interfaces, in and below one directory."""
-    found = files.entries(path)
     if name == "net":
-        yield from (entry.name for entry in found if _is_directory(entry))
+        yield from (entry.name for entry in files.entries(path) if _is_directory(entry))
         return
     if leg := _MULTIPATH_LEG.fullmatch(name):
         yield from _multipath_head(root, leg)
         return
-    if any(entry.name == "uevent" for entry in found) and (node := device_node(path)) is not None:
+    node = device_node(path)
+    if node is not None:
         yield node
-        if node.block:
+        if node.block or node.subsystem in _LEAVES:
             return
     if levels > 1:
-        for entry in found:
+        for entry in files.entries(path):
             if _is_directory(entry) and entry.name not in _ATTRIBUTES_ONLY:
                 yield from _walk(root, entry.path, entry.name, levels - 1)
 
 
 def _multipath_head(root: str, leg: re.Match[str]) -> Iterator[model.DeviceNode]:
     """The disk that a hidden path nvme<subsystem>c<controller>n<head> leads to (drivers/nvme/host/multipath.c)."""
-    if (node := device_node(f"{root}/class/block/nvme{leg[1]}n{leg[2]}")) is not None:
-        yield node
+    for kind, prefix in (("block", "nvme"), ("nvme-generic", "ng")):
+        if (node := device_node(f"{root}/class/{kind}/{prefix}{leg[1]}n{leg[2]}")) is not None:
+            yield node
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

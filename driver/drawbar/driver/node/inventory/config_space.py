@@ -25,21 +25,21 @@ class Hidden(Exception):
     """Configuration space beyond 64 bytes is not shown to this process."""
 
 
-def serial_number(path: str) -> int | None:
-    """The Device Serial Number of the function whose `config` file this is, or None if it has none.
+def serial_number(directory: int) -> int | None:
+    """The Device Serial Number of the function whose directory this descriptor is, or None if it has none.
 
     Raises:
         Hidden: the process lacks the privilege (CAP_SYS_ADMIN) to see it.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open("config", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     except PermissionError as error:
         raise Hidden from error
     except OSError:
         return None
     try:
         return find_serial_number(
-            lambda length, offset: os.pread(descriptor, length, offset), os.fstat(descriptor).st_size
+            lambda length, offset: os.pread(descriptor, length, offset), lambda: os.fstat(descriptor).st_size
         )
     except OSError:
         return None
@@ -47,22 +47,20 @@ def serial_number(path: str) -> int | None:
         os.close(descriptor)
 
 
-def find_serial_number(read: Read, size: int) -> int | None:
+def find_serial_number(read: Read, size: Callable[[], int]) -> int | None:
     """Walks the extended capabilities.
 
     Args:
         read: reads configuration space; answers fewer bytes than asked for where it ends.
-        size: bytes of configuration space that the function has, 4,096 if it is PCI Express.
+        size: answers the bytes of configuration space that the function has, 4,096 if it is PCI Express.
 
     Raises:
         Hidden: the function has extended space, and `read` ends before it.
     """
-    if size <= _EXTENDED_START:
-        return None
     offset = _EXTENDED_START
     for _ in range(_MOST_CAPABILITIES):
         block = read(12, offset)
-        if offset == _EXTENDED_START and not block:
+        if offset == _EXTENDED_START and not block and size() > _EXTENDED_START:
             raise Hidden
         header = int.from_bytes(block[:4], "little")
         if len(block) < 12 or header in (0, _ALL_ONES):

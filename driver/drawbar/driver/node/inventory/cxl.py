@@ -5,11 +5,16 @@ They are listed in `/sys/bus/cxl/devices`, which is absent where the kernel has 
 
 import dataclasses
 import re
+from collections.abc import Iterable
 
 from drawbar.driver.node.inventory import children, files, model, slots
 
 _NAME = re.compile(r"(mem|root|port|endpoint|region)(\d+)|(decoder)(\d+)\.(\d+)")
 _PORT_KINDS = {"root": "root", "port": "switch", "endpoint": "endpoint"}
+_ORDER = ("mem", *_PORT_KINDS, "decoder", "region")
+
+Object = model.Memdev | model.Port | model.Decoder | model.Region
+"""Anything on the CXL bus that is read."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,34 +29,49 @@ class Topology:
 
 def read(root: str) -> Topology:
     """Reads the whole CXL bus of the tree at `root`; what vanishes meanwhile is left out."""
-    memdevs, ports, decoders, regions = [], [], [], []
-    for kind, name in sorted_names(files.names(f"{root}/bus/cxl/devices")):
-        link = files.link_target(f"{root}/bus/cxl/devices/{name}")
-        if link is None:
-            continue
-        relative = files.below_root(link)
-        if kind == "mem":
-            memdevs.append(_memdev(root, name, relative))
-        elif kind == "decoder":
-            decoders.append(_decoder(root, name, relative))
-        elif kind == "region":
-            regions.append(_region(root, name, relative))
-        else:
-            ports.append(_port(root, kind, name, relative))
+    return topology(found for name in names(root) if (found := read_one(root, name)) is not None)
+
+
+def names(root: str) -> list[str]:
+    """The names of the objects of interest on the CXL bus."""
+    return [name for name in files.names(f"{root}/bus/cxl/devices") if _NAME.fullmatch(name)]
+
+
+def topology(objects: Iterable[Object]) -> Topology:
+    """These objects, each kind in order of name."""
+    found = sorted(objects, key=lambda each: order(each.name))
     return Topology(
-        memdevs=tuple(memdevs), ports=tuple(ports), decoders=tuple(decoders), regions=tuple(regions)
+        memdevs=tuple(each for each in found if isinstance(each, model.Memdev)),
+        ports=tuple(each for each in found if isinstance(each, model.Port)),
+        decoders=tuple(each for each in found if isinstance(each, model.Decoder)),
+        regions=tuple(each for each in found if isinstance(each, model.Region)),
     )
 
 
-def sorted_names(names: list[str]) -> list[tuple[str, str]]:
-    """(kind, name) of what is of interest, by kind and then by number: mem2 before mem10, root before port."""
-    order = ["mem", *_PORT_KINDS, "decoder", "region"]
-    found = []
-    for name in names:
-        if match := _NAME.fullmatch(name):
-            kind = match[1] or match[3]
-            found.append((order.index(kind), int(match[2] or match[4]), int(match[5] or 0), kind, name))
-    return [(kind, name) for *_, kind, name in sorted(found)]
+def read_one(root: str, name: str) -> Object | None:
+    """The object of this name, or None if there is none."""
+    match = _NAME.fullmatch(name)
+    link = files.link_target(f"{root}/bus/cxl/devices/{name}")
+    if match is None or link is None:
+        return None
+    relative = files.below_root(link)
+    match match[1] or match[3]:
+        case "mem":
+            return _memdev(root, name, relative)
+        case "decoder":
+            return _decoder(root, name, relative)
+        case "region":
+            return _region(root, name, relative)
+        case kind:
+            return _port(root, kind, name, relative)
+
+
+def order(name: str) -> tuple[int, int, int]:
+    """Sorts names by kind, then by number: mem2 before mem10, root before port."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return len(_ORDER), 0, 0
+    return _ORDER.index(match[1] or match[3]), int(match[2] or match[4]), int(match[5] or 0)
 
 
 def _memdev(root: str, name: str, relative: str) -> model.Memdev:

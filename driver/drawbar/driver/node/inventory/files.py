@@ -5,14 +5,22 @@ answers EIO or EINVAL and a value that is not a number are ordinary on a live ke
 """
 
 import os
+import stat
 
 _ATTRIBUTE_BYTES = 4096  # sysfs hands out at most one page per attribute
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
-def text(path: str) -> str | None:
-    """The file's content without surrounding white space, or None if it cannot be read."""
+def text(path: str, directory: int | None = None) -> str | None:
+    """The file's content without surrounding white space, or None if it cannot be read.
+
+    Args:
+        path: the file; relative to `directory`, if that is given.
+        directory: a descriptor, which spares the kernel the way from the root for each of many files.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, _FILE, dir_fd=directory)
     except OSError:
         return None
     try:
@@ -23,9 +31,17 @@ def text(path: str) -> str | None:
         os.close(descriptor)
 
 
-def number(path: str) -> int | None:
-    """The file's content as an integer (decimal, or hexadecimal after 0x), or None."""
-    return parse_number(text(path))
+def number(path: str, directory: int | None = None) -> int | None:
+    """The file's content as an integer (decimal, or hexadecimal after 0x), or None; arguments as of `text`."""
+    return parse_number(text(path, directory))
+
+
+def open_directory(path: str) -> int | None:
+    """A descriptor of a directory for `text` and the others, for the caller to close; None if there is none."""
+    try:
+        return os.open(path, _DIRECTORY)
+    except OSError:
+        return None
 
 
 def parse_number(value: str | None) -> int | None:
@@ -38,23 +54,39 @@ def parse_number(value: str | None) -> int | None:
         return None
 
 
-def properties(path: str) -> dict[str, str]:
-    """The KEY=VALUE lines of a `uevent` file; empty if it cannot be read."""
-    return dict(line.split("=", 1) for line in (text(path) or "").split("\n") if "=" in line)
+def pairs(content: str) -> dict[str, str]:
+    """The KEY=VALUE lines of a `uevent` file."""
+    return dict([line.split("=", 1) for line in content.split("\n") if "=" in line])
 
 
-def link_target(path: str) -> str | None:
-    """What a symbolic link says, or None."""
+def link_target(path: str, directory: int | None = None) -> str | None:
+    """What a symbolic link says, or None; arguments as of `text`."""
     try:
-        return os.readlink(path)  # noqa: PTH115 - thousands of Path objects cost more than the reads
+        return os.readlink(path, dir_fd=directory)
     except OSError:
         return None
 
 
-def link_name(path: str) -> str | None:
-    """The last component of what a symbolic link points to, or None."""
-    target = link_target(path)
+def link_name(path: str, directory: int | None = None) -> str | None:
+    """The last component of what a symbolic link points to, or None; arguments as of `text`."""
+    target = link_target(path, directory)
     return target.rpartition("/")[2] if target is not None else None
+
+
+def listing(directory: int) -> frozenset[str]:
+    """The names of everything in the directory of this descriptor; empty if it cannot be listed."""
+    try:
+        return frozenset(os.listdir(directory))
+    except OSError:
+        return frozenset()
+
+
+def is_directory(path: str, directory: int) -> bool:
+    """Whether this is a directory itself, and no link to one; arguments as of `text`."""
+    try:
+        return stat.S_ISDIR(os.stat(path, dir_fd=directory, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 def names(path: str) -> list[str]:
@@ -62,8 +94,8 @@ def names(path: str) -> list[str]:
     return sorted(entry.name for entry in entries(path))
 
 
-def entries(path: str) -> list[os.DirEntry[str]]:
-    """The directory's entries with their types, in no order; empty if it cannot be listed."""
+def entries(path: str | int) -> list[os.DirEntry[str]]:
+    """The entries of a directory or its descriptor, with their types, in no order; empty if it cannot be listed."""
     try:
         with os.scandir(path) as found:
             return list(found)

@@ -1,167 +1,188 @@
 """One PCI function, read from its directory.
 
-This is the hot path of discovery: 10,000 functions are to be read in about a second, so a function costs
-one directory listing, one `uevent` (which holds ids, class and driver) and only those further files that
-the listing shows.
+This is the hot path of discovery: 10,000 functions are to be read in a second, so a function costs one `uevent`
+(which holds ids, class and driver), one directory listing and only those further files that the listing shows, all
+opened relative to the directory.
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 
-from drawbar.driver.node.inventory import children, classification, config_space, files, links, model, serials
+from drawbar.driver.node.inventory import (
+    children,
+    config_space,
+    core,
+    files,
+    fpga,
+    identity,
+    links,
+    model,
+    nvme,
+    serials,
+    slots,
+)
 from drawbar.driver.node.inventory.classification import FunctionClass
 
-_NO_DEVICE = 0xFFFF  # the vendor id that configuration space answers where nothing answers
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _MEMDEV = re.compile(r"mem\d+")
+# A bridge's directory is not listed: its children are functions of their own, and these it may have.
+_BRIDGES_OWN = frozenset({"current_link_speed", "driver", "iommu_group"})
+_CHILDLESS = children.Children()
 _VIRTFN = re.compile(r"virtfn(\d+)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Listing:
-    """A function's directory: its subdirectories, and the names of everything else."""
+class Surroundings:
+    """What a function is related to and its own directory does not say.
 
+    Attributes:
+        slots: names by address (`domain:bus:device`).
+        managers: directories of FPGA managers by the function's address.
+    """
+
+    slots: Mapping[str, str]
+    managers: Mapping[str, tuple[str, ...]]
+
+
+# Neither frozen nor with checks: one is made for every function that is read.
+@dataclasses.dataclass(slots=True)
+class _Place:
+    """A function's directory.
+
+    Attributes:
+        relative: its path below the root.
+        descriptor: of the directory.
+        ids: what its uevent says of it.
+        names: of everything in it that may be of interest.
+        directories: those of its directories that drivers make.
+    """
+
+    root: str
+    address: str
+    relative: str
+    descriptor: int
+    ids: identity.Ids
     names: frozenset[str]
     directories: tuple[str, ...]
 
+    @property
+    def path(self) -> str:
+        return f"{self.root}/{self.relative}"
 
-def read(root: str, address: str, slots: Mapping[str, str]) -> model.PciFunction | None:
-    """The function at `address`, or None if it is not there (any more).
 
-    Args:
-        root: where sysfs is.
-        address: `domain:bus:device.function`.
-        slots: hot-plug slots, name by address (`domain:bus:device`).
-    """
+def read(root: str, address: str, around: Surroundings) -> model.PciFunction | None:
+    """The function at `address` (`domain:bus:device.function`) of the tree at `root`, or None if it is not there."""
     link = files.link_target(f"{root}/bus/pci/devices/{address}")
     if link is None:
         return None
     relative = files.below_root(link)
-    path = f"{root}/{relative}"
-    listing = _list(path)
-    if not listing.names:
+    descriptor = files.open_directory(f"{root}/{relative}")
+    if descriptor is None:
         return None
-    return _build(root, address, relative, listing, slots)
+    try:
+        ids = identity.read(descriptor)
+        names = _BRIDGES_OWN if ids.kind is FunctionClass.BRIDGE else files.listing(descriptor)
+        if not names:
+            return None
+        place = _Place(root, address, relative, descriptor, ids, names, _directories(descriptor, names))
+        return _build(place, around)
+    finally:
+        os.close(descriptor)
 
 
-def _list(path: str) -> _Listing:
-    names: list[str] = []
-    directories: list[str] = []
-    for entry in files.entries(path):
-        (directories if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
-    return _Listing(names=frozenset(names), directories=tuple(sorted(directories)))
+def _directories(descriptor: int, names: frozenset[str]) -> tuple[str, ...]:
+    """The directories among these names, without asking the kernel about those that never are."""
+    found = (name for name in names - core.ENTRIES if files.is_directory(name, descriptor))
+    return tuple(sorted(found))
 
 
-def _build(
-    root: str, address: str, relative: str, listing: _Listing, slots: Mapping[str, str]
-) -> model.PciFunction:
-    path = f"{root}/{relative}"
-    properties = files.properties(path + "/uevent")
-    vendor, device = _ids(properties.get("PCI_ID"), path, ("vendor", "device"))
-    subsystem = _ids(properties.get("PCI_SUBSYS_ID"), path, ("subsystem_vendor", "subsystem_device"))
-    class_code = _class_code(properties, path)
-    kind = classification.classify(class_code, vendor or 0, device or 0)
-    below = (
-        children.Children()
-        if kind is FunctionClass.BRIDGE
-        else children.read(root, path, listing.directories)
+def _build(place: _Place, around: Surroundings) -> model.PciFunction:
+    ids, names, descriptor = place.ids, place.names, place.descriptor
+    bridge = ids.kind is FunctionClass.BRIDGE
+    owner = files.link_name("physfn", descriptor) if "physfn" in names else None
+    number, hidden = (
+        _device_serial_number(descriptor) if owner is None and "config" in names else (None, False)
     )
-    number, hidden = _device_serial_number(path, listing)
     dsn = serials.dashed(number) if number is not None else None
-    owner = files.link_name(path + "/physfn") if "physfn" in listing.names else None
+    below = children.read(place.root, place.path, place.directories) if place.directories else _CHILDLESS
+    controllers = nvme.read(place.path) if "nvme" in place.directories else ()
     return model.PciFunction(
-        address=address,
-        path=relative,
-        class_code=class_code,
-        device_class=kind,
-        vendor=_NO_DEVICE if vendor is None else vendor,
-        device=_NO_DEVICE if device is None else device,
-        subsystem_vendor=subsystem[0],
-        subsystem_device=subsystem[1],
-        driver=properties.get("DRIVER")
-        or (files.link_name(path + "/driver") if "driver" in listing.names else None),
-        numa_node=files.node_number(files.number(path + "/numa_node"))
-        if "numa_node" in listing.names
-        else None,
-        pcie_root=next((part for part in relative.split("/") if _ROOT.fullmatch(part)), None),
-        link=links.read(path) if "current_link_speed" in listing.names else model.Link(),
-        serial=_class_serial(path, listing) or dsn,
+        address=place.address,
+        path=place.relative,
+        class_code=ids.class_code,
+        device_class=ids.kind,
+        vendor=ids.vendor,
+        device=ids.device,
+        subsystem_vendor=ids.subsystem_vendor,
+        subsystem_device=ids.subsystem_device,
+        driver=ids.driver or (files.link_name("driver", descriptor) if "driver" in names else None),
+        numa_node=files.node_number(files.number("numa_node", descriptor)),
+        pcie_root=_root_complex(place.relative),
+        # A virtual function's link is its physical one's, and its own registers say nothing (9.3.5.7).
+        link=links.read(descriptor) if owner is None and "current_link_speed" in names else links.NONE,
+        serial=_class_serial(place, controllers) or dsn,
         dsn=dsn,
         dsn_hidden=hidden,
-        iommu_group=_iommu_group(path, listing),
-        sriov=_sriov(path, listing),
+        iommu_group=files.parse_number(files.link_name("iommu_group", descriptor))
+        if "iommu_group" in names
+        else None,
+        sriov=_sriov(descriptor, names) if "sriov_totalvfs" in names else None,
         physical_function=owner,
-        slot=_slot(relative, owner, slots),
+        slot=_slot(place.relative, owner, around.slots),
         device_nodes=below.device_nodes,
         net_interfaces=below.net_interfaces,
+        secondary_bus=files.number("secondary_bus_number", descriptor) if bridge else None,
+        nvme=controllers,
+        fpga_managers=fpga.read(place.root, around.managers[place.address])
+        if place.address in around.managers
+        else (),
     )
 
 
-def _ids(pair: str | None, path: str, attributes: tuple[str, str]) -> tuple[int | None, int | None]:
-    """A vendor and a device id from `VVVV:DDDD` of the uevent, else from the two files."""
-    first, _, second = (pair or "").partition(":")
+def _root_complex(relative: str) -> str | None:
+    for part in relative.split("/"):
+        if part.startswith("pci") and _ROOT.fullmatch(part):
+            return part
+    return None
+
+
+def _device_serial_number(descriptor: int) -> tuple[int | None, bool]:
     try:
-        return int(first, 16), int(second, 16)
-    except ValueError:
-        return files.number(f"{path}/{attributes[0]}"), files.number(f"{path}/{attributes[1]}")
-
-
-def _class_code(properties: Mapping[str, str], path: str) -> int:
-    try:
-        return int(properties["PCI_CLASS"], 16)
-    except (KeyError, ValueError):
-        code = files.number(path + "/class")
-        return 0xFF0000 if code is None else code  # "does not fit in any defined class"
-
-
-def _device_serial_number(path: str, listing: _Listing) -> tuple[int | None, bool]:
-    if "config" not in listing.names:
-        return None, False
-    try:
-        return config_space.serial_number(path + "/config"), False
+        return config_space.serial_number(descriptor), False
     except config_space.Hidden:
         return None, True
 
 
-def _class_serial(path: str, listing: _Listing) -> str | None:
+def _class_serial(place: _Place, controllers: tuple[model.NvmeController, ...]) -> str | None:
     """The serial that the class's own driver shows."""
-    for name in listing.directories:
-        if name == "nvme":
-            for controller in files.names(path + "/nvme"):
-                if serial := files.text(f"{path}/nvme/{controller}/serial"):
-                    return serial
-        elif _MEMDEV.fullmatch(name) and files.number(f"{path}/{name}/serial"):
-            return files.text(f"{path}/{name}/serial")
+    for controller in controllers:
+        if controller.serial:
+            return controller.serial
+    for name in place.directories:
+        if _MEMDEV.fullmatch(name):
+            serial = files.text(name + "/serial", place.descriptor)
+            if files.parse_number(serial):
+                return serial
     return None
 
 
-def _iommu_group(path: str, listing: _Listing) -> int | None:
-    if "iommu_group" not in listing.names:
-        return None
-    return files.parse_number(files.link_name(path + "/iommu_group"))
-
-
-def _sriov(path: str, listing: _Listing) -> model.Sriov | None:
-    if "sriov_totalvfs" not in listing.names:
-        return None
-    indices = sorted(int(match[1]) for name in listing.names if (match := _VIRTFN.fullmatch(name)))
-    functions = (files.link_name(f"{path}/virtfn{index}") for index in indices)
+def _sriov(descriptor: int, names: frozenset[str]) -> model.Sriov:
+    indices = sorted(int(match[1]) for name in names if (match := _VIRTFN.fullmatch(name)))
+    functions = (files.link_name(f"virtfn{index}", descriptor) for index in indices)
     return model.Sriov(
-        total_vfs=files.number(path + "/sriov_totalvfs") or 0,
-        num_vfs=files.number(path + "/sriov_numvfs") or 0,
+        total_vfs=files.number("sriov_totalvfs", descriptor) or 0,
+        num_vfs=files.number("sriov_numvfs", descriptor) or 0,
         virtual_functions=tuple(name for name in functions if name is not None),
     )
 
 
-def _slot(relative: str, physical_function: str | None, slots: Mapping[str, str]) -> str | None:
+def _slot(relative: str, physical_function: str | None, by_address: Mapping[str, str]) -> str | None:
     """The nearest slot on the way up: a card may hold a switch with functions behind it.
 
     A virtual function can have a device number of its own and then sits where its physical function does.
     """
-    if not slots:
+    if not by_address:
         return None
-    candidates = reversed([*relative.split("/"), *([physical_function] if physical_function else [])])
-    return next(
-        (slots[address] for part in candidates if (address := part.rpartition(".")[0]) in slots), None
-    )
+    return slots.nearest(f"{relative}/{physical_function}" if physical_function else relative, by_address)

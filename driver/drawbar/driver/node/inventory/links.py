@@ -12,17 +12,30 @@ _WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})  # PCI Express Base Specification,
 _HIGHEST_SPEED_GTS = 256.0  # PCIe 8.0
 
 
-def read(path: str) -> model.Link:
-    """The link of the function in this directory."""
-    return model.Link(
-        speed_gts=speed(files.text(path + "/current_link_speed")),
-        width=width(files.number(path + "/current_link_width")),
-        max_speed_gts=speed(files.text(path + "/max_link_speed")),
-        max_width=width(files.number(path + "/max_link_width")),
+NONE = model.Link()
+"""Of a function that has none, or does not say."""
+
+
+def read(directory: int) -> model.Link:
+    """The link of the function whose directory this descriptor is."""
+    return _link(
+        files.text("current_link_speed", directory),
+        files.text("current_link_width", directory),
+        files.text("max_link_speed", directory),
+        files.text("max_link_width", directory),
     )
 
 
-@functools.lru_cache(maxsize=32)  # a host has four or five different speeds, and thousands of links
+@functools.lru_cache(maxsize=256)  # a host has thousands of links, and few different ones
+def _link(now: str | None, lanes: str | None, fastest: str | None, most: str | None) -> model.Link:
+    return model.Link(
+        speed_gts=speed(now),
+        width=width(files.parse_number(lanes)),
+        max_speed_gts=speed(fastest),
+        max_width=width(files.parse_number(most)),
+    )
+
+
 def speed(value: str | None) -> float | None:
     """GT/s, or None for `Unknown`, for conventional PCI's MHz and for anything else."""
     if not value:

@@ -1,4 +1,4 @@
-"""Reads a sysfs tree: all of it, or one function after a hot-plug event.
+"""Reads a sysfs tree: all of it, or one function.
 
 Needs no privilege and writes nothing. Both functions block on file reads; a large host takes up to a
 second, so asyncio code calls `read` in a thread.
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from drawbar.driver.node import errors
-from drawbar.driver.node.inventory import children, cxl, functions, model, slots
+from drawbar.driver.node.inventory import cards, children, cxl, dax, fpga, functions, model, slots
 
 SYSFS = Path("/sys")
 
@@ -22,17 +22,21 @@ def read(sysfs: Path = SYSFS) -> model.Inventory:
         SysfsError: there is no readable sysfs tree at `sysfs`.
     """
     root = os.fspath(sysfs)
-    addresses = _addresses(root)
-    by_address = slots.addresses(root)
-    found = (functions.read(root, address, by_address) for address in addresses)
+    found = addresses(root)
+    all_slots = slots.read(root)
+    around = surroundings(root, all_slots)
     topology = cxl.read(root)
+    devices = (dax.read_one(root, name) for name in sorted(dax.names(root), key=dax.order))
     return model.Inventory(
-        functions=tuple(function for function in found if function is not None),
-        slots=slots.read(root),
+        functions=tuple(
+            function for address in found if (function := functions.read(root, address, around)) is not None
+        ),
+        slots=all_slots,
         memdevs=topology.memdevs,
         ports=topology.ports,
         decoders=topology.decoders,
         regions=topology.regions,
+        dax=tuple(device for device in devices if device is not None),
     )
 
 
@@ -41,10 +45,20 @@ def read_function(sysfs: Path, address: str) -> model.PciFunction | None:
     if not children.ADDRESS.fullmatch(address):
         return None
     root = os.fspath(sysfs)
-    return functions.read(root, address, slots.addresses(root))
+    return functions.read(root, address, surroundings(root, slots.read(root)))
 
 
-def _addresses(root: str) -> list[str]:
+def surroundings(root: str, known: tuple[model.Slot, ...]) -> functions.Surroundings:
+    """What every function is related to, with the slots as they are known."""
+    return functions.Surroundings(slots=slots.addresses(known), managers=fpga.paths(root))
+
+
+def addresses(root: str) -> list[str]:
+    """The addresses of all functions, in order.
+
+    Raises:
+        SysfsError: there is no readable sysfs tree.
+    """
     if not os.path.isdir(root + "/bus"):  # noqa: PTH112 - as everywhere in this package, paths are str
         raise errors.SysfsError(
             f"{root} is not a sysfs tree (it has no bus directory): name one with --sysfs"
@@ -56,4 +70,4 @@ def _addresses(root: str) -> list[str]:
         return []
     except OSError as error:
         raise errors.SysfsError(f"cannot list {root}/bus/pci/devices: {error.strerror}") from error
-    return sorted(names, key=lambda name: (len(name), name))
+    return sorted(names, key=cards.order)

@@ -6,12 +6,13 @@ registration goes first, so that the kubelet sends nothing more.
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import grpc
 
-from drawbar.driver.node.plugin import servicers, sockets
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.plugin import health, servicers, sockets
 
 log = logging.getLogger(__name__)
 
@@ -20,26 +21,41 @@ STOP_GRACE_SECONDS = 2.0
 
 @asynccontextmanager
 async def serving(
-    driver: str, where: sockets.Sockets, preparation: servicers.Preparation
+    driver: str,
+    where: sockets.Sockets,
+    preparation: servicers.Preparation,
+    judged: verdicts.Verdicts,
+    registered: Callable[[bool], None] | None = None,
 ) -> AsyncIterator[None]:
     """Both servers listen once entered.
+
+    Args:
+        driver: the DRA driver's name.
+        where: to listen.
+        preparation: what stands behind the DRA service.
+        judged: what stands behind the health service.
+        registered: hears whether the kubelet registered the driver.
 
     Raises:
         errors.SocketError: a socket cannot be made.
     """
     sockets.prepare(where)
     service, registrar = grpc.aio.server(), grpc.aio.server()
+    streams = health.Streams(judged)
     try:
+        health.add_services(service, streams)
         with _owner_only():
             servicers.add_service(service, preparation, where.service)
         await service.start()
         with _owner_only():
-            servicers.add_registration(registrar, driver, where.service, where.registration)
+            servicers.add_registration(registrar, driver, where.service, where.registration, registered)
         await registrar.start()
         log.info("serving the kubelet", extra={"registration": str(where.registration)})
         yield
     finally:
         await registrar.stop(STOP_GRACE_SECONDS)
+        # A stream has no end of its own, and would use up the grace period.
+        streams.close()
         await service.stop(STOP_GRACE_SECONDS)
 
 

@@ -25,7 +25,13 @@ from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2_grpc as registra
 
 log = logging.getLogger(__name__)
 
-SUPPORTED_VERSIONS = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+# A kubelet takes the first that it knows, of each of the two services.
+SUPPORTED_VERSIONS = (
+    "v1.DRAPlugin",
+    "v1beta1.DRAPlugin",
+    "v1.DRAResourceHealth",
+    "v1alpha1.DRAResourceHealth",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +45,18 @@ class ClaimName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """One device for the container runtime; no requests means all of the claim's."""
+    """One device for the container runtime.
+
+    Attributes:
+        requests: of the claim; none means all of them.
+        share_id: which share of a device that several claims use; only v1 can say it.
+    """
 
     requests: tuple[str, ...]
     pool: str
     device: str
     cdi_id: str
+    share_id: str | None = None
 
 
 class Preparation(Protocol):
@@ -70,9 +82,11 @@ class Preparation(Protocol):
 class Registration(registration_grpc.RegistrationServicer):
     """Tells the kubelet where the DRA service is."""
 
-    def __init__(self, driver: str, endpoint: Path) -> None:
+    def __init__(self, driver: str, endpoint: Path, told: Callable[[bool], None] | None = None) -> None:
+        # `told` hears whether the kubelet registered the driver.
         self._driver = driver
         self._endpoint = endpoint
+        self._told = told
 
     async def GetInfo(self, request: Any, context: Any) -> registration.PluginInfo:  # noqa: N802 - gRPC's name
         """Who we are, what we speak, and where."""
@@ -89,6 +103,8 @@ class Registration(registration_grpc.RegistrationServicer):
     ) -> registration.RegistrationStatusResponse:
         """The kubelet's verdict. The answer is always OK: an error would make it deregister us again."""
         del context
+        if self._told is not None:
+            self._told(request.plugin_registered)
         if request.plugin_registered:
             log.info("the kubelet registered the driver", extra={"driver": self._driver})
         else:
@@ -97,7 +113,7 @@ class Registration(registration_grpc.RegistrationServicer):
 
 
 class _Service:
-    """Both versions of the DRA service; they differ in nothing that is used here."""
+    """Both versions of the DRA service; only v1 knows shares."""
 
     messages: Any
 
@@ -122,16 +138,14 @@ class _Service:
         except errors.NodeError as error:
             log.warning("cannot prepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
             return self.messages.NodePrepareResourceResponse(error=str(error))
-        return self.messages.NodePrepareResourceResponse(
-            devices=[
-                self.messages.Device(
-                    request_names=device.requests,
-                    pool_name=device.pool,
-                    device_name=device.device,
-                    cdi_device_ids=[device.cdi_id],
-                )
-                for device in devices
-            ]
+        return self.messages.NodePrepareResourceResponse(devices=[self._device(device) for device in devices])
+
+    def _device(self, device: Prepared) -> Any:
+        return self.messages.Device(
+            request_names=device.requests,
+            pool_name=device.pool,
+            device_name=device.device,
+            cdi_device_ids=[device.cdi_id],
         )
 
     async def _unprepare(self, claim: ClaimName) -> Any:
@@ -147,6 +161,12 @@ class ServiceV1(_Service, dra_v1_grpc.DRAPluginServicer):
     """`k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin`, kubelet 1.34 and later."""
 
     messages = dra_v1
+
+    def _device(self, device: Prepared) -> Any:
+        answer = super()._device(device)
+        if device.share_id is not None:
+            answer.share_id = device.share_id
+        return answer
 
 
 class ServiceV1Beta1(_Service, dra_v1beta1_grpc.DRAPluginServicer):
@@ -168,9 +188,15 @@ def add_service(server: grpc.aio.Server, preparation: Preparation, path: Path) -
     _listen(server, path)
 
 
-def add_registration(server: grpc.aio.Server, driver: str, endpoint: Path, path: Path) -> None:
-    """Adds the registration service, listening on `path`."""
-    registration_grpc.add_RegistrationServicer_to_server(Registration(driver, endpoint), server)
+def add_registration(
+    server: grpc.aio.Server,
+    driver: str,
+    endpoint: Path,
+    path: Path,
+    told: Callable[[bool], None] | None = None,
+) -> None:
+    """Adds the registration service, listening on `path`; `told` hears the kubelet's verdict."""
+    registration_grpc.add_RegistrationServicer_to_server(Registration(driver, endpoint, told), server)
     _listen(server, path)
 
 

@@ -3,14 +3,21 @@
 A path of a UNIX socket has at most 107 bytes. Each instance of the daemon has sockets of its own, named by its pod's
 uid, since binding over a live server's path succeeds in silence and the old server then removes the new one's file.
 
+Where a name would be too long it is shortened, the registration's and the service's each for itself: first the uid to
+a hash of it, then the driver's name as well. The driver's part stands first in every form, so that `sweep` knows what is
+of this driver. The kubelet cares for no name: it looks at every socket in its directory and asks for the service's path.
+
 Source: kubelet plugin registration; unix(7).
 """
 
+import base64
 import errno
+import hashlib
 import logging
+import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,23 +41,38 @@ def paths(kubelet_dir: Path, driver: str, instance: str) -> Sockets:
     """The sockets of one instance; `instance` is the pod's uid, or empty where only one can run.
 
     Raises:
-        errors.SocketError: a path is longer than a UNIX socket's may be.
+        errors.SocketError: a path is longer than a UNIX socket's may be, however short its name.
     """
     registry, data = kubelet_dir / "plugins_registry", kubelet_dir / "plugins" / driver
-    if instance:
-        found = Sockets(
-            registration=registry / f"{driver}-{instance}-reg.sock", service=data / f"dra-{instance}.sock"
-        )
-    else:
-        found = Sockets(registration=registry / f"{driver}-reg.sock", service=data / "dra.sock")
-    for path in (found.registration, found.service):
-        length = len(str(path).encode())
-        if length > PATH_LIMIT_BYTES:
-            raise errors.SocketError(
-                f"the socket path {path} has {length} bytes, but a UNIX socket's path may have {PATH_LIMIT_BYTES}: "
-                f"choose a shorter --kubelet-dir or --driver-name"
-            )
-    return found
+    uids = ("", "", "") if not instance else (f"-{instance}", f"-{_short(instance)}", f"-{_short(instance)}")
+    drivers = (driver, driver, _hashed_driver(driver))
+    service_names = (f"dra{uids[0]}.sock", f"dra{uids[1]}.sock", f"{_short(instance)}.sock")
+    return Sockets(
+        registration=_first_that_fits(
+            [registry / f"{name}{uid}-reg.sock" for name, uid in zip(drivers, uids, strict=True)]
+        ),
+        service=_first_that_fits([data / name for name in service_names]),
+    )
+
+
+def _first_that_fits(candidates: Sequence[Path]) -> Path:
+    for path in candidates:
+        if len(os.fsencode(path)) <= PATH_LIMIT_BYTES:
+            return path
+    shortest = candidates[-1]
+    raise errors.SocketError(
+        f"the socket path {shortest} has {len(os.fsencode(shortest))} bytes, but a UNIX socket's path may have "
+        f"{PATH_LIMIT_BYTES}: choose a shorter --kubelet-dir or --driver-name"
+    )
+
+
+def _hashed_driver(driver: str) -> str:
+    return f"dra-{_short(driver)}"
+
+
+def _short(text: str) -> str:
+    """11 characters that are the text's own."""
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:8]).rstrip(b"=").decode()
 
 
 def prepare(sockets: Sockets) -> None:
@@ -88,7 +110,12 @@ def sweep(kubelet_dir: Path, driver: str) -> None:
 
 def _left(kubelet_dir: Path, driver: str) -> Iterator[Path]:
     registry, data = kubelet_dir / "plugins_registry", kubelet_dir / "plugins" / driver
-    for folder, pattern in ((registry, f"{driver}-*reg.sock"), (data, "dra*.sock")):
+    patterns = (
+        (registry, f"{driver}-*reg.sock"),
+        (registry, f"{_hashed_driver(driver)}-*reg.sock"),
+        (data, "*.sock"),
+    )
+    for folder, pattern in patterns:
         if folder.is_dir():
             yield from sorted(folder.glob(pattern))
 

@@ -1,0 +1,262 @@
+"""How fast claims are prepared: ``python bench/prepare.py`` (``make bench``).
+
+The kubelet's side is this process, the node daemon's is another one on the same cores: the real gRPC service on its UNIX
+socket, the real checkpoint with its fsyncs on the file system of ``--folder``, the real CDI files (on a tmpfs, as on a
+node, where there is one).  The attachments tell who may use which device, so no API server is asked, as on a node.  A
+call is timed from the request to the answer.
+
+How long the disk takes for what every durable write costs at least (one file and its directory synced) is measured
+beside, since no software gets below that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import report
+
+from drawbar.proto.kubelet.dra.v1 import api_pb2, api_pb2_grpc
+
+DRIVER = "drawbar.dev"
+PARALLEL = 64
+MEMORY = Path("/dev/shm")
+
+
+def uid(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012d}"
+
+
+def claim(number: int) -> api_pb2.Claim:
+    return api_pb2.Claim(namespace="bench", name=f"claim-{number}", uid=uid(number))
+
+
+async def serve(folder: Path, cdi: Path) -> None:
+    """The daemon's side, until the other side closes standard input."""
+    from drawbar.driver.api import attachments, meta
+    from drawbar.driver.node import classes, inventory
+    from drawbar.driver.node.health import verdicts
+    from drawbar.driver.node.plugin import server, sockets
+    from drawbar.driver.node.preparation import finding, preparer, store
+    from drawbar.fabric.contract import DeviceClass
+    from drawbar.mocks import sysfs
+
+    disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="SN1")
+    tree = sysfs.SysfsTree.create(folder / "sys")
+    tree.attach(1, disk)
+    found = inventory.read(folder / "sys")
+    card = next(card for card in found.cards if card.first.serial)
+
+    def attachment(number: int) -> attachments.DeviceAttachment:
+        reference = attachments.ClaimReference(
+            namespace="bench", name=f"claim-{number}", uid=uid(number), requests=("gpu",), devices=1
+        )
+        return attachments.DeviceAttachment(
+            metadata=meta.ObjectMeta(name=f"fab.device-{number}"),
+            spec=attachments.AttachmentSpec(
+                fabric="fab",
+                device_id=str(number),
+                driver=DRIVER,
+                pool="fab/enc",
+                device=f"device-{number}",
+                node_name="n",
+                host_id="h",
+                identity=attachments.Identity(device_class="nvme", serial="SN1"),
+                claim=reference,
+                allocation_timestamp="2026-01-01T00:00:00Z",
+            ),
+        )
+
+    class Healthy:
+        def all(self) -> dict[verdicts.Key, verdicts.Verdict]:
+            return {}
+
+        def of(self, key: verdicts.Key) -> verdicts.Verdict:
+            del key
+            return verdicts.UNKNOWN
+
+        def subscribe(self, changed: Any) -> Any:
+            del changed
+            return lambda: None
+
+    known = [attachment(number) for number in range(PARALLEL)]
+    finder = finding.Finder(
+        driver=DRIVER,
+        node_name="n",
+        attached=lambda: known,
+        card=lambda _: card,
+        host=classes.Host.of(folder / "sys"),
+    )
+    files = store.Store(driver=DRIVER, cdi_dir=cdi, checkpoint_path=folder / "checkpoint.json")
+    api: Any = None
+    prepared = preparer.Preparer(
+        api=api, finder=finder, files=files, boot_id="b", released=lambda _pool, _device: None
+    )
+    await prepared.restore()
+    where = sockets.paths(folder, DRIVER, "")
+    async with server.serving(DRIVER, where, prepared, Healthy()):
+        print(where.service, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+@asynccontextmanager
+async def daemon(folder: Path, cdi: Path) -> AsyncIterator[str]:
+    """The daemon's side in a process of its own; yields its socket."""
+    command = (sys.executable, __file__, "--serve", str(folder), "--cdi", str(cdi))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            path = (await process.stdout.readline()).decode().strip()
+        yield path
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def timed(call: Any, request: Any) -> tuple[float, Any]:
+    """The duration of a call in milliseconds, and its answer, in which every claim must be well."""
+    began = time.perf_counter()
+    answer = await call(request, timeout=45)
+    took = (time.perf_counter() - began) * 1e3
+    wrong = [one.error for one in answer.claims.values() if one.error]
+    if wrong or len(answer.claims) != len(request.claims):
+        raise SystemExit(f"{len(wrong)} of {len(request.claims)} claims failed, first: {wrong[:1]}")
+    return took, answer
+
+
+async def one_by_one(stub: Any, count: int) -> tuple[list[float], list[float]]:
+    """Prepare and Unprepare of one claim at a time, with as many prepared claims beside as a node has devices."""
+    beside = [claim(number) for number in range(16, 31)]
+    await timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=beside))
+    prepares, unprepares = [], []
+    for number in range(count):
+        names = [claim(number % 16)]
+        took, _ = await timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=names))
+        prepares.append(took)
+        took, _ = await timed(
+            stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=names)
+        )
+        unprepares.append(took)
+    await timed(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=beside))
+    return prepares, unprepares
+
+
+async def at_once(stub: Any, rounds: int) -> tuple[list[float], list[float]]:
+    """64 calls at the same moment: the duration of each, and of each round as a whole."""
+    each: list[float] = []
+    whole: list[float] = []
+    names = [[claim(number)] for number in range(PARALLEL)]
+    for _ in range(rounds):
+        began = time.perf_counter()
+        answers = await asyncio.gather(
+            *(
+                timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=one))
+                for one in names
+            )
+        )
+        whole.append((time.perf_counter() - began) * 1e3)
+        each += [took for took, _ in answers]
+        await asyncio.gather(
+            *(
+                timed(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=one))
+                for one in names
+            )
+        )
+    return each, whole
+
+
+def disk(folder: Path, count: int) -> list[float]:
+    """Milliseconds that a file of the checkpoint's size and its directory take to be on the disk."""
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        with (folder / "draft").open("wb", buffering=0) as file:
+            file.write(b"x" * 5000)
+            os.fsync(file.fileno())
+        (folder / "draft").rename(folder / "file")
+        directory = os.open(folder, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
+        took.append((time.perf_counter() - began) * 1e3)
+    return took
+
+
+def p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]
+
+
+@contextmanager
+def folders(parent: Path | None) -> Iterator[tuple[Path, Path]]:
+    """Where the checkpoint is, and where the CDI files are."""
+    with (
+        tempfile.TemporaryDirectory(prefix="drawbar-bench-", dir=parent) as folder,
+        tempfile.TemporaryDirectory(prefix="drawbar-cdi-", dir=MEMORY if MEMORY.is_dir() else None) as cdi,
+    ):
+        yield Path(folder), Path(cdi)
+
+
+async def measure(options: argparse.Namespace) -> list[report.Measure]:
+    """Everything, in one run."""
+    with folders(options.folder) as (folder, cdi):
+        bare = disk(folder, options.count)
+        async with (
+            daemon(folder, cdi) as path,
+            grpc.aio.insecure_channel(f"unix:{path}") as channel,
+        ):
+            stub = api_pb2_grpc.DRAPluginStub(channel)
+            await one_by_one(stub, 20)
+            prepares, unprepares = await one_by_one(stub, options.count)
+            each, whole = await at_once(stub, options.rounds)
+    one, many = "prepare: one claim, durable", f"prepare: {PARALLEL} claims at once, durable"
+    return [
+        report.Measure(name=f"{one}, p50", value=statistics.median(prepares), unit="ms", target=2),
+        report.Measure(name=f"{one}, p99", value=p99(prepares), unit="ms", target=10),
+        report.Measure(
+            name="prepare: unprepare, p50", value=statistics.median(unprepares), unit="ms", target=2
+        ),
+        report.Measure(name="prepare: unprepare, p99", value=p99(unprepares), unit="ms", target=10),
+        report.Measure(
+            name=f"{many}, per claim", value=statistics.median(whole) / PARALLEL, unit="ms", target=2
+        ),
+        report.Measure(name=f"{many}, a call's p50", value=statistics.median(each), unit="ms"),
+        report.Measure(name=f"{many}, a call's p99", value=p99(each), unit="ms"),
+        report.Measure(name="prepare: the disk alone, p50", value=statistics.median(bare), unit="ms"),
+        report.Measure(name="prepare: the disk alone, p99", value=p99(bare), unit="ms"),
+    ]
+
+
+def main() -> int:
+    """Run it; 1 if a target is missed."""
+    parser = argparse.ArgumentParser(description="benchmark of Prepare and Unprepare")
+    parser.add_argument("--count", type=int, default=500, help="claims that are prepared one by one")
+    parser.add_argument("--rounds", type=int, default=20, help=f"how often {PARALLEL} are prepared at once")
+    parser.add_argument(
+        "--folder", type=Path, help="a folder on the disk to measure (default: the temporary one)"
+    )
+    parser.add_argument("--output", type=Path, default=report.LATEST, help="the JSON file to merge into")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--cdi", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve is not None:
+        asyncio.run(serve(options.serve, options.cdi))
+        return 0
+    where = report.machine()
+    measures = asyncio.run(measure(options))
+    return 0 if report.publish("Prepare and Unprepare", measures, where=where, path=options.output) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Settings dataclasses as a flat list of options.
+
+A field of a topic gives one option; a field that is a dataclass itself is a topic. Names follow one rule, so that
+whoever knows one of them knows all:
+
+    field     health.link.hold_down_seconds     of nested dataclasses
+    key       health.link.holdDownSeconds       in the file, nested likewise
+    variable  DRAWBAR_HEALTH_LINK_HOLD_DOWN     in capitals, without the unit
+    flag      --health-interval SECONDS         the same in small letters; the unit is the word for the value
+
+Topics within topics have no flags: there are many of them, and nobody would find the others in the help.
+
+`named` makes exceptions, for names that were there first. The help of an option is what the `Attributes:` section of
+its class says of it.
+"""
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from drawbar.driver.configuration import values
+
+PREFIX = "DRAWBAR_"
+UNITS = ("seconds", "bytes", "percent")
+# A topic and its field.
+FLAG_DEPTH = 2
+_NAMES = "drawbar.driver.configuration"
+_ATTRIBUTE = re.compile(r"(\w+): +(\S.*)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Names that do not follow the rule; empty ones do.
+
+    Attributes:
+        variables: further environment variables, after the one of the rule.
+    """
+
+    key: str = ""
+    flag: str = ""
+    metavar: str = ""
+    variables: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A dataclass of settings; the outermost has an empty path and key."""
+
+    path: tuple[str, ...]
+    key: str
+    help: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One setting and what it is called everywhere.
+
+    Attributes:
+        path: the fields that lead to it, from the outermost dataclass.
+        key: its keys in the file, joined by dots.
+        flag: empty where it has none.
+        variables: its environment variables, the strongest first.
+        kind: its type; see `values`.
+        help: what it is, in a sentence without its first capital.
+    """
+
+    path: tuple[str, ...]
+    key: str
+    flag: str
+    metavar: str
+    variables: tuple[str, ...]
+    kind: Any
+    default: Any
+    help: str
+    topic: Topic
+
+
+def named(
+    *, key: str = "", flag: str = "", metavar: str = "", variables: tuple[str, ...] = ()
+) -> Mapping[str, Names]:
+    """Metadata of a `dataclasses.field` whose setting has names of its own."""
+    return {_NAMES: Names(key=key, flag=flag, metavar=metavar, variables=variables)}
+
+
+def options(settings: type) -> tuple[Option, ...]:
+    """All settings of a dataclass and of those nested in it, in the order of the fields.
+
+    Raises:
+        TypeError: a field has a type that no setting can have, or no default.
+    """
+    return tuple(_options(settings(), Topic(path=(), key="", help=_summary(settings))))
+
+
+def _options(defaults: Any, topic: Topic) -> Iterator[Option]:
+    kinds = typing.get_type_hints(type(defaults))
+    helps = _attributes(type(defaults))
+    for field in dataclasses.fields(defaults):
+        kind, names = kinds[field.name], field.metadata.get(_NAMES, Names())
+        path, key = (*topic.path, field.name), _joined(topic.key, names.key or _camel(field.name))
+        default = getattr(defaults, field.name)
+        if dataclasses.is_dataclass(kind):
+            # What a topic is by default its owner says, not its class.
+            nested = Topic(path=path, key=key, help=_summary(type(default)))
+            yield from _options(default, nested)
+            continue
+        values.check(kind)
+        bare, unit = _without_unit(path)
+        flag = names.flag or f"--{bare.replace('_', '-')}"
+        variable = PREFIX + flag.removeprefix("--").replace("-", "_").upper()
+        yield Option(
+            path=path,
+            key=key,
+            flag=flag if len(path) <= FLAG_DEPTH else "",
+            metavar=names.metavar or unit or _metavar(kind),
+            variables=(variable, *names.variables),
+            kind=kind,
+            default=default,
+            help=helps.get(field.name, ""),
+            topic=topic,
+        )
+
+
+def _metavar(kind: Any) -> str:
+    kind = values.plain(kind)
+    if values.is_list(kind):
+        return f"{_metavar(values.element(kind))},..."
+    words = {str: "TEXT", int: "N", float: "NUMBER", bool: "BOOL"}
+    return words.get(kind) or ("PATH" if not hasattr(kind, "__members__") else "{" + ",".join(kind) + "}")
+
+
+def _joined(topic: str, key: str) -> str:
+    return f"{topic}.{key}" if topic else key
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _without_unit(path: tuple[str, ...]) -> tuple[str, str]:
+    joined = "_".join(path)
+    for unit in UNITS:
+        if joined.endswith(f"_{unit}"):
+            return joined.removesuffix(f"_{unit}"), unit.upper()
+    return joined, ""
+
+
+def _summary(settings: type) -> str:
+    return (inspect.getdoc(settings) or "").split("\n", 1)[0]
+
+
+def _attributes(settings: type) -> dict[str, str]:
+    """What the `Attributes:` section of a Google-style docstring says, by name."""
+    _, found, section = (inspect.getdoc(settings) or "").partition("Attributes:\n")
+    texts: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines() if found else ():
+        if line and not line.startswith("    "):
+            break
+        match = _ATTRIBUTE.fullmatch(line.removeprefix("    "))
+        if match is not None:
+            name, texts[match[1]] = match[1], match[2]
+        elif line.strip() and name:
+            texts[name] += f" {line.strip()}"
+    return {name: text.rstrip(".") for name, text in texts.items()}

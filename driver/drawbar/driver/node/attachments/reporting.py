@@ -1,0 +1,169 @@
+"""Writes what the node has to say to the API server: on the attachment, on the claim, and as Events.
+
+Writes: a device that becomes visible costs three requests (the claim is read, the claim and the attachment are
+written), everything else one.
+"""
+
+import datetime
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from drawbar.driver.api import attachments, bindings, claims, meta
+from drawbar.driver.kube import client, events, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.node.attachments import statements
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.inventory import model
+
+log = logging.getLogger(__name__)
+
+MANAGER = "drawbar-node"
+DEVICE_READY = "DeviceReady"
+NOT_IN_USE = "NotInUse"
+
+
+def _ignore(_: attachments.DeviceAttachment) -> None:
+    """For callers who wait for the watch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reporter:
+    """Every method raises `kube_errors.KubeError`: the write failed, so observe again and decide again.
+
+    Attributes:
+        learn: takes over what a write returned, before the watch tells of it.
+    """
+
+    api: client.Client
+    recorder: events.Recorder
+    boot_id: str
+    learn: Callable[[attachments.DeviceAttachment], None] = _ignore
+
+    async def visible(
+        self, attachment: attachments.DeviceAttachment, card: model.Card, now: datetime.datetime
+    ) -> None:
+        """The device is here and ready. The claim first: the scheduler waits for it."""
+        message = f"visible as {card.address}, driver {card.first.driver or 'none'}"
+        await self._say_on_claim(attachment, bindings.VISIBLE, DEVICE_READY, message, now)
+        fresh = statements.condition(
+            attachment, attachments.VISIBLE, status=True, reason=DEVICE_READY, message=message, now=now
+        )
+        idle = attachment.spec.claim is None and not attachment.held_by_hand
+        node = statements.report(attachment, card, self.boot_id, used=True)
+        phase = statements.IDLE if idle else statements.READY
+        await self._apply(attachment, statements.applied(attachment, fresh=fresh, node=node, phase=phase))
+        log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": card.address})
+
+    async def failed(
+        self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
+    ) -> None:
+        """The device will not become ready."""
+        fresh = statements.condition(
+            attachment, attachments.VISIBLE, status=False, reason=reason, message=message, now=now
+        )
+        await self._apply(attachment, statements.applied(attachment, fresh=fresh, phase=statements.FAILED))
+        log.warning(message, extra={"attachment": attachment.metadata.name, "reason": reason})
+        self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
+
+    async def tell_claim(
+        self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
+    ) -> None:
+        """The scheduler may take the allocation back."""
+        await self._say_on_claim(attachment, bindings.NODE_FAILED, reason, message, now)
+
+    async def place(self, attachment: attachments.DeviceAttachment, card: model.Card) -> None:
+        """Where the device is; nothing else is said of it."""
+        node = statements.report(attachment, card, self.boot_id, used=True)
+        await self._apply(attachment, statements.applied(attachment, node=node))
+
+    async def clean(self, attachment: attachments.DeviceAttachment, card: model.Card) -> None:
+        """No trace of an earlier use is on the device."""
+        node = statements.report(attachment, card, self.boot_id, used=False)
+        await self._apply(attachment, statements.applied(attachment, node=node))
+        log.info("device was cleaned", extra={"attachment": attachment.metadata.name})
+
+    async def health(self, attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> None:
+        """What was judged of the device."""
+        node = statements.judged(attachment, verdict)
+        await self._apply(attachment, statements.applied(attachment, node=node))
+
+    async def blocked(
+        self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
+    ) -> None:
+        """The device cannot be given back now."""
+        fresh = statements.condition(
+            attachment, attachments.RELEASED, status=False, reason=reason, message=message, now=now
+        )
+        await self._apply(attachment, statements.applied(attachment, fresh=fresh))
+        log.warning(
+            "a device cannot be given back: %s", message, extra={"attachment": attachment.metadata.name}
+        )
+        self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
+        self.recorder.attachment_warning(attachment, reason=reason, message=message)
+
+    async def released(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
+        """This node has let go of the device."""
+        message = "no claim uses the device on this node, and the kernel has nothing of it any more"
+        fresh = statements.condition(
+            attachment, attachments.RELEASED, status=True, reason=NOT_IN_USE, message=message, now=now
+        )
+        await self._apply(attachment, statements.applied(attachment, fresh=fresh, phase=statements.RELEASED))
+        log.info("device released", extra={"attachment": attachment.metadata.name})
+
+    async def _apply(self, attachment: attachments.DeviceAttachment, body: dict[str, Any]) -> None:
+        """Applies to the attachment's status. One that is gone needs no word."""
+        try:
+            stored = await self.api.patch(
+                kinds.ATTACHMENT,
+                attachment.metadata.name,
+                body,
+                content=client.Patch.APPLY,
+                into=attachments.DeviceAttachment,
+                subresource="status",
+                manager=MANAGER,
+            )
+        except kube_errors.NotFound:
+            return
+        self.learn(stored)
+
+    async def _say_on_claim(
+        self,
+        attachment: attachments.DeviceAttachment,
+        name: str,
+        reason: str,
+        message: str,
+        now: datetime.datetime,
+    ) -> None:
+        """Applies a condition to the claim, if its allocation is still the one of this attachment."""
+        spec = attachment.spec
+        if spec.claim is None:
+            return
+        try:
+            claim = await self.api.read(
+                kinds.CLAIM, spec.claim.name, namespace=spec.claim.namespace, into=claims.ResourceClaim
+            )
+        except kube_errors.NotFound:
+            return
+        if not bindings.is_current(claim, uid=spec.claim.uid, allocation_timestamp=spec.allocation_timestamp):
+            return
+        statement = bindings.Statement(condition=name, status=True, reason=reason, message=message)
+        body = bindings.applied(
+            claim,
+            spec.driver,
+            own=bindings.NODE_CONDITIONS,
+            statements={bindings.Key(pool=spec.pool, device=spec.device): statement},
+            now=meta.timestamp(now),
+        )
+        if body is not None:
+            await self.api.patch(
+                kinds.CLAIM,
+                spec.claim.name,
+                body,
+                content=client.Patch.APPLY,
+                into=claims.ResourceClaim,
+                namespace=spec.claim.namespace,
+                subresource="status",
+                manager=MANAGER,
+            )

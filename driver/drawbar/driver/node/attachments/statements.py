@@ -1,0 +1,101 @@
+"""What the node says of an attachment, as objects for a server-side apply. Pure.
+
+Server-side apply takes back whatever its manager said before and leaves out now, so each object carries all that the
+node says: both its conditions, where the device is, and how it is.
+"""
+
+import datetime
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.inventory import model
+
+OWN = (attachments.VISIBLE, attachments.RELEASED)
+READY = "Ready"
+IDLE = "Idle"
+FAILED = "Failed"
+RELEASED = "Released"
+
+
+def report(
+    attachment: attachments.DeviceAttachment,
+    card: model.Card,
+    boot_id: str,
+    *,
+    used: bool,
+) -> attachments.NodeReport:
+    """Where the device is now, with what was said of its health.
+
+    Args:
+        attachment: as it is known.
+        card: the device.
+        boot_id: of the running kernel.
+        used: the claim that it is attached for gets it, or keeps it; else nobody's traces are on it.
+    """
+    known, claim = attachment.status.node or attachments.NodeReport(), attachment.spec.claim
+    allocated = attachment.spec.allocation_timestamp or ""
+    return msgspec.structs.replace(
+        known,
+        pci_address=card.address,
+        kernel_driver=card.first.driver or "",
+        boot_id=boot_id,
+        slot=card.first.slot or "",
+        claim_uid=claim.uid if used and claim is not None else "",
+        allocation_timestamp=allocated if used and claim is not None else "",
+    )
+
+
+def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> attachments.NodeReport:
+    """What is known of the device, with a new verdict."""
+    known = attachment.status.node or attachments.NodeReport()
+    return msgspec.structs.replace(known, health=verdict.status.value, health_message=verdict.message)
+
+
+def condition(
+    attachment: attachments.DeviceAttachment,
+    name: str,
+    *,
+    status: bool,
+    reason: str,
+    message: str,
+    now: datetime.datetime,
+) -> meta.Condition:
+    """A condition of the attachment as this node sees it."""
+    return meta.transition(
+        attachment.status.conditions,
+        name,
+        status=status,
+        reason=reason,
+        message=message,
+        now=meta.timestamp(now),
+    )
+
+
+def applied(
+    attachment: attachments.DeviceAttachment,
+    *,
+    fresh: meta.Condition | None = None,
+    node: attachments.NodeReport | None = None,
+    phase: str | None = None,
+) -> dict[str, Any]:
+    """The object; what is not given stays as it is known."""
+    status = attachment.status
+    conditions = {one.type: one for one in status.conditions if one.type in OWN}
+    if fresh is not None:
+        conditions[fresh.type] = fresh
+    said: dict[str, Any] = {
+        "phase": status.phase if phase is None else phase,
+        "conditions": [msgspec.to_builtins(conditions[name]) for name in sorted(conditions)],
+    }
+    place = node or status.node
+    if place is not None:
+        said["node"] = msgspec.to_builtins(place)
+    return {
+        "apiVersion": attachments.API_VERSION,
+        "kind": attachments.KIND,
+        "metadata": {"name": attachment.metadata.name, "uid": attachment.metadata.uid},
+        "status": said,
+    }

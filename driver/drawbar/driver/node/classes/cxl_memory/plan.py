@@ -1,0 +1,188 @@
+"""CXL memory, decided purely: the next step towards online memory, and the next one back.
+
+Invariant: memory comes online as movable only, since what the kernel keeps there could never be moved away; a region
+is taken away only when all its blocks are offline, it is volatile, and no other device is part of it.
+
+One region for the whole device, not interleaved, is all that is made here; what firmware or an operator made is used as
+it is. Order as in `cxl create-region` and `cxl destroy-region`: a decoder before its region, commit last; memory offline
+before the region is given up.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from drawbar.driver.node.classes.cxl_memory.standing import VOLATILE, Block, Region, Standing, Window
+
+# As `node.kernel` has them, which a plan does not import.
+DecoderAttribute = Literal["mode", "dpa_size"]
+RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "target0", "commit"]
+MemoryState = Literal["offline", "online_movable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDecoder:
+    """Set an attribute of an endpoint's decoder."""
+
+    decoder: str
+    attribute: DecoderAttribute
+    value: int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRegion:
+    """Make an empty region below a root decoder."""
+
+    window: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRegion:
+    """Set an attribute of a region."""
+
+    region: str
+    attribute: RegionAttribute
+    value: int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindRegion:
+    """Let the region's driver make a dax device of it."""
+
+    region: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteRegion:
+    """Delete a region."""
+
+    window: str
+    region: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetMemory:
+    """Take memory blocks online or offline."""
+
+    blocks: tuple[str, ...]
+    state: MemoryState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Nothing can be done from here; `why` is a clause with the remedy."""
+
+    why: str
+
+
+Action = SetDecoder | CreateRegion | SetRegion | BindRegion | DeleteRegion | SetMemory
+
+
+def towards_ready(standing: Standing) -> Action | Missing | None:
+    """The next step towards memory that programs can use; None when it is there, or there is none to bring online."""
+    if standing.memdev is None:
+        return Missing(why="its driver has made no CXL memory device; look at the kernel's log")
+    if not standing.ram_bytes:
+        return None
+    if not standing.regions:
+        return _build(standing)
+    return next((step for region in standing.regions if (step := _raise(standing, region)) is not None), None)
+
+
+def towards_rest(standing: Standing) -> SetMemory | SetRegion | DeleteRegion | None:
+    """The next step towards a device that nothing stands on; None when only `obstacles` do."""
+    for region in standing.regions:
+        if _obstacle(standing, region) is not None:
+            continue
+        online = tuple(block.name for block in region.blocks if block.online)
+        if online:
+            return SetMemory(blocks=online, state="offline")
+        if region.committed:
+            return SetRegion(region=region.name, attribute="commit", value=0)
+        return DeleteRegion(window=region.window, region=region.name)
+    return None
+
+
+def obstacles(standing: Standing) -> tuple[str, ...]:
+    """What stands on the device and is not to be taken away from here, in clauses."""
+    found = (_obstacle(standing, region) for region in standing.regions)
+    return tuple(text for text in found if text is not None)
+
+
+def _obstacle(standing: Standing, region: Region) -> str | None:
+    if others := standing.shared(region):
+        return f"{region.name} is interleaved with other devices ({', '.join(others)}): destroy it first"
+    if region.mode not in (None, VOLATILE):
+        return f"{region.name} holds persistent memory: save the data, destroy its namespaces and then the region"
+    return None
+
+
+def _build(standing: Standing) -> Action | Missing:
+    decoder = standing.decoder
+    if decoder is None:
+        return Missing(why=f"{standing.memdev} has no free decoder; look whether cxl_port is loaded")
+    window = standing.window
+    if window is None:
+        return Missing(
+            why="no CXL memory window above it takes volatile memory; look at the firmware's CXL settings"
+        )
+    if standing.empty is None and not window.makes_ram:
+        return Missing(why="this kernel makes no regions of volatile CXL memory; run Linux 6.3 or newer")
+    if decoder.mode != VOLATILE:
+        return SetDecoder(decoder=decoder.name, attribute="mode", value=VOLATILE)
+    if decoder.dpa_bytes != standing.ram_bytes:
+        # What a decoder has is given back before it takes another amount.
+        amount = standing.ram_bytes if not decoder.dpa_bytes else 0
+        return SetDecoder(decoder=decoder.name, attribute="dpa_size", value=amount)
+    if standing.empty is None:
+        return CreateRegion(window=window.name)
+    return _fill(standing.empty, window, standing.ram_bytes, decoder.name)
+
+
+def _fill(region: Region, window: Window, size: int, decoder: str) -> Action | Missing:
+    if region.granularity_bytes != window.granularity_bytes:
+        return SetRegion(
+            region=region.name, attribute="interleave_granularity", value=window.granularity_bytes
+        )
+    if region.ways != 1:
+        return SetRegion(region=region.name, attribute="interleave_ways", value=1)
+    if region.size_bytes != size:
+        return SetRegion(region=region.name, attribute="size", value=size)
+    if not region.open:
+        return Missing(why=f"{region.name} has no place for a target yet")
+    return SetRegion(region=region.name, attribute="target0", value=decoder)
+
+
+def _raise(standing: Standing, region: Region) -> Action | Missing | None:
+    if region.mode not in (None, VOLATILE):
+        return None
+    if not region.committed:
+        if standing.shared(region):
+            return Missing(
+                why=f"{region.name} is interleaved with other devices and not committed; whoever made it has to"
+            )
+        return SetRegion(region=region.name, attribute="commit", value=1)
+    if region.driver is None:
+        return BindRegion(region=region.name)
+    if not region.dax:
+        return Missing(why=f"{region.name} has no dax device; load dax_cxl")
+    if idle := [dax for dax in region.dax if dax.driver != "kmem"]:
+        return Missing(
+            why=f"{idle[0].name} is bound to {idle[0].driver or 'no driver'}; load kmem and bind it to that"
+        )
+    return _online(region)
+
+
+def _online(region: Region) -> Action | Missing | None:
+    if not region.blocks:
+        return Missing(why=f"{region.name} has no memory blocks yet; look at the kernel's log")
+    if wrong := _named(block for block in region.blocks if block.online and not block.may_stay):
+        # Just come online by the kernel's own policy, in a zone for its own pages: not for long, it can still go.
+        return SetMemory(blocks=wrong, state="offline")
+    if idle := _named(block for block in region.blocks if not block.online):
+        return SetMemory(blocks=idle, state="online_movable")
+    return None
+
+
+def _named(blocks: Iterable[Block]) -> tuple[str, ...]:
+    return tuple(block.name for block in blocks)

@@ -1,0 +1,63 @@
+"""GPUs.
+
+Nothing that the daemon does not own is stopped: a client of the GPU (`nvidia-persistenced`, an exporter) is named, and
+whoever runs it ends it. The device files of NVIDIA's driver are not in sysfs; /proc/driver/nvidia tells the number.
+"""
+
+import dataclasses
+import re
+from dataclasses import dataclass
+
+from drawbar.cdi import spec
+from drawbar.driver.node.classes import generic, openers, operations, users
+from drawbar.driver.node.inventory import files, model
+
+_NVIDIA_MAJOR = 195  # Documentation/admin-guide/devices.txt
+_MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
+# Files that every user of such a GPU needs, and that give access to none by themselves.
+_SHARED = {"nvidia": ("nvidiactl", "nvidia-uvm"), "amdgpu": ("kfd",)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu(generic.Generic):
+    """See `operations.DeviceOperations`."""
+
+    needs_driver: bool = True
+    subsystems: frozenset[str] = frozenset({"drm", "accel"})
+
+    def users(self, host: operations.Host, card: model.Card) -> tuple[users.User, ...]:
+        """Open device files, those of NVIDIA's driver among them."""
+        own = openers.of_nodes(_nvidia(host, card))
+        # `super()` does not know the class that `slots=True` makes of this one.
+        return (*openers.find(host.proc, own), *generic.Generic.users(self, host, card))
+
+    def edits(self, card: model.Card, host: operations.Host) -> spec.ContainerEdits:
+        """The files of this GPU, and those that all GPUs of its driver share; no libraries."""
+        common = generic.Generic.edits(self, card, host)
+        shared = tuple(
+            spec.DeviceNode(path=f"/dev/{name}")
+            for name in _SHARED.get(card.first.driver or "", ())
+            if (host.dev / name).exists()
+        )
+        own = tuple(generic.described(node) for node in _nvidia(host, card))
+        return dataclasses.replace(common, device_nodes=(*common.device_nodes, *own, *shared))
+
+
+def _nvidia(host: operations.Host, card: model.Card) -> tuple[model.DeviceNode, ...]:
+    found = []
+    for function in card.functions:
+        if function.driver != "nvidia":
+            continue
+        text = files.text(f"{host.proc}/driver/nvidia/gpus/{function.address}/information") or ""
+        if match := _MINOR.search(text):
+            minor = int(match[1])
+            found.append(
+                model.DeviceNode(
+                    path=f"/dev/nvidia{minor}",
+                    major=_NVIDIA_MAJOR,
+                    minor=minor,
+                    block=False,
+                    subsystem="nvidia",
+                )
+            )
+    return tuple(found)

@@ -1,0 +1,34 @@
+"""Network interfaces.
+
+An interface that is up, with an address, does not count as a user: an attached NIC is configured by the host's own
+network service as soon as it appears, and nobody would ever take that down. Open device files (RDMA, vfio) count.
+
+An interface moves into the container, and comes back to the host by itself when the pod's network namespace goes.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+from drawbar.cdi import spec
+from drawbar.driver.node.classes import generic, operations
+from drawbar.driver.node.inventory import model
+
+_POD_INTERFACE = "eth0"
+_INSTEAD = "nic0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nic(generic.Generic):
+    """See `operations.DeviceOperations`."""
+
+    needs_driver: bool = True
+
+    def edits(self, card: model.Card, host: operations.Host) -> spec.ContainerEdits:
+        """Device files, and the interfaces of the card itself under their own names; those of virtual functions stay."""
+        interfaces = tuple(
+            spec.NetDevice(host_name=name, name=_INSTEAD if name == _POD_INTERFACE else name)
+            for function in card.functions
+            if function.physical_function is None
+            for name in function.net_interfaces
+        )
+        return dataclasses.replace(generic.Generic.edits(self, card, host), net_devices=interfaces)

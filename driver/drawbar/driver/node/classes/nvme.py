@@ -1,0 +1,57 @@
+"""NVMe disks: an exclusive look at each disk is what the kernel itself refuses while anything in it has the disk."""
+
+import errno
+import functools
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from drawbar.driver.node import errors, kernel
+from drawbar.driver.node.classes import generic, operations
+from drawbar.driver.node.inventory import model
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nvme(generic.Generic):
+    """See `operations.DeviceOperations`."""
+
+    needs_driver: bool = True
+    needs_files: bool = True
+
+    async def quiesce(self, kernel: kernel.Kernel, host: operations.Host, card: model.Card) -> None:
+        """Writes out what the kernel and the disk still have in their caches.
+
+        Raises:
+            errors.KernelRefused: something in the kernel has the disk: a mount, md, dm, swap, ZFS, an NVMe target.
+        """
+        for node in card.device_nodes:
+            if node.block:
+                path = host.dev / node.path.removeprefix("/dev/")
+                await kernel.run(node.path, f"to flush {node.path}", functools.partial(_flush, path, node))
+
+
+def _flush(path: Path, node: model.DeviceNode) -> None:
+    try:
+        # Exclusively: EBUSY while anything in the kernel has it, also what shows nowhere in sysfs or proc.
+        descriptor = os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # no host's /dev here; the driver writes out the caches too, when it is unbound in order
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            log.warning("cannot open a disk to flush it: %s", error, extra={"path": node.path})
+            return
+        raise errors.KernelRefused(
+            f"{node.path} is in use inside the kernel (a mount, md, dm, swap, ZFS or an NVMe target); end that",
+            path=node.path,
+            number=errno.EBUSY,
+        ) from error
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Nobody has it open, so nobody waits for this data; a disk that is broken must come off all the same.
+        log.warning("a disk would not flush: %s", error, extra={"path": node.path})
+    finally:
+        os.close(descriptor)

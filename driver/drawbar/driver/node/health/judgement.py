@@ -1,0 +1,169 @@
+"""Judges a device's health from one sample after the other. Pure: the same samples give the same verdicts.
+
+Invariants: there is a taint only for a finding that was seen, that lasted as long as its rule asks and that has not
+stayed away for its recovery time since; every taint is lifted once the samples have shown nothing for
+`recovery_max_seconds`; a sample that cannot tell neither raises nor lifts.
+
+Time is what passes between samples, and at most two intervals of it count: a clock that jumps, or a host that slept,
+neither makes a finding last nor proves that it is over.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from drawbar.driver.node.health import evidence, verdicts
+from drawbar.driver.node.health.evidence import Evidence
+from drawbar.driver.node.health.findings import Finding, Sample
+from drawbar.driver.node.health.policy import Policy, Rule
+
+MESSAGE_CHARS = 1024
+# A finding that is waited for is looked at again when it may have lasted long enough, but not all the time.
+LOOK_AGAIN_LEAST_SECONDS = 0.5
+DOUBLINGS_MAX = 16
+_ORDER = tuple(Finding)
+_EFFECTS = (verdicts.Effect.NO_EXECUTE, verdicts.Effect.NO_SCHEDULE, verdicts.Effect.NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """The course of one finding.
+
+    Attributes:
+        evidence: as it was when the finding came; kept, so that counting on changes no verdict.
+        raised: it is part of the verdict.
+        present_seconds: how long it has lasted, until it is raised.
+        clean_seconds: how long it has stayed away.
+        relapses: how often it was lifted before.
+    """
+
+    evidence: Evidence
+    raised: bool = False
+    present_seconds: float = 0.0
+    clean_seconds: float = 0.0
+    relapses: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What is known of a device from earlier samples; begins empty.
+
+    Attributes:
+        at: when the last sample was taken, on the caller's clock in seconds.
+        memory: what the next sample is compared with.
+        tracks: the findings that are there, are waited for, or are remembered.
+    """
+
+    at: float | None = None
+    memory: evidence.Memory = field(default_factory=evidence.Memory)
+    tracks: Mapping[Finding, Track] = field(default_factory=dict)
+
+
+def judge(history: History, sample: Sample, now: float, policy: Policy) -> tuple[History, verdicts.Verdict]:
+    """The verdict after one more sample.
+
+    Args:
+        history: what this function gave for the sample before; `History()` at first.
+        sample: how the device is.
+        now: seconds on any clock.
+        policy: what counts, and what follows.
+    """
+    elapsed = max(0.0, now - history.at) if history.at is not None else 0.0
+    memory, observed = evidence.observe(history.memory, sample, elapsed, policy)
+    step = min(elapsed, 2 * policy.interval_seconds)
+    tracks = {}
+    for finding in Finding:
+        if finding.value in policy.ignored:
+            continue
+        track = _advance(finding, history.tracks.get(finding), observed, step, policy)
+        if track is not None:
+            tracks[finding] = track
+    after = History(at=now, memory=memory, tracks=tracks)
+    return after, _verdict(after, policy)
+
+
+def look_again_seconds(history: History, policy: Policy) -> float:
+    """When the next sample is due: after an interval, or when a finding will have lasted long enough."""
+    waits = [
+        policy.rules.of(finding).hold_down_seconds - track.present_seconds
+        for finding, track in history.tracks.items()
+        if not track.raised and track.clean_seconds == 0.0
+    ]
+    return min([policy.interval_seconds, *(max(LOOK_AGAIN_LEAST_SECONDS, wait) for wait in waits)])
+
+
+def _advance(
+    finding: Finding, track: Track | None, observed: evidence.Observed, step: float, policy: Policy
+) -> Track | None:
+    """The finding's course after a sample; None when there is nothing to remember."""
+    found = observed.present.get(finding)
+    if found is not None:
+        return _present(track, found, step, policy.rules.of(finding))
+    if track is None:
+        return None
+    return _untold(track) if finding in observed.unknown else _absent(track, step, policy)
+
+
+def _present(track: Track | None, found: Evidence, step: float, rule: Rule) -> Track:
+    if track is None:
+        return Track(evidence=found, raised=rule.hold_down_seconds <= 0)
+    # A finding in another state is told as it is now; one that is merely still there, as it was.
+    shown = track.evidence if track.evidence.value == found.value and _goes_on(track) else found
+    lasted = track.present_seconds + step if _goes_on(track) else 0.0
+    return replace(
+        track,
+        evidence=shown,
+        raised=track.raised or lasted >= rule.hold_down_seconds,
+        present_seconds=lasted,
+        clean_seconds=0.0,
+    )
+
+
+def _goes_on(track: Track) -> bool:
+    """Whether the finding has been there all the time: it is raised, or the last sample showed it."""
+    return track.raised or track.clean_seconds == 0.0
+
+
+def _untold(track: Track) -> Track | None:
+    """The sample does not tell: what is raised stays, what was waited for begins anew."""
+    if track.raised:
+        return track
+    return replace(track, present_seconds=0.0) if track.relapses else None
+
+
+def _absent(track: Track, step: float, policy: Policy) -> Track | None:
+    clean = track.clean_seconds + step
+    if track.raised:
+        if clean < _recovery_seconds(track, policy):
+            return replace(track, clean_seconds=clean)
+        # From here on it is only remembered, as a finding that relapses.
+        return replace(
+            track, raised=False, present_seconds=0.0, clean_seconds=clean, relapses=track.relapses + 1
+        )
+    if track.relapses and clean < policy.recovery_max_seconds:
+        return replace(track, present_seconds=0.0, clean_seconds=clean)
+    return None
+
+
+def _recovery_seconds(track: Track, policy: Policy) -> float:
+    longer = policy.recovery_seconds * 2.0 ** min(track.relapses, DOUBLINGS_MAX)
+    return min(longer, policy.recovery_max_seconds)
+
+
+def _verdict(history: History, policy: Policy) -> verdicts.Verdict:
+    raised = [
+        (policy.rules.of(finding).effect, finding, track)
+        for finding, track in history.tracks.items()
+        if track.raised
+    ]
+    raised.sort(key=lambda one: (_EFFECTS.index(one[0]), _ORDER.index(one[1])))
+    if not raised and not history.memory.seen:
+        return verdicts.UNKNOWN
+    ill = any(policy.rules.of(finding).unhealthy for _, finding, _ in raised)
+    return verdicts.Verdict(
+        status=verdicts.Status.UNHEALTHY if ill else verdicts.Status.HEALTHY,
+        message="; ".join(track.evidence.message for *_, track in raised)[:MESSAGE_CHARS],
+        taints=tuple(
+            verdicts.Taint(key=finding.value, value=track.evidence.value, effect=effect)
+            for effect, finding, track in raised
+        ),
+    )

@@ -1,0 +1,227 @@
+"""Looks after the health of the devices that it is told to watch, and keeps the verdict on each.
+
+Each device is read on an interval with jitter, and soon after an event of it. A read happens in a thread of its own and
+has a deadline: one that hangs (a driver that waits for dead hardware) costs its thread and nothing else, and its device
+is not read again before it has ended.
+
+Nothing is stored. After a restart every verdict is Unknown until the device has been read once, the counters of that
+reading are the base line, and findings have to last anew; what stands on the API server stands until then.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from drawbar.driver.kube import queue
+from drawbar.driver.node.health import findings, judgement, policy, verdicts
+from drawbar.driver.node.inventory import model
+
+log = logging.getLogger(__name__)
+
+Supplier = Callable[[], model.Card | None]
+Read = Callable[[model.Card], findings.Sample]
+
+WATCHED_MAX = 1024
+# Devices that are read at the same time: one that hangs until its deadline leaves the others their turn.
+WORKERS = 2
+# Devices with hanging reads at most: each has a thread.
+HANGING_MAX = 16
+# An event of a device makes it be read again at most so often.
+EVENT_GAP_SECONDS = 1.0
+JITTER = 0.1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """One device.
+
+    Attributes:
+        addresses: of its functions when it was last looked at; none if it was not there.
+        looked_at: when that was, on the event loop's clock.
+    """
+
+    supplier: Supplier
+    history: judgement.History = field(default_factory=judgement.History)
+    verdict: verdicts.Verdict = verdicts.UNKNOWN
+    addresses: frozenset[str] = frozenset()
+    looked_at: float = float("-inf")
+
+
+class Monitor:
+    """Implements `verdicts.Verdicts`. `run` does the work; everything else is called in the event loop.
+
+    Args:
+        read: reads a card in a thread, as `readings.read` does.
+        rules: the health policy.
+        clock: seconds that pass, for the judgement.
+        jitter: spreads the reads.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        rules: policy.Policy,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._read = read
+        self._policy = rules
+        self._clock = clock
+        self._jitter = jitter or random.Random()  # noqa: S311 - spreads reads, guards nothing
+        self._watched: dict[verdicts.Key, _Watched] = {}
+        self._queue: queue.WorkQueue[verdicts.Key] = queue.WorkQueue()
+        self._subscribers: list[Callable[[verdicts.Key], None]] = []
+        self._hanging: dict[verdicts.Key, threading.Thread] = {}
+
+    # What is watched.
+
+    def watch(self, key: verdicts.Key, supplier: Supplier) -> None:
+        """Watches a device from now on. Watching one that is watched changes its supplier alone.
+
+        Args:
+            key: its DRA name.
+            supplier: the card as the inventory has it now, None while it is not there; must not block.
+        """
+        known = self._watched.get(key)
+        if known is not None:
+            known.supplier = supplier
+            return
+        if len(self._watched) >= WATCHED_MAX:
+            log.warning("too many devices to watch", extra={"device": key.device, "limit": WATCHED_MAX})
+            return
+        self._watched[key] = _Watched(supplier=supplier)
+        self._queue.add(key)
+
+    def unwatch(self, key: verdicts.Key) -> None:
+        """Forgets a device: its verdict is Unknown, and its next watch begins anew."""
+        known = self._watched.pop(key, None)
+        if known is not None and known.verdict != verdicts.UNKNOWN:
+            self._tell(key)
+
+    def changed(self, addresses: Collection[str] | None = None) -> None:
+        """Something happened to these functions, or to any if they are not known: looks at them soon."""
+        now = asyncio.get_running_loop().time()
+        gap = min(EVENT_GAP_SECONDS, self._policy.interval_seconds)
+        for key, watched in self._watched.items():
+            # One that was not there may be what came.
+            concerned = (
+                addresses is None or not watched.addresses or not watched.addresses.isdisjoint(addresses)
+            )
+            if concerned:
+                self._queue.add_after(key, max(0.0, watched.looked_at + gap - now))
+
+    # What was judged.
+
+    def of(self, key: verdicts.Key) -> verdicts.Verdict:
+        """The verdict on a device; `UNKNOWN` for one that is not watched."""
+        watched = self._watched.get(key)
+        return watched.verdict if watched is not None else verdicts.UNKNOWN
+
+    def all(self) -> Mapping[verdicts.Key, verdicts.Verdict]:
+        """Every watched device."""
+        return {key: watched.verdict for key, watched in self._watched.items()}
+
+    def subscribe(self, changed: Callable[[verdicts.Key], None]) -> Callable[[], None]:
+        """Calls `changed` in the event loop whenever a verdict changes; the answer ends it."""
+        self._subscribers.append(changed)
+
+        def end() -> None:
+            with contextlib.suppress(ValueError):
+                self._subscribers.remove(changed)
+
+        return end
+
+    def _tell(self, key: verdicts.Key) -> None:
+        for subscriber in tuple(self._subscribers):
+            subscriber(key)
+
+    # The work.
+
+    async def run(self) -> None:
+        """Reads and judges until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(WORKERS):
+                    tasks.create_task(self._work(), name=f"health-{number}")
+        finally:
+            self._queue.close()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            try:
+                await self._look(key)
+            finally:
+                self._queue.done(key)
+
+    async def _look(self, key: verdicts.Key) -> None:
+        watched = self._watched.get(key)
+        if watched is None:
+            return
+        card = watched.supplier()
+        watched.looked_at = asyncio.get_running_loop().time()
+        sample = findings.Gone() if card is None else await self._sample(key, card)
+        if self._watched.get(key) is not watched:
+            return
+        watched.addresses = (
+            frozenset(function.address for function in card.functions) if card else frozenset()
+        )
+        now = self._clock()
+        watched.history, verdict = judgement.judge(watched.history, sample, now, self._policy)
+        pause = judgement.look_again_seconds(watched.history, self._policy)
+        self._queue.add_after(key, pause * self._jitter.uniform(1.0, 1.0 + JITTER))
+        if verdict != watched.verdict:
+            before, watched.verdict = watched.verdict, verdict
+            _say(key, before, verdict)
+            self._tell(key)
+
+    async def _sample(self, key: verdicts.Key, card: model.Card) -> findings.Sample:
+        """Reads the card in a thread; one that does not end in time is left behind."""
+        limit = self._policy.read_timeout_seconds
+        self._hanging = {one: thread for one, thread in self._hanging.items() if thread.is_alive()}
+        if key in self._hanging or len(self._hanging) >= HANGING_MAX:
+            return findings.Stuck(seconds=limit)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[findings.Sample] = loop.create_future()
+        # A daemon thread: one that hangs must not keep the process from ending, as a pool's would.
+        thread = threading.Thread(
+            target=_answer, args=(self._read, card, loop, answer), name=f"health {card.address}", daemon=True
+        )
+        thread.start()
+        try:
+            async with asyncio.timeout(limit):
+                return await answer
+        except TimeoutError:
+            self._hanging[key] = thread
+            return findings.Stuck(seconds=limit)
+
+
+def _answer(
+    read: Read,
+    card: model.Card,
+    loop: asyncio.AbstractEventLoop,
+    answer: asyncio.Future[findings.Sample],
+) -> None:
+    sample = read(card)
+
+    def give() -> None:
+        if not answer.done():
+            answer.set_result(sample)
+
+    # The loop may have ended while this read hung.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(give)
+
+
+def _say(key: verdicts.Key, before: verdicts.Verdict, after: verdicts.Verdict) -> None:
+    extra = {"pool": key.pool, "device": key.device, "taints": ",".join(taint.key for taint in after.taints)}
+    if after.status is verdicts.Status.UNHEALTHY or after.taints:
+        log.warning("device is %s: %s", after.status, after.message, extra=extra)
+    elif before.taints:
+        log.info("device is %s again", after.status, extra=extra)

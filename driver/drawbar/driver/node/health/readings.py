@@ -1,0 +1,198 @@
+"""Reads the health of one card from sysfs. No privilege is needed and nothing is written; each file may be missing.
+
+Nothing here wakes a sleeping device: configuration space and link are left alone while the kernel says that it is in
+a low-power state, since reading them would power it up.
+
+Sources: Documentation/ABI/testing/sysfs-bus-pci (power_state, link), sysfs-bus-pci-devices-aer_stats, sysfs-bus-cxl
+(security/state, decoders_committed); drivers/nvme/host/sysfs.c (state).
+"""
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from drawbar.driver.node.health import findings
+from drawbar.driver.node.health.findings import Counters, ErrorLog, Severity
+from drawbar.driver.node.inventory import children, files, links, model
+
+_ID_BYTES = 4  # vendor and device: what no device answers as all ones
+_ASLEEP = frozenset({"D1", "D2", "D3hot", "D3cold"})
+_MESSAGES = {
+    Severity.CORRECTABLE: "aer_rootport_total_err_cor",
+    Severity.NONFATAL: "aer_rootport_total_err_nonfatal",
+    Severity.FATAL: "aer_rootport_total_err_fatal",
+}
+T = TypeVar("T", int, float)
+
+
+def read(sysfs: Path, card: model.Card) -> findings.Sample:
+    """How a card is now. Blocks on file reads, and for ever where a driver does.
+
+    Args:
+        sysfs: where sysfs is.
+        card: as the inventory knows it; only its paths, its class and its memory devices count.
+    """
+    root = os.fspath(sysfs)
+    first = f"{root}/{card.first.path}"
+    # One listing tells "gone" from "has no such file", and which reads can be left out.
+    names = {entry.name for entry in files.entries(first)}
+    if not names:
+        return findings.Gone()
+    top = _top(card)
+    above = _above(top)
+    asleep = files.text(first + "/power_state") in _ASLEEP
+    physical = [function for function in card.functions if function.physical_function is None]
+    port = f"{root}/{above}" if above is not None else None
+    logs = [_log(f"{root}/{function.path}") for function in physical]
+    return findings.Reading(
+        address=card.address,
+        device_class=str(card.first.device_class),
+        driver=files.link_name(first + "/driver") if "driver" in names else None,
+        asleep=asleep,
+        silent=() if asleep else tuple(one.address for one in physical if _is_silent(f"{root}/{one.path}")),
+        logs=tuple(log for log in (*logs, _log(port) if port else None) if log is not None),
+        messages=_messages(port) if port else None,
+        link=None if asleep else _link(f"{root}/{top.path}", port),
+        nvme=_nvme(first) if "nvme" in names else {},
+        memdevs=tuple(_memdevs(root, card)),
+    )
+
+
+@functools.lru_cache(maxsize=64)  # nearly all files of a host say the same: nothing counted
+def counters(text: str) -> Counters | None:
+    """What a file of error counters says; None for one that says nothing.
+
+    A line is a name, which may have spaces, and a number. The total counts reports, of which one can name several
+    errors; where it is missing the errors are added up.
+    """
+    total, kinds, understood = None, {}, False
+    for line in text.splitlines():
+        name, _, amount = line.strip().rpartition(" ")
+        if not name or not (amount.isascii() and amount.isdigit()):
+            continue
+        understood = True
+        if name.startswith("TOTAL_ERR"):
+            total = int(amount)
+        elif int(amount):
+            kinds[name.strip()] = int(amount)
+    if not understood:
+        return None
+    return Counters(total=sum(kinds.values()) if total is None else total, kinds=kinds)
+
+
+def _log(path: str) -> ErrorLog | None:
+    found = {}
+    for severity in Severity:
+        text = files.text(f"{path}/aer_dev_{severity}")
+        if text is None:
+            # The three come together or, without the capability, not at all.
+            return None
+        if (counted := counters(text)) is not None:
+            found[severity] = counted
+    return _error_log(path, found)
+
+
+def _messages(port: str) -> ErrorLog | None:
+    """What a root port was told; None for any other port."""
+    found = {}
+    for severity, name in _MESSAGES.items():
+        amount = files.number(f"{port}/{name}")
+        if amount is None:
+            return None
+        found[severity] = Counters(total=amount)
+    return _error_log(port, found)
+
+
+def _error_log(path: str, found: Mapping[Severity, Counters]) -> ErrorLog | None:
+    return ErrorLog(place=path.rpartition("/")[2], counters=found) if found else None
+
+
+def _top(card: model.Card) -> model.PciFunction:
+    """The function of the card that its slot's link ends at: a card may hold a switch."""
+    by_path = {function.path: function for function in card.functions}
+    top = card.first
+    while (above := by_path.get(top.path.rpartition("/")[0])) is not None:
+        top = above
+    return top
+
+
+def _above(function: model.PciFunction) -> str | None:
+    """The directory of the port above a function; None directly below a root complex."""
+    path = function.path.rpartition("/")[0]
+    return path if children.ADDRESS.fullmatch(path.rpartition("/")[2]) else None
+
+
+def _is_silent(path: str) -> bool:
+    """Whether nothing answers there; a virtual function always answers ones, and is not asked."""
+    try:
+        descriptor = os.open(path + "/config", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.read(descriptor, _ID_BYTES) == b"\xff" * _ID_BYTES
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _link(path: str, port: str | None) -> findings.Link | None:
+    """The link as it runs, and the most that both ends can do; None while it is down or where there is none."""
+    if port is None:
+        return None
+    speed, width = _speed(path, "current"), _width(path, "current")
+    if speed is None or width is None:
+        return None
+    return findings.Link(
+        speed_gts=speed,
+        width=width,
+        most_gts=_least(_speed(path, "max"), _speed(port, "max")),
+        most_width=_least(_width(path, "max"), _width(port, "max")),
+    )
+
+
+def _speed(path: str, which: str) -> float | None:
+    return links.speed(files.text(f"{path}/{which}_link_speed"))
+
+
+def _width(path: str, which: str) -> int | None:
+    return links.width(files.number(f"{path}/{which}_link_width"))
+
+
+def _least(one: T | None, other: T | None) -> T | None:
+    known = [value for value in (one, other) if value is not None]
+    return min(known) if known else None
+
+
+def _nvme(path: str) -> dict[str, str]:
+    states = ((name, files.text(f"{path}/nvme/{name}/state")) for name in files.names(path + "/nvme"))
+    return {name: state for name, state in states if state}
+
+
+def _memdevs(root: str, card: model.Card) -> Iterator[findings.Memdev]:
+    for memdev in card.memdevs:
+        path = f"{root}/{memdev.path}"
+        yield findings.Memdev(
+            name=memdev.name,
+            driver=files.link_name(path + "/driver"),
+            security=files.text(path + "/security/state") or None,
+            committed=_committed(root, memdev.name),
+        )
+
+
+def _committed(root: str, memdev: str) -> int | None:
+    """How many decoders of the memory device's endpoint map memory."""
+    bus = f"{root}/bus/cxl/devices"
+    for name in files.names(bus):
+        if name.startswith("endpoint") and files.link_name(f"{bus}/{name}/uport") == memdev:
+            told = files.number(f"{bus}/{name}/decoders_committed")
+            return _with_region(f"{bus}/{name}") if told is None else told
+    return None
+
+
+def _with_region(endpoint: str) -> int:
+    """The decoders that belong to a region, for kernels before 6.7."""
+    decoders = (name for name in files.names(endpoint) if name.startswith("decoder"))
+    return sum(bool(files.text(f"{endpoint}/{name}/region")) for name in decoders)

@@ -1,0 +1,247 @@
+"""The inventory as it changes: one object at a time, each by what was read of it just now.
+
+`observation.read` reads and blocks, so it runs in a thread; `Live` holds what is known and reads nothing, so it belongs
+to the event loop. The two take turns: what was read of one object may show that others have changed, too, which have
+no events of their own, and `take` answers those.
+
+Invariant: once every object that changed has been read after its last change, `snapshot` equals a fresh read.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from drawbar.driver.node.inventory import cards, cxl, cxlties, dax, index, model, observation, slots, subjects
+from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory.subjects import Subject
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What differs from before.
+
+    Attributes:
+        functions: addresses of the functions that changed, came or went, and of those on whose card something
+            changed: its slot, its memory devices, and what these are used for.
+        slots: names of the slots that changed, came or went.
+        objects: names of CXL objects and dax devices that changed, came or went.
+    """
+
+    functions: frozenset[str] = frozenset()
+    slots: frozenset[str] = frozenset()
+    objects: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.functions or self.slots or self.objects)
+
+    def __or__(self, other: "Changes") -> "Changes":
+        return Changes(
+            functions=self.functions | other.functions,
+            slots=self.slots | other.slots,
+            objects=self.objects | other.objects,
+        )
+
+
+class _Notes:
+    """What one turn finds out."""
+
+    def __init__(self) -> None:
+        self.functions: set[str] = set()
+        self.slots: set[str] = set()
+        self.objects: set[str] = set()
+        self.further: set[Subject] = set()
+        self.moved: set[str] = set()
+        """Addresses at which a slot appeared or ceased to be."""
+        self.memdevs: set[str] = set()
+        """Addresses of functions whose memory devices changed."""
+
+    def changes(self) -> Changes:
+        return Changes(
+            functions=frozenset(self.functions),
+            slots=frozenset(self.slots),
+            objects=frozenset(self.objects),
+        )
+
+
+class Live:
+    """Everything that is known of the node's devices."""
+
+    def __init__(self) -> None:
+        self._entries = index.Entries()
+        self._cxl: dict[str, cxl.Object] = {}
+        self._dax: dict[str, model.DaxDevice] = {}
+        self._slot_names: dict[str, str] = {}
+        self._topology: cxl.Topology | None = None
+        self._snapshot: model.Inventory | None = None
+
+    @property
+    def slot_names(self) -> Mapping[str, str]:
+        """Names of slots by address (`domain:bus:device`); replaced and never changed, so any thread may read it."""
+        return self._slot_names
+
+    def card_of(self, address: str) -> model.Card | None:
+        """As of `snapshot`, without making one."""
+        return self._entries.card_of(address)
+
+    def snapshot(self) -> model.Inventory:
+        """What is known, as a value; the same one until something changes."""
+        if self._snapshot is None:
+            if self._topology is None:
+                self._topology = cxl.topology(self._cxl.values())
+            topology = self._topology
+            self._snapshot = model.Inventory(
+                functions=self._entries.ordered(),
+                slots=slots.ordered(self._entries.slots.values()),
+                memdevs=topology.memdevs,
+                ports=topology.ports,
+                decoders=topology.decoders,
+                regions=topology.regions,
+                dax=tuple(sorted(self._dax.values(), key=lambda each: dax.order(each.name))),
+                known=self._entries.index(),
+            )
+        return self._snapshot
+
+    def subjects(self) -> frozenset[Subject]:
+        """Every object that is known."""
+        return frozenset(
+            (
+                *(subjects.slot(name) for name in self._entries.slots),
+                *(subjects.function(address) for address in self._entries.functions),
+                *(subjects.cxl(name) for name in self._cxl),
+                *(subjects.dax(name) for name in self._dax),
+            )
+        )
+
+    def concerned(self, devpath: str) -> frozenset[Subject]:
+        """What to read after an event of the device in this directory: as `subjects.of_event`, and its slot."""
+        found = subjects.of_event(devpath)
+        name = slots.nearest(devpath, self._slot_names) if found else None
+        return found | {subjects.slot(name)} if name is not None else found
+
+    def replace(self, fresh: model.Inventory) -> Changes:
+        """Takes over a reading of everything; answers how it differs."""
+        notes = self._take(
+            observation.Observation(
+                functions=dict.fromkeys(self._entries.functions)
+                | {function.address: function for function in fresh.functions},
+                slots=dict.fromkeys(self._entries.slots) | {slot.name: slot for slot in fresh.slots},
+                objects=dict.fromkeys(self._cxl) | {each.name: each for each in _objects(fresh)},
+                dax_devices=dict.fromkeys(self._dax) | {device.name: device for device in fresh.dax},
+            )
+        )
+        return notes.changes()
+
+    def take(self, observed: observation.Observation) -> tuple[Changes, frozenset[Subject]]:
+        """Takes over what was read; answers what changed by it, and what else is to be read because of it."""
+        notes = self._take(observed)
+        if notes.moved:
+            notes.further.update(self._below(notes.moved))
+        return notes.changes(), frozenset(notes.further)
+
+    def _take(self, observed: observation.Observation) -> _Notes:
+        notes = _Notes()
+        notes.further.update(subjects.function(address) for address in observed.behind)
+        for address, function in observed.functions.items():
+            self._take_function(address, function, notes)
+        for name, slot in observed.slots.items():
+            self._take_slot(name, slot, notes)
+        if observed.slot_names is not None:
+            different = observed.slot_names.symmetric_difference(self._entries.slots)
+            notes.further.update(subjects.slot(name) for name in different)
+        for name, each in observed.objects.items():
+            self._take_cxl(name, each, notes)
+        for name, device in observed.dax_devices.items():
+            self._take_dax(name, device, notes)
+        if notes.moved:
+            self._slot_names = slots.addresses(self._entries.slots.values())
+        if notes.memdevs:
+            self._regroup_memdevs(notes.memdevs)
+        if notes.objects:
+            self._topology = None
+        if notes.changes():
+            self._snapshot = None
+        return notes
+
+    def _take_function(self, address: str, function: model.PciFunction | None, notes: _Notes) -> None:
+        before = self._entries.functions.get(address)
+        if function == before:
+            return
+        self._entries.put(address, function)
+        notes.functions.add(address)
+        for each in (before, function):
+            if each is not None and each.physical_function is not None:
+                notes.further.add(subjects.function(each.physical_function))
+            if each is not None and each.device_class is FunctionClass.BRIDGE:
+                notes.further.add(subjects.SLOTS)  # a hot-plug driver may have taken it, or left it
+
+    def _take_slot(self, name: str, slot: model.Slot | None, notes: _Notes) -> None:
+        before = self._entries.slots.get(name)
+        if slot == before:
+            return
+        if slot is None:
+            del self._entries.slots[name]
+        else:
+            self._entries.slots[name] = slot
+        group = cards.of_slot(name)
+        self._entries.touch(group)
+        notes.slots.add(name)
+        notes.functions |= self._entries.members(group)
+        moved = {each.address for each in (before, slot) if each is not None}
+        if before is None or slot is None or len(moved) > 1:
+            notes.moved |= moved
+
+    def _below(self, addresses: set[str]) -> Iterable[Subject]:
+        """The functions that may be in a slot of one of these addresses; looks at all, for slots seldom change."""
+        for function in self._entries.functions.values():
+            owner = function.physical_function or ""
+            parts = (*function.path.split("/"), owner)
+            if any(part.rpartition(".")[0] in addresses for part in parts):
+                yield subjects.function(function.address)
+
+    def _take_cxl(self, name: str, each: cxl.Object | None, notes: _Notes) -> None:
+        before = self._cxl.get(name)
+        for one in (before, each):
+            if one is not None:
+                notes.further.update(subjects.cxl(other) for other in cxlties.related(one, self._cxl))
+        if each == before:
+            return
+        notes.objects.add(name)
+        for one in (before, each):
+            if one is None:
+                self._cxl.pop(name, None)
+            else:
+                self._cxl[name] = one
+                notes.functions |= cxlties.functions_of(one, self._cxl)
+        if each is None:
+            self._cxl.pop(name, None)
+        for one in (before, each):
+            if isinstance(one, model.Memdev) and one.pci_address is not None:
+                notes.memdevs.add(one.pci_address)
+
+    def _regroup_memdevs(self, changed: set[str]) -> None:
+        memdevs = (each for each in self._cxl.values() if isinstance(each, model.Memdev))
+        self._entries.memdevs = index.by_function(sorted(memdevs, key=lambda each: cxl.order(each.name)))
+        for address in changed:
+            function = self._entries.functions.get(address)
+            if function is not None:
+                self._entries.touch(cards.group(function))
+
+    def _take_dax(self, name: str, device: model.DaxDevice | None, notes: _Notes) -> None:
+        before = self._dax.get(name)
+        if device == before:
+            return
+        notes.objects.add(name)
+        if device is None:
+            del self._dax[name]
+        else:
+            self._dax[name] = device
+        for each in (before, device):
+            region = self._cxl.get(each.region) if each is not None and each.region is not None else None
+            if region is not None:
+                notes.functions |= cxlties.functions_of(region, self._cxl)
+
+
+def _objects(found: model.Inventory) -> Iterable[cxl.Object]:
+    yield from found.memdevs
+    yield from found.ports
+    yield from found.decoders
+    yield from found.regions

@@ -1,0 +1,105 @@
+"""Network interfaces with their addresses and state, over rtnetlink: sysfs knows no addresses.
+
+`pyroute2` costs 13 MB once it is imported, so that happens at the first question only, and whoever asks does so only
+where a NIC is. What is answered is of the network namespace that this process is in, which need not be the one of the
+sysfs tree: what that shows and this does not is not known to be free.
+"""
+
+import contextlib
+import dataclasses
+import ipaddress
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from drawbar.driver.node import errors
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Netdev:
+    """One network interface.
+
+    Attributes:
+        hardware_address: such as `02:00:00:00:00:01`.
+        mtu_bytes: the largest packet.
+        up: whether an administrator set it up, be there a link or not.
+        state: `UP`, `DOWN`, `LOWERLAYERDOWN`, `UNKNOWN`, ... (RFC 2863).
+        master: the name of the bridge or bond that it is part of.
+        addresses: IPv4 and IPv6 with their prefix lengths, such as `192.0.2.2/24`.
+    """
+
+    name: str
+    hardware_address: str | None
+    mtu_bytes: int | None
+    up: bool
+    state: str
+    master: str | None
+    addresses: tuple[str, ...]
+
+    @property
+    def use(self) -> str | None:
+        """What the host uses it for, as the end of a sentence; a link-local address alone is no use."""
+        for address in self.addresses:
+            if not ipaddress.ip_interface(address).is_link_local:
+                return f"has the address {address}"
+        return f"belongs to {self.master}" if self.master is not None else None
+
+
+def read() -> dict[str, Netdev]:
+    """Every interface of this network namespace, by name; blocks for some milliseconds.
+
+    Raises:
+        NetlinkError: the kernel does not answer.
+    """
+    import pyroute2  # type: ignore[import-untyped]  # ships neither inline types nor stubs
+
+    try:
+        with contextlib.closing(pyroute2.IPRoute()) as route:
+            links, addresses = list(route.get_links()), list(route.get_addr())
+    except (OSError, pyroute2.NetlinkError) as error:
+        raise errors.NetlinkError(
+            f"cannot ask the kernel for network interfaces ({error}): allow netlink sockets (AF_NETLINK) here"
+        ) from error
+    names = {link["index"]: str(link.get_attr("IFLA_IFNAME")) for link in links}
+    by_index: dict[int, list[str]] = {}
+    for address in addresses:
+        # Of a tunnel's two ends the local one is ours.
+        ours = address.get_attr("IFA_LOCAL") or address.get_attr("IFA_ADDRESS")
+        if ours is not None:
+            by_index.setdefault(address["index"], []).append(f"{ours}/{address['prefixlen']}")
+    return {names[link["index"]]: _netdev(link, names, by_index.get(link["index"], [])) for link in links}
+
+
+def held(interfaces: Collection[str]) -> dict[str, str] | None:
+    """Of these interfaces those that must not be taken away, with the reason; None if that cannot be told.
+
+    One that this namespace does not have is held by whoever has it.
+    """
+    try:
+        known = read()
+    except errors.NetlinkError:
+        return None
+    return judged(interfaces, known)
+
+
+def judged(interfaces: Collection[str], known: Mapping[str, Netdev]) -> dict[str, str]:
+    """As `held`, of what is known."""
+    found = {}
+    for name in interfaces:
+        netdev = known.get(name)
+        use = "is in another network namespace than this daemon" if netdev is None else netdev.use
+        if use is not None:
+            found[name] = use
+    return found
+
+
+def _netdev(link: Any, names: Mapping[int, str], addresses: list[str]) -> Netdev:
+    master = link.get_attr("IFLA_MASTER")
+    return Netdev(
+        name=names[link["index"]],
+        hardware_address=link.get_attr("IFLA_ADDRESS"),
+        mtu_bytes=link.get_attr("IFLA_MTU"),
+        up=bool(link["flags"] & 1),  # IFF_UP
+        state=link.get_attr("IFLA_OPERSTATE") or "UNKNOWN",
+        master=names.get(master, f"interface {master}") if master else None,
+        addresses=tuple(sorted(addresses)),
+    )

@@ -1,0 +1,300 @@
+"""What the daemon asks of the kernel: every write to sysfs goes through here.
+
+Guarantees: no file is ever created (sysfs has those that the kernel can act on, no others); what is already as asked
+is success without a write, and so is the removal of what is gone; a call ends by its deadline, whatever the kernel
+does. A write that hangs goes on in a thread of its own, which cannot be stopped; whoever asks for the same in the
+meantime waits for that one, and whoever asks for something else of the same object is told.
+
+A kernel does what it was asked before `write` returns, most of the time. Callers look again all the same.
+
+Source: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-cxl, sysfs-devices-memory; drivers/base/bus.c.
+"""
+
+import asyncio
+import concurrent.futures
+import errno
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar, cast
+
+from drawbar.driver.node import errors
+from drawbar.driver.node.inventory import files
+
+DEADLINE_SECONDS = 30.0
+"""Unbinding a busy driver and powering a slot take single seconds; pciehp itself gives up after about ten."""
+OUTSTANDING_MAX = 32
+"""Calls under way at once, hung ones included: each is a thread."""
+
+MemoryState = Literal["offline", "online", "online_movable", "online_kernel"]
+RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "target0", "commit"]
+DecoderAttribute = Literal["mode", "dpa_size"]
+
+Answer = TypeVar("Answer")
+
+_PRIVILEGE = "run the daemon as root with CAP_SYS_ADMIN, and mount /sys writable"
+_GONE = "the device is gone or does not answer; look at its link and its power"
+_REMEDIES = {
+    errno.EBUSY: "something still uses it; find out what, end that, and it is tried again",
+    errno.EACCES: _PRIVILEGE,
+    errno.EPERM: _PRIVILEGE,
+    errno.EROFS: _PRIVILEGE,
+    errno.ENOENT: "this kernel does not offer it here: the device is gone, or the driver behind the file is not loaded",
+    errno.ENODEV: _GONE,
+    errno.ENXIO: _GONE,
+    errno.EIO: _GONE,
+    errno.EINVAL: "the kernel does not take this in the present state; look at its log",
+    errno.ENOTTY: "the device has no means to do this",
+    errno.ERANGE: "the device cannot do as much",
+    errno.ENOMEM: "the kernel has no memory or no address space left for it",
+    errno.ETIMEDOUT: "the hardware did not answer; look at the kernel's log",
+}
+
+# One component of a path, so that no name leads out of its directory.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """One call that runs in a thread; it never fails itself, its outcome carries the error."""
+
+    what: str
+    since: float
+    done: "concurrent.futures.Future[_Outcome]" = field(default_factory=concurrent.futures.Future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    value: object = None
+    error: Exception | None = None
+
+
+class Kernel:
+    """The kernel behind one sysfs tree; safe to use from many tasks of one event loop.
+
+    Every method raises `errors.KernelRefused` when the kernel does not do it, and `errors.KernelSilent` when it has
+    not answered by the deadline.
+    """
+
+    def __init__(self, sysfs: Path, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self.sysfs = sysfs
+        self._deadline_seconds = deadline_seconds
+        self._calls: dict[str, _Call] = {}
+
+    async def power_slot(self, name: str, *, on: bool) -> None:
+        """Powers a hot-plug slot on or off. Off, where its hot-plug driver has nothing left to switch, is success."""
+        path = f"bus/pci/slots/{_checked(name)}/power"
+        try:
+            await self._write(
+                f"slot {name}", path, str(int(on)), already=lambda: self._number(path) == int(on)
+            )
+        except errors.KernelRefused as refused:
+            # pciehp's "Already disabled"; the file says 1 for ever where the port has no power controller.
+            if on or refused.number != errno.ENODEV:
+                raise
+
+    async def unbind(self, address: str) -> None:
+        """Takes a function's driver away; without a driver there is nothing to do."""
+        device = f"bus/pci/devices/{_checked(address)}"
+        await self._write(
+            address, f"{device}/driver/unbind", address, already=lambda: not self._exists(f"{device}/driver")
+        )
+
+    async def bind(self, address: str, driver: str) -> None:
+        """Binds a function to that driver; another driver has to be unbound before."""
+        link = f"{self.sysfs}/bus/pci/devices/{_checked(address)}/driver"
+        await self._write(
+            address,
+            f"bus/pci/drivers/{_checked(driver)}/bind",
+            address,
+            already=lambda: files.link_name(link) == driver,
+        )
+
+    async def probe(self, address: str) -> None:
+        """Lets the kernel look for a driver for a function that has none. That there is none is no error here."""
+        device = f"bus/pci/devices/{_checked(address)}"
+        await self._write(
+            address, "bus/pci/drivers_probe", address, already=lambda: self._exists(f"{device}/driver")
+        )
+
+    async def remove(self, address: str) -> None:
+        """Makes the kernel forget a function and everything below it."""
+        device = f"bus/pci/devices/{_checked(address)}"
+        await self._write(address, f"{device}/remove", "1", already=lambda: not self._exists(device))
+
+    async def rescan(self) -> None:
+        """Makes the kernel look for functions on every bus: how a device without a hot-plug slot is found again."""
+        await self._write("the PCI buses", "bus/pci/rescan", "1")
+
+    async def reset(self, address: str) -> None:
+        """Resets a function, by the first method in its `reset_method`: FLR where it can."""
+        await self._write(address, f"bus/pci/devices/{_checked(address)}/reset", "1")
+
+    async def set_vfs(self, address: str, count: int) -> None:
+        """Sets how many virtual functions a physical one has; the kernel only changes between 0 and another number."""
+        path = f"bus/pci/devices/{_checked(address)}/sriov_numvfs"
+        await self._write(address, path, str(count), already=lambda: self._number(path) == count)
+
+    async def set_memory(self, block: str, state: MemoryState) -> None:
+        """Takes a memory block (`memory46`) offline or online; a block that is gone is offline."""
+        folder = f"devices/system/memory/{_checked(block)}"
+        wanted = state.partition("_")[0]
+
+        def already() -> bool:
+            if state == "offline" and not self._exists(folder):
+                return True
+            return files.text(f"{self.sysfs}/{folder}/state") == wanted
+
+        await self._write(block, f"{folder}/state", state, already=already)
+
+    async def create_region(self, decoder: str) -> None:
+        """Makes an empty region of volatile memory below a CXL root decoder (`decoder0.0`); Linux 6.3 or newer."""
+        path = f"bus/cxl/devices/{_checked(decoder)}/create_ram_region"
+        # Compare and exchange: the file tells the next name, and takes that name alone.
+        name = files.text(f"{self.sysfs}/{path}")
+        await self._write(decoder, path, name or "region0")
+
+    async def delete_region(self, decoder: str, region: str) -> None:
+        """Deletes a region below a root decoder, with whatever stands on it."""
+        await self._write(
+            region,
+            f"bus/cxl/devices/{_checked(decoder)}/delete_region",
+            region,
+            already=lambda: not self._exists(f"bus/cxl/devices/{_checked(region)}"),
+        )
+
+    async def set_region(self, region: str, attribute: RegionAttribute, value: int | str) -> None:
+        """Sets one attribute of a region. `commit` 0 takes its driver away and frees the decoders."""
+        await self._set(region, attribute, value)
+
+    async def set_decoder(self, decoder: str, attribute: DecoderAttribute, value: int | str) -> None:
+        """Sets one attribute of an endpoint's decoder: what it is for, or how much of the device it takes."""
+        await self._set(decoder, attribute, value)
+
+    async def bind_region(self, region: str) -> None:
+        """Lets the region's driver take a committed region."""
+        driver = f"bus/cxl/devices/{_checked(region)}/driver"
+        await self._write(region, "bus/cxl/drivers_probe", region, already=lambda: self._exists(driver))
+
+    async def run(self, target: str, what: str, function: Callable[[], Answer]) -> Answer:
+        """Runs a blocking function in a thread, until its deadline.
+
+        Args:
+            target: what is touched; only one call at a time does.
+            what: in words, for the message that it has not ended; the same words for a target mean the same function.
+            function: raises errors of `errors`' tree only.
+
+        Raises:
+            errors.KernelSilent: it has not ended.
+        """
+        call = self._calls.get(target)
+        if call is None:
+            call = self._start(target, what, function)
+        elif call.what != what:
+            raise self._silence(call)
+        wrapped = asyncio.wrap_future(call.done)
+        try:
+            patience = max(0.0, call.since + self._deadline_seconds - time.monotonic())
+            await asyncio.wait({wrapped}, timeout=patience)
+            if not wrapped.done():
+                raise self._silence(call)
+            outcome = wrapped.result()
+        finally:
+            wrapped.cancel()  # the thread goes on, and the next caller finds it
+        if outcome.error is not None:
+            raise outcome.error
+        return cast("Answer", outcome.value)
+
+    def _start(self, target: str, what: str, function: Callable[[], object]) -> _Call:
+        if len(self._calls) >= OUTSTANDING_MAX:
+            raise self._silence(min(self._calls.values(), key=lambda call: call.since))
+        call = _Call(what=what, since=time.monotonic())
+        call.done.set_running_or_notify_cancel()  # from now on nobody can cancel it
+        call.done.add_done_callback(lambda _: self._calls.pop(target))
+        self._calls[target] = call
+        # A thread of its own and no pool's: a pool waits for all of them when the daemon stops.
+        threading.Thread(target=_settle, args=(call, function), name=f"kernel: {target}", daemon=True).start()
+        return call
+
+    def _silence(self, call: _Call) -> errors.KernelSilent:
+        return errors.KernelSilent(call.what, seconds=time.monotonic() - call.since)
+
+    async def _set(self, device: str, attribute: str, value: int | str) -> None:
+        path, wanted = f"bus/cxl/devices/{_checked(device)}/{attribute}", str(value)
+
+        def already() -> bool:
+            current = files.text(f"{self.sysfs}/{path}")
+            return current == wanted or (isinstance(value, int) and files.parse_number(current) == value)
+
+        await self._write(device, path, wanted, already=already)
+
+    async def _write(
+        self,
+        target: str,
+        path: str,
+        value: str,
+        *,
+        already: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Writes a value, unless everything is as asked `already`; that is asked again if the kernel refuses."""
+        full = f"{self.sysfs}/{path}"
+
+        def change() -> None:
+            if already():
+                return
+            try:
+                _write(full, value)
+            except OSError as error:
+                if not already():
+                    raise refusal(full, value, error) from error
+
+        await self.run(target, f"to take {value!r} for {full}", change)
+
+    def _exists(self, path: str) -> bool:
+        return os.path.lexists(f"{self.sysfs}/{path}")
+
+    def _number(self, path: str) -> int | None:
+        return files.number(f"{self.sysfs}/{path}")
+
+
+def refusal(path: str, value: str, error: OSError) -> errors.KernelRefused:
+    """The refusal of a write, in words, with what to do about it."""
+    number = error.errno or 0
+    name = errno.errorcode.get(number, "no errno")
+    remedy = _REMEDIES.get(number, "look at the kernel's log")
+    return errors.KernelRefused(
+        f"cannot write {value!r} to {path}: {os.strerror(number)} ({name}); {remedy}",
+        path=path,
+        number=number,
+    )
+
+
+def _settle(call: _Call, function: Callable[[], object]) -> None:
+    try:
+        outcome = _Outcome(value=function())
+    except Exception as error:  # noqa: BLE001 - not swallowed: whoever waits gets it
+        outcome = _Outcome(error=error)
+    call.done.set_result(outcome)
+
+
+def _write(path: str, value: str) -> None:
+    """As `echo value > path` does, except that the file is never created."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, f"{value}\n".encode())
+    finally:
+        os.close(descriptor)
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise errors.KernelRefused(
+            f"{name!r} is no name of anything in sysfs: look where it comes from",
+            path=name,
+            number=errno.EINVAL,
+        )
+    return name

@@ -1,0 +1,133 @@
+"""CEL selectors over the devices of a node, as DeviceClasses have them.
+
+A device is `device.driver`, `device.attributes["domain"].name` and `device.capacity["domain"].name`; a name without a
+domain belongs to the driver's own. Capacities are numbers, which `quantity("80Gi")` is, too; `compareTo`,
+`isGreaterThan`, `isLessThan` and `matches` work. Not there: semantic versions, `cel.bind` and optional values.
+
+The library's package loads a command line of its own with a terminal toolkit (13 MB); only its compiled part is loaded
+here (3 MB), and only where a selector is set.
+
+Source: Kubernetes documentation, "Common Expression Language in Kubernetes"; ResourceSlice API reference.
+"""
+
+import decimal
+import functools
+import importlib.machinery
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from drawbar.driver.api import slices
+
+_MODULE = "cel.cel"
+_DOMAIN = re.compile(r"""\[\s*["']([^"']+)["']\s*\]""")
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?")
+_BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+
+class SelectorError(Exception):
+    """The expression fails on this device, or yields no boolean; the message is the reason alone."""
+
+
+def fault(expression: str) -> str | None:
+    """Why it does not compile, in one line; None for one that does."""
+    try:
+        _program(expression)
+    except ValueError as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def matches(expression: str, driver: str, device: slices.Device) -> bool:
+    """Whether the device, as it would be published, meets the expression.
+
+    Raises:
+        SelectorError: it cannot be told; the device has no such attribute, say.
+    """
+    context = _library().Context()
+    context.add_variable("device", _variables(expression, driver, device))
+    for name, function in _FUNCTIONS.items():
+        context.add_function(name, function)
+    try:
+        value = _program(expression).execute(context)
+    except KeyError as error:
+        raise SelectorError(f"it has no {error.args[0]}") from error
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise SelectorError(" ".join(str(error).split())) from error
+    if not isinstance(value, bool):
+        raise SelectorError(f"the selector yields {type(value).__name__}, not true or false")
+    return value
+
+
+def quantity(text: str) -> int | float:
+    """The number that a quantity such as `80Gi` or `1.5` stands for.
+
+    Raises:
+        ValueError: it is no quantity.
+    """
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no quantity")
+    number, suffix = decimal.Decimal(found[1]), found[2] or ""
+    value = number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(_DECIMAL[suffix])
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
+@functools.lru_cache(maxsize=4)
+def _program(expression: str) -> Any:
+    return _library().compile(expression)
+
+
+def _library() -> Any:
+    loaded = sys.modules.get(_MODULE)
+    if loaded is not None:
+        return loaded
+    package = importlib.util.find_spec(_MODULE.partition(".")[0])
+    places = package.submodule_search_locations if package is not None else None
+    found = importlib.machinery.PathFinder.find_spec(_MODULE, places)
+    if found is None or found.loader is None:
+        raise ModuleNotFoundError(f"no module named {_MODULE!r}: install common-expression-language")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[_MODULE] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def _variables(expression: str, driver: str, device: slices.Device) -> dict[str, Any]:
+    # A domain that the device does not have is an empty map, so that has() can be asked about its names.
+    domains = (driver, *_DOMAIN.findall(expression))
+    boxes: dict[str, dict[str, dict[str, Any]]] = {
+        box: {domain: {} for domain in domains} for box in ("attributes", "capacity")
+    }
+    for name, attribute in device.attributes.items():
+        _put(boxes["attributes"], driver, name, _value(attribute))
+    for name, capacity in device.capacity.items():
+        _put(boxes["capacity"], driver, name, quantity(capacity.value))
+    return {"driver": driver, **boxes}
+
+
+def _put(box: dict[str, dict[str, Any]], driver: str, name: str, value: object) -> None:
+    domain, _, identifier = name.rpartition("/")
+    box.setdefault(domain or driver, {})[identifier] = value
+
+
+def _value(attribute: slices.Attribute) -> object:
+    held = (attribute.string, attribute.int_, attribute.bool_, attribute.version)
+    return next((value for value in held if value is not None), None)
+
+
+def _compare(left: float, right: float) -> int:
+    return int(left > right) - int(left < right)
+
+
+_FUNCTIONS: Mapping[str, Any] = {
+    "quantity": quantity,
+    "compareTo": _compare,
+    "isGreaterThan": lambda left, right: _compare(left, right) > 0,
+    "isLessThan": lambda left, right: _compare(left, right) < 0,
+    "lowerAscii": lambda text: text.lower(),
+    "upperAscii": lambda text: text.upper(),
+}

@@ -1,0 +1,236 @@
+"""The node's own devices, for all that deal with them: the publisher, Prepare, and the health monitor.
+
+Nothing is kept but what is being watched: which devices there are follows from the inventory, the attachments, the claims
+held here and the configuration, and is worked out anew each time.
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from drawbar.driver.api import attachments, slices
+from drawbar.driver.node.classes import operations
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.local import (
+    choice,
+    description,
+    expressions,
+    naming,
+    occupancy,
+    plan,
+    selection,
+)
+
+log = logging.getLogger(__name__)
+
+REFUSED_MAX = 256
+"""Devices whose reason is remembered so that it is said once; more say it again."""
+POOLS_MAX = 16
+"""Pools of one node that are searched for a held device: 1,024 devices."""
+
+
+class Health(Protocol):
+    """The part of the health monitor that this needs; `health.monitor.Monitor`."""
+
+    def of(self, key: verdicts.Key) -> verdicts.Verdict:
+        """The verdict on a device."""
+        ...
+
+    def watch(self, key: verdicts.Key, supplier: Callable[[], model.Card | None]) -> None:
+        """Watches a device from now on."""
+        ...
+
+    def unwatch(self, key: verdicts.Key) -> None:
+        """Forgets a device."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Where the pool learns what it works from; each is asked anew every time.
+
+    Attributes:
+        inventory: what the kernel shows now.
+        attached: the DeviceAttachments of this node.
+        holder: the uid of the claim that holds a device (pool, name) on this node, if one does.
+        interfaces: see `occupancy.Interfaces`.
+        host: where the host's mounts are looked at.
+        boot_id: of this kernel.
+    """
+
+    inventory: Callable[[], model.Inventory]
+    attached: Callable[[], Iterable[attachments.DeviceAttachment]]
+    holder: Callable[[str, str], str | None]
+    interfaces: occupancy.Interfaces
+    host: operations.Host
+    boot_id: str
+
+
+class LocalPool:
+    """The devices of one node."""
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        node_name: str,
+        wanted: selection.Selection,
+        surroundings: Surroundings,
+        health: Health | None = None,
+    ) -> None:
+        self._driver = driver
+        self._node_name = node_name
+        self._wanted = wanted
+        self._around = surroundings
+        self._health = health
+        self._watched: Mapping[str, verdicts.Key] = {}
+        self._refused: Mapping[str, str] = {}
+        # The residents of a class as of one inventory: a snapshot never changes, and is the same until something does.
+        self._snapshot: model.Inventory | None = None
+        self._cards: dict[FunctionClass, list[model.Card]] = {}
+        self._residents: dict[FunctionClass, Mapping[str, naming.Resident]] = {}
+
+    def owns(self, pool: str) -> bool:
+        """Whether devices of that pool live here."""
+        return naming.is_pool(pool, self._node_name)
+
+    def card(self, pool: str, device: str) -> model.Card | None:
+        """The device as it is now, offered or not; None while it is not here, or for what a fabric brought."""
+        one = self._resident(device) if self.owns(pool) else None
+        if one is None:
+            return None
+        found = choice.of_fabric(one.whole, self._around.attached(), self._around.boot_id)
+        return None if found is not None else one.card
+
+    def device_class(self, pool: str, device: str) -> str:
+        """One of `drawbar.fabric.contract.DeviceClass`; `other` for a device that is not here."""
+        card = self.card(pool, device)
+        return card.first.device_class.value if card is not None else "other"
+
+    async def survey(self, known: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
+        """What should be published now.
+
+        Args:
+            known: what is or was published. A device of it that a claim holds stays although it has vanished: with a
+                taint the claim's pod can be evicted, without the device it never would be.
+        """
+        found = self._candidates()
+        pools = {one.name: pool for one in found if (pool := self._held_in(one.name))}
+        # What a claim holds is in use by that claim: it need not be looked at.
+        cards = tuple(one.card for one in found if one.name not in pools)
+        busy = await self._busy(cards)
+        devices = {one.name: description.published(one) for one in found}
+        chosen = choice.choose(
+            found,
+            self._wanted,
+            choice.Situation(
+                attached=tuple(self._around.attached()),
+                boot_id=self._around.boot_id,
+                held=frozenset(pools),
+                busy=busy,
+            ),
+            lambda one: self._mismatch(devices[one.name]),
+        )
+        self._say(chosen.refused)
+        lost = self._lost(known)
+        return lost + tuple(
+            plan.Offer(device=devices[one.name], taints=self._taints(one.name), pool=pools.get(one.name, ""))
+            for one in chosen.offered
+        )
+
+    def watch(self, keys: frozenset[verdicts.Key]) -> None:
+        """Has the health of just these devices of the pool watched."""
+        known = frozenset(self._watched.values())
+        if self._health is None or keys == known:
+            return
+        for key in keys - known:
+            self._health.watch(key, functools.partial(self.card, key.pool, key.device))
+        for key in known - keys:
+            self._health.unwatch(key)
+        self._watched = {key.device: key for key in keys}
+
+    async def _busy(self, cards: tuple[model.Card, ...]) -> Mapping[str, str]:
+        if not occupancy.is_needed(cards):
+            return {}
+        return await asyncio.to_thread(occupancy.busy, self._around.host, cards, self._around.interfaces)
+
+    def _lost(self, known: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
+        return tuple(
+            plan.Offer(
+                device=msgspec.structs.replace(device, taints=()),
+                taints=self._taints(device.name),
+                pool=one.spec.pool.name,
+            )
+            for one in known
+            for device in one.spec.devices
+            if self._resident(device.name) is None
+            and self._around.holder(one.spec.pool.name, device.name) is not None
+        )
+
+    def _candidates(self) -> tuple[naming.Resident, ...]:
+        if not self._wanted.enabled:
+            return ()
+        classes = [one for one in FunctionClass if one.value in self._wanted.classes]
+        return tuple(one for each in classes for one in self._of_class(each).values())
+
+    def _of_class(self, device_class: FunctionClass) -> Mapping[str, naming.Resident]:
+        snapshot = self._around.inventory()
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._group(snapshot)
+        if device_class not in self._residents:
+            cards = self._cards.get(device_class, [])
+            self._residents[device_class] = {one.name: one for one in naming.residents(cards)}
+        return self._residents[device_class]
+
+    def _group(self, snapshot: model.Inventory) -> None:
+        """Sorts the cards by class; of a class whose cards are all the same as before, the names are, too."""
+        before, self._cards = self._cards, {}
+        for card in snapshot.cards:
+            self._cards.setdefault(card.functions[0].device_class, []).append(card)
+        self._residents = {
+            device_class: known
+            for device_class, known in self._residents.items()
+            if self._cards.get(device_class) == before.get(device_class)
+        }
+
+    def _resident(self, name: str) -> naming.Resident | None:
+        device_class = naming.class_of(name)
+        return self._of_class(device_class).get(name) if device_class is not None else None
+
+    def _held_in(self, name: str) -> str:
+        for number in range(POOLS_MAX):
+            pool = naming.pool(self._node_name, number)
+            if self._around.holder(pool, name) is not None:
+                return pool
+        return ""
+
+    def _mismatch(self, device: slices.Device) -> str | None:
+        if not self._wanted.selector:
+            return None
+        try:
+            if expressions.matches(self._wanted.selector, self._driver, device):
+                return None
+        except expressions.SelectorError as error:
+            return f"the selector cannot be answered for it: {error}"
+        return "the selector does not want it"
+
+    def _taints(self, name: str) -> tuple[verdicts.Taint, ...] | None:
+        if self._health is None:
+            return ()
+        key = self._watched.get(name)
+        verdict = self._health.of(key) if key is not None else verdicts.UNKNOWN
+        return None if verdict.status is verdicts.Status.UNKNOWN and not verdict.taints else verdict.taints
+
+    def _say(self, refused: Mapping[str, str]) -> None:
+        for name, reason in refused.items():
+            if self._refused.get(name) != reason:
+                log.info("device is not offered: %s", reason, extra={"device": name})
+        self._refused = dict(list(refused.items())[:REFUSED_MAX])

@@ -1,0 +1,278 @@
+"""Publishes the node's own pools, one write per action of `plan`.
+
+The kubelet deletes every slice of its node when it starts, and a driver's when its last plugin has been gone for 30 s:
+a deletion is answered at once, and again and again after growing pauses, should another instance of ours with another
+configuration delete what this one publishes. Every few minutes the slices are listed anew, past our own copy of them:
+publishers that trusted their watch alone have lost slices for good (kubernetes/kubernetes#140011).
+
+A write is compared with what the API server stored. What it dropped is adopted, said once, and asked for again at the
+next full round with a dry run: the gate may have been turned on since.
+"""
+
+import asyncio
+import datetime
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import assert_never
+
+from drawbar.driver.api import meta, nodes, slices
+from drawbar.driver.kube import client, kinds, reflector
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.local import naming, pacing, plan
+
+log = logging.getLogger(__name__)
+
+RESYNC_SECONDS = 300.0
+RESYNC_JITTER = 0.2
+# What changes together is written together: the functions of a card, all slices that a kubelet wipes.
+SETTLE_SECONDS = 0.02
+
+# Is given what is or was published.
+Offers = Callable[[tuple[slices.ResourceSlice, ...]], Awaitable[tuple[plan.Offer, ...]]]
+Clock = Callable[[], datetime.datetime]
+
+
+class Publisher:
+    """The one writer of the pools of this node."""
+
+    def __init__(
+        self,
+        api: client.Client,
+        *,
+        driver: str,
+        node_name: str,
+        offers: Offers,
+        watch: Callable[[frozenset[verdicts.Key]], None],
+        clock: Clock,
+        resync_seconds: float = RESYNC_SECONDS,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._api = api
+        self._driver = driver
+        self._node_name = node_name
+        self._offers = offers
+        self._watch = watch
+        self._clock = clock
+        self._resync_seconds = resync_seconds
+        self._jitter = jitter or random.Random()  # noqa: S311 - spreads lists, guards nothing
+        self._wake = asyncio.Event()
+        self._pace = pacing.Pace(jitter=self._jitter)
+        self._owner: meta.OwnerReference | None = None
+        self._remembered: dict[str, slices.ResourceSlice] = {}
+        self._dropped: frozenset[str] = frozenset()
+        self._writing = ""
+        # By pool what was written last, and the version that it had then.
+        self._settled: dict[str, tuple[slices.SliceSpec, str]] = {}
+        self._foreign: frozenset[str] = frozenset()
+        self._fields = f"spec.driver={driver},spec.nodeName={node_name}"
+        self._published = reflector.Reflector(
+            api, kinds.SLICE, into=slices.ResourceSlice, changed=self._seen, fields=self._fields
+        )
+
+    @property
+    def dropped_fields(self) -> tuple[str, ...]:
+        """What the API server does not keep of a device, as far as it was tried."""
+        return tuple(sorted(self._dropped))
+
+    @property
+    def published(self) -> tuple[slices.ResourceSlice, ...]:
+        """The pools as they are."""
+        return tuple(one for one in self._published if naming.is_pool(one.spec.pool.name, self._node_name))
+
+    def changed(self) -> None:
+        """Something that is offered may have changed: looks again soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Publishes until cancelled; what is published then stays."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._published.run(), name="local-slices")
+            tasks.create_task(self._publish(), name="local-pool")
+
+    async def _publish(self) -> None:
+        loop = asyncio.get_running_loop()
+        await self._published.synced.wait()
+        resync_at = self._next_resync()
+        while True:
+            try:
+                if loop.time() >= resync_at:
+                    await self._relist()
+                    resync_at = self._next_resync()
+                self._wake.clear()
+                await self._round()
+                self._pace.succeeded()
+                pause = resync_at - loop.time()
+            except kube_errors.KubeError as error:
+                pause = self._pace.failed()
+                log.warning(
+                    "local pool not published, trying again: %s", error, extra={"seconds": round(pause, 2)}
+                )
+            await self._wait(pause)
+
+    def _next_resync(self) -> float:
+        pause = self._resync_seconds * self._jitter.uniform(1.0, 1.0 + RESYNC_JITTER)
+        return asyncio.get_running_loop().time() + pause
+
+    async def _wait(self, seconds: float) -> None:
+        """Until something changed, or for so long; then what else changes with it has a moment to do so."""
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(
+            max(SETTLE_SECONDS, self._pace.disturbed_pause(asyncio.get_running_loop().time()))
+        )
+
+    async def _round(self) -> None:
+        """One look at what should be there and at what is, and the writes between them."""
+        remembered = tuple(self._remembered.values())
+        offers = await self._offers(remembered)
+        published = tuple(self._published)
+        self._say_foreign(published)
+        if not offers and not self.published:
+            self._watch(frozenset())
+            return
+        observed = plan.Observed(
+            driver=self._driver,
+            node_name=self._node_name,
+            owner=await self._node(),
+            offers=offers,
+            published=published,
+            remembered=remembered,
+            keeps_taints="taints" not in self._dropped,
+        )
+        # Also what is not published for its health's sake: it is to come back.
+        self._watch(plan.keys(observed))
+        for action in plan.plan(observed, self._clock()):
+            if self._is_settled(action):
+                continue
+            self._writing = action.slice.metadata.name
+            try:
+                dropped = await self._write(action)
+            finally:
+                self._writing = ""
+            if dropped:
+                # Decided for an API server that keeps more than this one does.
+                self._wake.set()
+                return
+
+    async def _write(self, action: plan.Action) -> bool:
+        """Carries it out; says whether the API server was found to drop taints."""
+        wanted = action.slice
+        match action:
+            case plan.Create():
+                stored = await self._api.create(
+                    kinds.SLICE, slices.document(wanted), into=slices.ResourceSlice
+                )
+            case plan.Replace():
+                stored = await self._api.replace(
+                    kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
+                )
+            case plan.Delete():
+                await self._withdraw(wanted)
+                return False
+            case _:
+                assert_never(action)
+        self._published.learn(stored)
+        if self._published.get(stored.metadata.name) != stored:
+            # Somebody wrote after us, and the watch told of it first.
+            self._wake.set()
+        self._settled[wanted.spec.pool.name] = (wanted.spec, stored.metadata.resource_version)
+        log.info(
+            "local pool published",
+            extra={"pool": wanted.spec.pool.name, "devices": len(wanted.spec.devices)},
+        )
+        return self._adopt(plan.missing(wanted, stored))
+
+    async def _withdraw(self, unwanted: slices.ResourceSlice) -> None:
+        await self._api.delete(
+            kinds.SLICE,
+            unwanted.metadata.name,
+            uid=unwanted.metadata.uid,
+            resource_version=unwanted.metadata.resource_version,
+        )
+        self._published.unlearn(unwanted)
+        self._remembered.pop(unwanted.spec.pool.name, None)
+        log.info("local pool withdrawn", extra={"pool": unwanted.spec.pool.name})
+
+    def _is_settled(self, action: plan.Action) -> bool:
+        """Whether just this was written before, and the API server made of it what is there now."""
+        wanted = action.slice
+        known = self._settled.get(wanted.spec.pool.name)
+        return isinstance(action, plan.Replace) and known == (wanted.spec, wanted.metadata.resource_version)
+
+    def _adopt(self, missing: tuple[str, ...]) -> bool:
+        fresh = frozenset(missing) - self._dropped
+        if fresh:
+            self._dropped |= fresh
+            log.warning(
+                "the API server drops fields of devices; devices with a taint that it drops are not offered",
+                extra={"fields": ",".join(sorted(fresh))},
+            )
+        return "taints" in fresh
+
+    async def _node(self) -> meta.OwnerReference:
+        if self._owner is None:
+            node = await self._api.read(kinds.NODE, self._node_name, into=nodes.Node)
+            self._owner = meta.OwnerReference(
+                api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid, controller=True
+            )
+        return self._owner
+
+    async def _relist(self) -> None:
+        """Lists past our own copy, and asks again for what was dropped."""
+        listing = await self._api.list_all(kinds.SLICE, into=slices.ResourceSlice, fields=self._fields)
+        there = {one.metadata.uid for one in listing.items}
+        for known in tuple(self._published):
+            if known.metadata.uid not in there:
+                self._published.unlearn(known)
+        for one in listing.items:
+            self._published.learn(one)
+        self._settled.clear()
+        self._dropped = frozenset(await self._still_dropped() if "taints" in self._dropped else ())
+
+    async def _still_dropped(self) -> tuple[str, ...]:
+        pool = f"{self._node_name}/probe"
+        taint = slices.Taint(key=f"{self._driver}/probe", effect="NoSchedule")
+        body = slices.ResourceSlice(
+            metadata=meta.ObjectMeta(name=naming.resource_slice(self._driver, pool)),
+            spec=slices.SliceSpec(
+                driver=self._driver,
+                pool=slices.Pool(name=pool, generation=1, resource_slice_count=1),
+                node_name=self._node_name,
+                devices=(slices.Device(name="probe", taints=(taint,)),),
+            ),
+        )
+        answer = await self._api.create(
+            kinds.SLICE, slices.document(body), into=slices.ResourceSlice, dry_run=True
+        )
+        return plan.missing(body, answer)
+
+    def _seen(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+        """A slice changed: by a write of ours that is going on, or by somebody else."""
+        found = new or old
+        if found is None or not naming.is_pool(found.spec.pool.name, self._node_name):
+            return
+        if new is not None:
+            self._remembered[new.spec.pool.name] = new
+        if found.metadata.name == self._writing:
+            return
+        if old is not None:
+            self._pace.disturbed(asyncio.get_running_loop().time())
+        if new is None:
+            # Perhaps because the Node is gone and there is another of its name: the slices go with it.
+            self._owner = None
+        self._wake.set()
+
+    def _say_foreign(self, published: tuple[slices.ResourceSlice, ...]) -> None:
+        names = {one.metadata.name for one in published}
+        foreign = frozenset(names - {one.metadata.name for one in self.published})
+        if foreign - self._foreign:
+            log.warning(
+                "somebody else publishes devices of this driver for this node; they are left alone",
+                extra={"slices": ",".join(sorted(foreign))},
+            )
+        self._foreign = foreign

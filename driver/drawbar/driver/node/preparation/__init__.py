@@ -1,0 +1,1 @@
+"""Prepare and Unprepare: devices that are here become usable by the containers of a claim."""

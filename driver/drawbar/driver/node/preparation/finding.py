@@ -1,0 +1,268 @@
+"""Which devices a claim has here, and whether they are.
+
+Who may use a device is known in two ways. The attachments of this node say it themselves, if they are all there: each
+names its requests and how many devices of this driver its claim has. Then a Prepare reads nothing. Otherwise the claim
+says it. An attachment is of one allocation: attachments of one claim with different allocation times are of two, so the
+claim is read.
+
+Nothing here waits or writes. `errors.DeviceLate` says that the next change may bring the device.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from drawbar.cdi import spec
+from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.node import classes, edits, errors
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.local import naming
+from drawbar.driver.node.preparation import records
+from drawbar.fabric.contract import DeviceClass
+
+AttachmentsOf = Callable[[], Iterable[attachments.DeviceAttachment]]
+# The card of an attachment as the kernel shows it now, or None while it is not here.
+CardOf = Callable[[attachments.DeviceAttachment], model.Card | None]
+
+NOT_ATTACHED = "DeviceNotAttached"
+DETACHING = "DeviceDetaching"
+NOT_VISIBLE = "DeviceNotVisible"
+FAILED = "DeviceFailed"
+REPLACED = "DeviceReplaced"
+
+
+class LocalDevices(Protocol):
+    """The devices that live in this node, by their DRA names."""
+
+    def card(self, pool: str, device: str) -> model.Card | None:
+        """The device as it is now, or None while it is not here."""
+        ...
+
+    def device_class(self, pool: str, device: str) -> str:
+        """One of `drawbar.fabric.contract.DeviceClass`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A device that the scheduler gave to a claim.
+
+    Attributes:
+        requests: of the claim; a request with alternatives counts under its own name, which the kubelet knows.
+        share_id: which share, where several claims may use the device.
+        admin: admin access, which holds nothing.
+    """
+
+    pool: str
+    device: str
+    requests: tuple[str, ...]
+    share_id: str | None = None
+    admin: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"device {self.pool}/{self.device}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A device that is here.
+
+    Attributes:
+        record: what is recorded of it.
+        card: as the kernel shows it.
+        device_class: one of `drawbar.fabric.contract.DeviceClass`.
+        claim_uid: of the claim that it is for.
+        host: whose device it is.
+    """
+
+    record: records.PreparedDevice
+    card: model.Card
+    device_class: str
+    claim_uid: str
+    host: classes.Host
+
+    @property
+    def asks_the_driver(self) -> bool:
+        """Whether `content` reads files of the device's driver, which may hang as long as that does.
+
+        Other classes know everything from the card; a thread costs them a tenth of the whole Prepare.
+        """
+        return self.device_class == DeviceClass.GPU
+
+    def content(self) -> spec.Device:
+        """What a container gets. Call it in a thread where it `asks_the_driver`.
+
+        Raises:
+            errors.DeviceLate: the device went since the kernel last told of it.
+        """
+        if not (self.host.sysfs / self.card.first.path).exists():
+            raise errors.DeviceLate(
+                f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
+                reason=NOT_VISIBLE,
+            )
+        return edits.device(
+            name=self.record.device,
+            serial=self.record.serial,
+            device_class=self.device_class,
+            card=self.card,
+            claim_uid=self.claim_uid,
+            host=self.host,
+        )
+
+
+class Finder:
+    """Looks devices up in the attachments, in the node's own pool and among what the kernel shows.
+
+    Without `local` the node has no pool of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        node_name: str,
+        attached: AttachmentsOf,
+        card: CardOf,
+        host: classes.Host,
+        local: LocalDevices | None = None,
+    ) -> None:
+        self.driver = driver
+        self._node_name = node_name
+        self._attached = attached
+        self._card = card
+        self._host = host
+        self._local = local
+
+    def known(self, uid: str) -> tuple[Wanted, ...] | None:
+        """The devices of a claim, if the attachments alone tell of all of them; else None."""
+        mine = self.attached_for(uid)
+        if not mine or mine[0].spec.allocation_timestamp is None:
+            return None
+        wanted = []
+        for attachment in mine:
+            claim = attachment.spec.claim
+            if (
+                claim is None
+                or attachment.deleting
+                or not claim.requests
+                or claim.devices != len(mine)
+                or attachment.spec.allocation_timestamp != mine[0].spec.allocation_timestamp
+            ):
+                return None
+            spec_ = attachment.spec
+            wanted.append(Wanted(pool=spec_.pool, device=spec_.device, requests=claim.requests))
+        return tuple(wanted)
+
+    def wanted(self, claim: claims.ResourceClaim) -> tuple[Wanted, ...]:
+        """The devices of a claim, as its allocation says."""
+        allocation = claim.status.allocation
+        requests: dict[tuple[str, str, str | None, bool], set[str]] = {}
+        for result in allocation.devices.results if allocation is not None else ():
+            if result.driver == self.driver:
+                key = (result.pool, result.device, result.share_id, bool(result.admin_access))
+                # A request of a prioritised list is named request/subrequest; the kubelet knows the request.
+                requests.setdefault(key, set()).add(result.request.split("/", 1)[0])
+        return tuple(
+            Wanted(pool=pool, device=device, requests=tuple(sorted(names)), share_id=share_id, admin=admin)
+            for (pool, device, share_id, admin), names in requests.items()
+        )
+
+    def find(self, wanted: Wanted, uid: str) -> Found:
+        """The device, ready to be handed to the claim with that uid.
+
+        Raises:
+            errors.DeviceLate: it is not here yet.
+            errors.PrepareError: it cannot be handed out, and waiting does not help.
+        """
+        if self._local is not None and naming.is_pool(wanted.pool, self._node_name):
+            return self._found_local(self._local, wanted, uid)
+        return self._found_attached(wanted, uid)
+
+    def again(self, held: records.PreparedDevice, uid: str) -> spec.Device:
+        """What a container gets of a device that was prepared before, if it is still that very device.
+
+        Raises:
+            errors.PrepareError: it is not here, or another one is in its place.
+        """
+        wanted = Wanted(
+            pool=held.pool,
+            device=held.device,
+            requests=held.requests,
+            share_id=held.share_id,
+            admin=held.admin,
+        )
+        found = self.find(wanted, uid)
+        if held.serial and found.record.serial != held.serial:
+            raise errors.PrepareError(
+                f"{wanted.name} had the serial {held.serial} and is now one with {found.record.serial or 'none'}",
+                reason=REPLACED,
+            )
+        return found.content()
+
+    def attached_for(self, uid: str) -> list[attachments.DeviceAttachment]:
+        """What is attached here for the claim."""
+        return [
+            attachment
+            for attachment in self._attached()
+            if attachment.spec.claim is not None
+            and attachment.spec.claim.uid == uid
+            and attachment.spec.driver == self.driver
+        ]
+
+    def _found_attached(self, wanted: Wanted, uid: str) -> Found:
+        attachment = self._attachment(wanted, uid)
+        card = self._card(attachment)
+        if card is not None:
+            identity = attachment.spec.identity
+            return self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
+        visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
+        if visible is not None and not visible.is_true:
+            raise errors.PrepareError(
+                f"{wanted.name} cannot be used on this node: {visible.message}", reason=FAILED
+            )
+        serial = attachment.spec.identity.serial
+        raise errors.DeviceLate(
+            f"{wanted.name} (serial {serial or 'unknown'}) is not visible on this node yet; trying again",
+            reason=NOT_VISIBLE,
+        )
+
+    def _found_local(self, local: LocalDevices, wanted: Wanted, uid: str) -> Found:
+        card = local.card(wanted.pool, wanted.device)
+        if card is None:
+            raise errors.DeviceLate(
+                f"{wanted.name} of this node is not there; look at its link and power", reason=NOT_VISIBLE
+            )
+        device_class = local.device_class(wanted.pool, wanted.device)
+        return self._found(wanted, uid, card, serial=naming.serial(card) or "", device_class=device_class)
+
+    def _found(self, wanted: Wanted, uid: str, card: model.Card, *, serial: str, device_class: str) -> Found:
+        record = records.PreparedDevice(
+            pool=wanted.pool,
+            device=wanted.device,
+            cdi_id=f"{edits.kind(self.driver)}={uid}-{wanted.device}",
+            requests=wanted.requests,
+            share_id=wanted.share_id,
+            admin=wanted.admin,
+            serial=serial,
+        )
+        return Found(record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host)
+
+    def _attachment(self, wanted: Wanted, uid: str) -> attachments.DeviceAttachment:
+        for attachment in self._attached():
+            spec_ = attachment.spec
+            if (spec_.pool, spec_.device) != (wanted.pool, wanted.device):
+                continue
+            if attachment.deleting:
+                raise errors.PrepareError(
+                    f"{wanted.name} is being detached from this node; trying again", reason=DETACHING
+                )
+            # An attachment names one claim; whoever shares the device or administers it is not that one.
+            shares = wanted.admin or wanted.share_id is not None
+            if shares or (spec_.claim is not None and spec_.claim.uid == uid):
+                return attachment
+        raise errors.DeviceLate(
+            f"{wanted.name} is not attached to this node for this claim yet; trying again",
+            reason=NOT_ATTACHED,
+        )

@@ -1,0 +1,161 @@
+"""Who has which device on this node, and the changes to that, durable before they count.
+
+Guarantees: one write at a time, among the tasks of this process and among the instances of a rolling update; changes
+that wait while another write is under way go into the next one together, so that many claims cost few writes; what has
+begun to be written is written to its end, whoever is cancelled meanwhile (the kubelet gives up a call after 45 s).
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent import futures
+from dataclasses import dataclass
+from typing import TypeVar
+
+from drawbar.cdi import spec
+from drawbar.driver.node import checkpoint, errors
+from drawbar.driver.node.preparation import filelock, records, store
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a start makes of what it found.
+
+    Attributes:
+        content: the record from now on.
+        specs: by claim uid the CDI files to write again.
+        strays: uids of the claims whose CDI files go.
+    """
+
+    content: records.Content
+    specs: Mapping[str, spec.Spec]
+    strays: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Waiting:
+    change: store.Change
+    answered: bool = False
+    error: errors.NodeError | None = None
+
+    def answer(self, error: errors.NodeError | None) -> None:
+        self.answered, self.error = True, error
+
+
+class Ledger:
+    """The checkpoint as this instance knows it. Nothing is read before `restore`."""
+
+    def __init__(self, files: store.Store, *, lock_seconds: float) -> None:
+        self._files = files
+        self._known = store.Known(content=records.Content(), completed={})
+        self._lock_file = files.checkpoint.with_name(f"{files.checkpoint.name}.lock")
+        self._lock_seconds = lock_seconds
+        self._waiting: list[_Waiting] = []
+        self._writing = asyncio.Lock()
+        # A thread of its own: a write does not queue behind reads of a slow sysfs.
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+
+    @property
+    def content(self) -> records.Content:
+        """What the checkpoint says now, whoever wrote it.
+
+        That is one stat(2), and a read only when another instance wrote. If that fails, what was known holds on.
+        """
+        if self._known.stamp is not None and checkpoint.stamp(self._files.checkpoint) != self._known.stamp:
+            try:
+                found = checkpoint.read(self._files.checkpoint)
+            except errors.CheckpointError as error:
+                log.warning("%s; going on with what was known", error)
+            else:
+                if found is not None:
+                    self._known = store.Known(
+                        content=found[0], stamp=found[1], completed=self._known.completed
+                    )
+        return self._known.content
+
+    async def restore(self, decide: Callable[[store.Found], Restored]) -> Restored:
+        """Takes up what the last instance left; `decide` says what becomes of it.
+
+        Raises:
+            errors.NodeError: the checkpoint or the CDI directory cannot be used.
+        """
+        async with self._writing, filelock.held(self._lock_file, self._lock_seconds):
+            restored = decide(await self._to_its_end(self._files.found))
+
+            def replace() -> store.Known:
+                return self._files.replace(restored.content, specs=restored.specs, strays=restored.strays)
+
+            await self._to_its_end(replace, self._learn)
+        return restored
+
+    async def commit(self, change: store.Change) -> None:
+        """Makes one change, together with whatever else waits.
+
+        Raises:
+            errors.NodeError: why it was not made.
+        """
+        mine = _Waiting(change=change)
+        self._waiting.append(mine)
+        try:
+            async with self._writing:
+                if not mine.answered:
+                    await self._carry_out()
+        finally:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+        if mine.error is not None:
+            raise mine.error
+
+    async def _carry_out(self) -> None:
+        """One write for all that waits. The caller holds `_writing`."""
+        async with self._answering() as batch, filelock.held(self._lock_file, self._lock_seconds):
+            batch.extend(self._waiting)
+            self._waiting = []
+
+            known, changes = self._known, [one.change for one in batch]
+
+            def answer(done: store.Round) -> None:
+                self._learn(done.known)
+                for one, outcome in zip(batch, done.outcomes, strict=True):
+                    one.answer(outcome)
+
+            await self._to_its_end(lambda: self._files.carry_out(known, changes), answer)
+
+    def _learn(self, known: store.Known) -> None:
+        self._known = known
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[list[_Waiting]]:
+        """Everybody who waits hears of it when the lock cannot be had, instead of trying one after the other."""
+        batch: list[_Waiting] = []
+        try:
+            yield batch
+        except errors.CheckpointError as error:
+            for one in batch or self._waiting:
+                one.answer(error)
+            if not batch:
+                self._waiting = []
+
+    async def _to_its_end(self, call: Callable[[], T], take: Callable[[T], None] | None = None) -> T:
+        """Runs a blocking call in the thread, and hands its result to `take` in the loop.
+
+        A cancellation waits for the end of both, so locks are held as long as it lasts.
+        """
+        running = asyncio.get_running_loop().run_in_executor(self._thread, call)
+        cancelled: asyncio.CancelledError | None = None
+        while not running.done():
+            try:
+                await asyncio.wait({running})
+            except asyncio.CancelledError as error:
+                cancelled = error
+        result = running.result()
+        if take is not None:
+            take(result)
+        if cancelled is not None:
+            raise cancelled
+        return result

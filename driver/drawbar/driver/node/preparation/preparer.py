@@ -1,0 +1,230 @@
+"""Prepare and Unprepare: from a device that is here to a container.
+
+Invariants: a device is handed to one claim at most; whatever has a CDI file is in the checkpoint; a device whose
+Prepare is being worked on counts as held, so nobody reports its release meanwhile. Prepare attaches nothing and touches
+no hardware: it sees that the very device is here, records it (`started`, durable), writes the CDI file, answers, and
+says `completed` in the next write. Killed at any moment, it leaves a record at most, which the next Prepare or Unprepare
+of the claim takes up.
+
+A claim has a lock of its own and a device that is late is waited for outside of every other lock, so a slow claim holds
+up nobody.
+"""
+
+import asyncio
+import logging
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from drawbar.cdi import spec
+from drawbar.driver.api import claims
+from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.node import edits, errors
+from drawbar.driver.node.plugin import servicers
+from drawbar.driver.node.preparation import complaints, finding, ledger, limits, records, restoring, store
+
+log = logging.getLogger(__name__)
+
+CLAIM_UNREADABLE = "ClaimUnreadable"
+NOT_ALLOCATED = "ClaimNotAllocated"
+
+
+class Preparer:
+    """Implements `servicers.Preparation` on this node's files."""
+
+    def __init__(
+        self,
+        *,
+        api: client.Client,
+        finder: finding.Finder,
+        files: store.Store,
+        boot_id: str,
+        released: Callable[[str, str], None],
+        recorder: complaints.Recorder | None = None,
+        waits: limits.Limits | None = None,
+    ) -> None:
+        # Nothing is read or written before `restore`. `released` is told pool and device when a claim let go of it.
+        self._api = api
+        self._finder = finder
+        self._boot_id = boot_id
+        self._released = released
+        self._waits = waits or limits.Limits()
+        self._complaints = complaints.Complaints(recorder)
+        self.ledger = ledger.Ledger(files, lock_seconds=self._waits.lock_seconds)
+        # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
+        self.unsettled: tuple[records.PreparedClaim, ...] = ()
+        # What claims that are being worked on are about to get, as pool and device.
+        self._underway: dict[str, set[tuple[str, str]]] = {}
+        self._news = asyncio.Event()
+        # A lock lives as long as somebody holds it or waits for it.
+        self._claims: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    def changed(self) -> None:
+        """Devices or attachments changed: whoever waits for a device looks again."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def holder(self, pool: str, device: str) -> str | None:
+        """The uid of the claim that has the device on this node, or is about to get it."""
+        claim = self.ledger.content.holder(pool, device)
+        if claim is not None:
+            return claim.uid
+        return next((uid for uid, devices in self._underway.items() if (pool, device) in devices), None)
+
+    async def restore(self) -> None:
+        """Takes up where the last instance stopped: call once, before the kubelet may call. See `restoring`.
+
+        Raises:
+            errors.NodeError: the checkpoint or the CDI directory cannot be used.
+        """
+        restored = await self.ledger.restore(
+            lambda found: restoring.decide(found, self._finder, boot_id=self._boot_id)
+        )
+        unfinished = (records.STARTED, records.UNEXPLAINED)
+        self.unsettled = tuple(one for one in restored.content.claims.values() if one.state in unfinished)
+
+    async def prepare(self, claim: servicers.ClaimName) -> tuple[servicers.Prepared, ...]:
+        """See `servicers.Preparation`."""
+        async with self._working(claim):
+            try:
+                found = await self._arrived(claim)
+                if found:
+                    await self._store(claim, found)
+            except errors.NodeError as error:
+                self._complaints.say(claim, error)
+                raise
+        self._complaints.forget(claim.uid)
+        return tuple(
+            servicers.Prepared(
+                requests=one.record.requests,
+                pool=one.record.pool,
+                device=one.record.device,
+                cdi_id=one.record.cdi_id,
+                share_id=one.record.share_id,
+            )
+            for one in found
+        )
+
+    async def unprepare(self, claim: servicers.ClaimName) -> None:
+        """See `servicers.Preparation`."""
+        self._complaints.forget(claim.uid)
+        await self.drop(claim.uid)
+
+    async def drop(self, uid: str, *, states: tuple[str, ...] = ()) -> None:
+        """Takes a claim's devices from containers, if its record is in one of these states (none named: in any).
+
+        Raises:
+            errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
+        """
+        async with self._lock(uid):
+            known = self.ledger.content.claims.get(uid)
+            await self.ledger.commit(store.Drop(uid=uid, states=states))
+        if known is not None and uid not in self.ledger.content.claims:
+            log.info("claim unprepared", extra={"claim": known.name, "uid": uid})
+            self._tell_released((held.pool, held.device) for held in known.devices)
+
+    @asynccontextmanager
+    async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
+        """Keeps its devices from being released, and says so when one was given up after all."""
+        async with self._lock(claim.uid):
+            attached = self._finder.attached_for(claim.uid)
+            devices = {(attachment.spec.pool, attachment.spec.device) for attachment in attached}
+            self._underway[claim.uid] = devices
+            try:
+                yield
+            finally:
+                del self._underway[claim.uid]
+                self._tell_released(one for one in devices if self.holder(*one) is None)
+
+    async def _arrived(self, claim: servicers.ClaimName) -> list[finding.Found]:
+        """The claim's devices, all of them here; waits for one that is late."""
+        wanted = self._finder.known(claim.uid)
+        if wanted is None:
+            wanted = self._finder.wanted(await self._read(claim))
+        late: errors.DeviceLate | None = None
+        try:
+            async with asyncio.timeout(self._waits.late_device_seconds):
+                while True:
+                    # Taken before the look, so that nothing is missed between the two.
+                    news = self._news
+                    try:
+                        return self._found(wanted, claim.uid)
+                    except errors.DeviceLate as error:
+                        late = error
+                    await news.wait()
+        except TimeoutError:
+            assert late is not None
+            raise late from None
+
+    def _found(self, wanted: Iterable[finding.Wanted], uid: str) -> list[finding.Found]:
+        for one in wanted:
+            if one.share_id is None and not one.admin:
+                self._underway[uid].add((one.pool, one.device))
+                store.refuse_overlap(self.ledger.content, one.pool, one.device, uid)
+        return [self._finder.find(one, uid) for one in wanted]
+
+    async def _read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
+        where = f"claim {claim.namespace}/{claim.name}"
+        try:
+            async with asyncio.timeout(limits.CLAIM_READ_SECONDS):
+                current = await self._api.read(
+                    kinds.CLAIM, claim.name, namespace=claim.namespace, into=claims.ResourceClaim
+                )
+        except TimeoutError as error:
+            raise errors.PrepareError(
+                f"cannot read {where}: no answer from the API server in {limits.CLAIM_READ_SECONDS:g} s; "
+                f"look at its health",
+                reason=CLAIM_UNREADABLE,
+            ) from error
+        except kube_errors.NotFound as error:
+            raise errors.PrepareError(f"{where} does not exist any more", reason=errors.CLAIM_GONE) from error
+        except kube_errors.KubeError as error:
+            raise errors.PrepareError(f"cannot read {where}: {error}", reason=CLAIM_UNREADABLE) from error
+        if current.metadata.uid != claim.uid:
+            raise errors.PrepareError(
+                f"{where} was replaced by another claim of that name; delete the pod",
+                reason=errors.CLAIM_GONE,
+            )
+        if current.status.allocation is None:
+            raise errors.PrepareError(f"{where} is not allocated", reason=NOT_ALLOCATED)
+        return current
+
+    async def _store(self, claim: servicers.ClaimName, found: list[finding.Found]) -> None:
+        record = records.PreparedClaim(
+            namespace=claim.namespace,
+            name=claim.name,
+            uid=claim.uid,
+            devices=tuple(one.record for one in found),
+            state=records.STARTED,
+        )
+        if any(one.asks_the_driver for one in found):
+            content = await asyncio.to_thread(self._content, found)
+        else:
+            content = self._content(found)
+        before = self.ledger.content.claims.get(claim.uid)
+        await self.ledger.commit(store.Start(claim=record, content=content))
+        log.info(
+            "claim prepared",
+            extra={
+                "claim": claim.name,
+                "uid": claim.uid,
+                "devices": [one.record.cdi_id for one in found],
+            },
+        )
+        kept = {(one.record.pool, one.record.device) for one in found}
+        held = {(one.pool, one.device) for one in (before.devices if before is not None else ())}
+        self._tell_released(held - kept)
+
+    def _content(self, found: list[finding.Found]) -> spec.Spec:
+        contents = [one.content() for one in found]
+        # Two shares of one device are one device to the container.
+        devices = {content.name: content for content in contents}
+        return spec.Spec(kind=edits.kind(self._finder.driver), devices=tuple(devices.values()))
+
+    def _tell_released(self, devices: Iterable[tuple[str, str]]) -> None:
+        for pool, device in devices:
+            self._released(pool, device)
+
+    def _lock(self, uid: str) -> asyncio.Lock:
+        return self._claims.setdefault(uid, asyncio.Lock())

@@ -1,0 +1,128 @@
+"""Settles what a start could not: claims that were never prepared to their end, and CDI files that nobody explains.
+
+A `started` claim waits for the kubelet's next Prepare or Unprepare. If the kubelet forgot it as well, the claim is gone
+some day; then its devices are given back. Whoever only a CDI file tells of is looked for among all claims, once: found,
+it is an ordinary record; gone, its file goes.
+
+It asks only while there is something to settle. After a failure it is asked again with growing, jittered pauses.
+"""
+
+import asyncio
+import logging
+import random
+
+from drawbar.driver.api import claims, meta
+from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.node import errors
+from drawbar.driver.node.preparation import finding, preparer, records, store
+
+log = logging.getLogger(__name__)
+
+# A claim that nobody finished may be taken up by the kubelet at any time, so there is no hurry.
+AGAIN_SECONDS = 600.0
+RETRY_FIRST_SECONDS = 1.0
+RETRY_MAX_SECONDS = 60.0
+
+
+class Sweeper:
+    """Looks after the claims of one `Preparer` that are not settled."""
+
+    def __init__(self, api: client.Client, prepared: preparer.Preparer, finder: finding.Finder) -> None:
+        self._api = api
+        self._prepared = prepared
+        self._finder = finder
+        # Jitter needs no secrecy.
+        self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
+
+    async def run(self) -> None:
+        """Settles, and returns when everything is."""
+        pause = RETRY_FIRST_SECONDS
+        while self._prepared.unsettled:
+            try:
+                await self.settle()
+            except (kube_errors.KubeError, errors.NodeError) as error:
+                log.warning("cannot settle what the last instance left: %s", error)
+                await asyncio.sleep(pause * self._jitter.uniform(0.5, 1.0))
+                pause = min(pause * 2, RETRY_MAX_SECONDS)
+            else:
+                pause = RETRY_FIRST_SECONDS
+                if self._prepared.unsettled:
+                    await asyncio.sleep(AGAIN_SECONDS * self._jitter.uniform(0.9, 1.1))
+
+    async def settle(self) -> None:
+        """One round.
+
+        Raises:
+            kube_errors.KubeError: the API server did not tell.
+            errors.NodeError: a file could not be written.
+        """
+        left = [one for one in self._prepared.unsettled if self._is_as_found(one)]
+        unexplained = {claim.uid for claim in left if claim.state == records.UNEXPLAINED}
+        if unexplained:
+            await self._explain(unexplained)
+        for claim in left:
+            if claim.state == records.STARTED and await self._is_over(claim):
+                log.info("giving back what nobody prepared", extra={"claim": claim.name, "uid": claim.uid})
+                await self._prepared.drop(claim.uid, states=(records.STARTED,))
+        self._prepared.unsettled = tuple(one for one in left if self._is_as_found(one))
+
+    def _is_as_found(self, claim: records.PreparedClaim) -> bool:
+        return self._prepared.ledger.content.claims.get(claim.uid) == claim
+
+    async def _is_over(self, claim: records.PreparedClaim) -> bool:
+        """Whether the claim, or its allocation, is gone."""
+        try:
+            current = await self._api.read(
+                kinds.CLAIM, claim.name, namespace=claim.namespace, into=claims.ResourceClaim
+            )
+        except kube_errors.NotFound:
+            return True
+        return current.metadata.uid != claim.uid or current.status.allocation is None
+
+    async def _explain(self, uids: set[str]) -> None:
+        listing = await self._api.list_all(kinds.CLAIM, into=_Claim)
+        known = {claim.metadata.uid: claim.metadata for claim in listing.items}
+        for uid in sorted(uids):
+            where = known.get(uid)
+            if where is None:
+                log.info("removing the CDI file of a claim that is gone", extra={"uid": uid})
+                await self._prepared.drop(uid, states=(records.UNEXPLAINED,))
+                continue
+            current = await self._api.read(
+                kinds.CLAIM, where.name, namespace=where.namespace, into=claims.ResourceClaim
+            )
+            if current.metadata.uid == uid:
+                await self._prepared.ledger.commit(store.Explain(claim=self._record(current)))
+
+    def _record(self, claim: claims.ResourceClaim) -> records.PreparedClaim:
+        """What the claim says of the devices in its CDI file; a device that it has no more stays refused."""
+        uid = claim.metadata.uid
+        before = self._prepared.ledger.content.claims[uid]
+        wanted = {one.device: one for one in self._finder.wanted(claim)}
+        devices = []
+        for held in before.devices:
+            one = wanted.get(held.device)
+            devices.append(
+                held
+                if one is None
+                else records.PreparedDevice(
+                    pool=one.pool,
+                    device=one.device,
+                    cdi_id=held.cdi_id,
+                    requests=one.requests,
+                    share_id=one.share_id,
+                    admin=one.admin,
+                    serial=held.serial,
+                )
+            )
+        return records.PreparedClaim(
+            namespace=claim.metadata.namespace,
+            name=claim.metadata.name,
+            uid=uid,
+            devices=tuple(devices),
+        )
+
+
+class _Claim(meta.Struct, frozen=True):
+    metadata: meta.ObjectMeta

@@ -1,0 +1,164 @@
+"""The next step in letting go of a device, decided purely.
+
+Invariant: no driver is unbound, no function removed and no slot switched off while a user of the device is known, nor
+while anything still stands on it (`unrest`); virtual functions go before the functions they belong to, and a slot is
+switched off only when the kernel shows no function in it. A slot that has another card by now is left alone.
+
+Order, with the reason: users first, for nothing may be undone for a device that stays; virtual functions, because they
+are devices of their own with drivers of their own; quiesce, while the driver can still talk to the device; unbind one
+function after the other, which says early what removal would hide; remove, the farthest from the host first; power, when
+nothing is left to be surprised. From whatever state a crash leaves, the plan goes on: it looks at the kernel alone.
+"""
+
+from dataclasses import dataclass
+
+from drawbar.driver.node.classes import users
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function that has to go.
+
+    Attributes:
+        path: its directory in sysfs: what is below another one is farther from the host.
+        bound: a driver has it. Ports of a switch on the card do not count: their driver goes with them.
+        vfs: how many virtual functions it has.
+        virtual: it is one; it goes with its physical function.
+    """
+
+    address: str
+    path: str
+    bound: bool = False
+    vfs: int = 0
+    virtual: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """The hot-plug slot of the card.
+
+    Attributes:
+        powered: None where it has no switch.
+        present: whether a card is in; None where it does not say.
+        taken: functions are in it that are not the device's: it has another card by now.
+    """
+
+    name: str
+    powered: bool | None
+    present: bool | None = True
+    taken: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Everything the decision rests on.
+
+    Attributes:
+        functions: of the device and of everything else that goes with its slot, as the kernel has them now.
+        slot: None where it sits in no hot-plug slot.
+        used_by: who uses it.
+        unrest: what has to be brought to rest before the driver goes, in one clause.
+    """
+
+    functions: tuple[Function, ...] = ()
+    slot: Slot | None = None
+    used_by: tuple[users.User, ...] = ()
+    unrest: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Say who uses the device, and do nothing to it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropVirtualFunctions:
+    """Set the number of a function's virtual functions to 0."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quiesce:
+    """Bring the device to rest, one step."""
+
+    unrest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbind:
+    """Flush what the device has, and take the driver of one function away."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove:
+    """Make the kernel forget a function."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerOff:
+    """Switch the slot off."""
+
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """Nothing of the device is left."""
+
+
+Action = Wait | DropVirtualFunctions | Quiesce | Unbind | Remove | PowerOff | Done
+
+
+def plan(observed: Observed) -> Action:
+    """The next safe step."""
+    if observed.used_by:
+        return Wait(message=users.message(observed.used_by))
+    if not observed.functions:
+        return _power(observed.slot)
+    for function in observed.functions:
+        if function.vfs:
+            return DropVirtualFunctions(address=function.address)
+    if observed.unrest is not None:
+        return Quiesce(unrest=observed.unrest)
+    left = sorted(observed.functions, key=_order)
+    for function in left:
+        if function.bound and not function.virtual:
+            return Unbind(address=function.address)
+    # A virtual function without a physical one is none: the kernel takes both away together.
+    return Remove(address=next((one for one in left if not one.virtual), left[0]).address)
+
+
+def words(action: Action) -> str:
+    """What the kernel was asked to do, for a message that it has not come about."""
+    match action:
+        case DropVirtualFunctions(address=address):
+            return f"take the virtual functions of {address} away"
+        case Quiesce(unrest=unrest):
+            return f"bring the device to rest ({unrest})"
+        case Unbind(address=address):
+            return f"unbind the driver of {address}"
+        case Remove(address=address):
+            return f"remove {address}"
+        case PowerOff(slot=slot):
+            return f"switch slot {slot} off"
+        case Wait() | Done():
+            return "do nothing"
+
+
+def _power(slot: Slot | None) -> Action:
+    if slot is None or slot.taken or not slot.powered or slot.present is False:
+        return Done()
+    return PowerOff(slot=slot.name)
+
+
+def _order(function: Function) -> tuple[int, int, str]:
+    """The farthest from the host first; of equals the last, so that function 0, which the others hang on, stays longest."""
+    device, _, number = function.address.rpartition(".")
+    return -function.path.count("/"), -int(number, 16), device

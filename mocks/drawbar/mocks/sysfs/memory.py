@@ -1,0 +1,239 @@
+"""What writing to the files of CXL regions, dax devices and memory blocks does on a mocked host.
+
+As on Linux 6.3 and later: a region is made empty, gets targets and a size, is committed, and bound to `cxl_region`, which
+makes a dax device that `kmem` takes; its memory blocks then come offline. Backwards, memory that is still online stays
+for ever when `kmem` lets go, and the device's name with it (drivers/dax/kmem.c).
+
+What a region needs is read from its files when it is committed, as the plain files keep what was written. Sizes of the
+endpoint decoders (`dpa_size`, `mode`) are not asked for.
+"""
+
+import dataclasses
+
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import cards, errors, kobjects, lifecycle, regions
+from drawbar.mocks.sysfs.hotplug import Hotplug
+from drawbar.mocks.sysfs.regions import Region
+from drawbar.mocks.sysfs.steps import Bind
+
+_ONLINE = frozenset({"online", "online_movable", "online_kernel", "1"})
+_OFFLINE = frozenset({"offline", "0"})
+
+
+def create(change: Hotplug, _what: str, text: str) -> None:
+    """`create_ram_region`: an empty region of the name that the file shows.
+
+    Not while there is an empty one: a kernel makes it before the write returns, so nobody asks for a second by mistake.
+    """
+    file = change.root / regions.CREATE
+    fresh = Region(number=_free(change), committed=False, bound=False, dax_driver="")
+    if text != fresh.name:
+        _show_next(change)
+        raise errors.ImpossibleWorld(
+            f"ESTALE: the next region is {fresh.name}, not {text}: read {file} again"
+        )
+    if any(not region.committed for region in change.state.regions):
+        raise errors.ImpossibleWorld("a region that was made before is not committed yet")
+    _remember(change, None, fresh)
+    change.take(regions.empty(fresh))
+    _show_next(change)
+
+
+def delete(change: Hotplug, _what: str, text: str) -> None:
+    """`delete_region`: everything that stands on it goes first."""
+    region = _named(change, text)
+    if region is None:
+        raise errors.ImpossibleWorld(f"ENODEV: there is no {text}")
+    region = _release(change, region)
+    change.undo(regions.steps(region, lifecycle.host(change).layout))
+    _remember(change, region, None)
+    _show_next(change)
+
+
+def set_ways(change: Hotplug, what: str, text: str) -> None:
+    """`interleave_ways`: so many targets can be named."""
+    region = _known(change, what)
+    if region.committed:
+        raise errors.ImpossibleWorld(f"EBUSY: {what} is committed: it has {len(region.targets)} targets")
+    folder = change.root / regions.path(region)
+    for index in range(int(text, 0)):
+        if not (folder / f"target{index}").exists():
+            kobjects.write(folder / f"target{index}", kobjects.writable(""))
+
+
+def set_commit(change: Hotplug, what: str, text: str) -> None:
+    """`commit`: programs the decoders, or gives them back, for which `cxl_region` lets go first."""
+    region, layout = _known(change, what), lifecycle.host(change).layout
+    if text == "0" and region.committed:
+        region = _release(change, region)
+        change.undo(regions.decoders(region, layout))
+        _remember(change, region, dataclasses.replace(region, committed=False))
+    elif text == "1" and not region.committed:
+        wanted = _described(change, region)
+        _remember(change, region, wanted)
+        change.take(regions.decoders(wanted, layout))
+        resource = kobjects.readable(f"{wanted.start:#x}")
+        kobjects.write(change.root / regions.path(wanted) / "resource", resource)
+
+
+def committed(change: Hotplug, name: str) -> bool:
+    """Whether the region of that name is."""
+    region = _named(change, name)
+    return region is not None and region.committed
+
+
+def set_block(change: Hotplug, what: str, text: str) -> None:
+    """`state` and `online` of a memory block."""
+    number = int(what)
+    region = next((one for one in change.state.regions if number in one.blocks), None)
+    if region is None:
+        return
+    fresh = region
+    if text in _OFFLINE and number not in region.kept:
+        fresh = dataclasses.replace(region, offline=tuple(sorted({*region.offline, number})))
+    elif text in _ONLINE:
+        rest = tuple(other for other in region.offline if other != number)
+        fresh = dataclasses.replace(region, offline=rest)
+    _remember(change, region, fresh)
+    online = number not in fresh.offline
+    step, _ = regions.memory_block(fresh, lifecycle.host(change).layout, number)
+    for name, attribute in regions.block_files(online=online).items():
+        kobjects.rewrite(change.root / step.kobject.path / name, attribute)
+    if fresh != region:
+        change.announce("online" if online else "offline", step.kobject)
+
+
+def keep_online(change: Hotplug, name: str) -> None:
+    """What of the region is online stays so.
+
+    Raises:
+        ImpossibleWorld: there is no such region.
+    """
+    region = _known(change, name)
+    kept = tuple(block for block in region.blocks if block not in region.offline)
+    _remember(change, region, dataclasses.replace(region, kept=kept))
+
+
+def unbind(change: Hotplug, what: str, text: str) -> None:
+    """`unbind` of a driver of the bus: `what` is the driver, `text` the device."""
+    for region in change.state.regions:
+        if what == "cxl_region" and text == region.name and region.bound:
+            _release(change, region)
+        elif text == region.dax and what == region.dax_driver and what:
+            _release_dax(change, region)
+
+
+def bind(change: Hotplug, what: str, text: str) -> None:
+    """`bind` of a driver of the bus: as `unbind`."""
+    for region in change.state.regions:
+        if what == "cxl_region" and text == region.name:
+            _take(change, region)
+        elif text == region.dax and region.bound and not region.dax_driver:
+            _take_dax(change, region, what)
+
+
+def probe(change: Hotplug, what: str, text: str) -> None:
+    """`drivers_probe` of the bus `what`: the usual driver takes the device."""
+    bind(change, "cxl_region" if what == "cxl" else "kmem", text)
+
+
+def _take(change: Hotplug, region: Region) -> None:
+    """`cxl_region` takes it, and `kmem` its dax device; nothing happens to a region that is not committed (ENXIO)."""
+    if region.bound or not region.committed:
+        return
+    fresh = dataclasses.replace(region, bound=True)
+    _remember(change, region, fresh)
+    change.take([Bind(kobject=regions.device(fresh)), *regions.dax(fresh, lifecycle.host(change).layout)])
+    _take_dax(change, fresh, "kmem")
+
+
+def _take_dax(change: Hotplug, region: Region, driver: str) -> None:
+    if driver not in {"kmem", "device_dax"}:
+        return
+    layout = lifecycle.host(change).layout
+    fresh = dataclasses.replace(region, dax_driver=driver, offline=tuple(region.blocks))
+    _remember(change, region, fresh)
+    if driver == "kmem":
+        change.take(regions.memory(fresh, layout))
+    change.take([Bind(kobject=regions.dax_device(fresh, layout))])
+
+
+def _release(change: Hotplug, region: Region) -> Region:
+    """`cxl_region` lets go of it."""
+    region, layout = _release_dax(change, region), lifecycle.host(change).layout
+    change.undo(regions.dax(region, layout))
+    change.part(regions.device(region))
+    return _remember(change, region, dataclasses.replace(region, bound=False))
+
+
+def _release_dax(change: Hotplug, region: Region) -> Region:
+    """The dax device's driver lets go. `kmem` takes away what is offline; what is online stays."""
+    if not region.dax_driver:
+        return region
+    layout = lifecycle.host(change).layout
+    if region.dax_driver == "kmem":
+        gone = [block for block in region.blocks if block in region.offline]
+        for block in reversed(gone):
+            change.undo(regions.memory_block(region, layout, block))
+        if len(gone) == len(region.blocks):
+            change.undo(regions.memory(region, layout))
+    change.part(regions.dax_device(region, layout))
+    return _remember(change, region, dataclasses.replace(region, dax_driver=""))
+
+
+def _described(change: Hotplug, region: Region) -> Region:
+    """The region as its files say it shall be.
+
+    Raises:
+        ImpossibleWorld: they do not describe one.
+    """
+    folder, host = change.root / regions.path(region), lifecycle.host(change)
+    ways = int((folder / "interleave_ways").read_text() or "0", 0)
+    targets = [(folder / f"target{index}").read_text().strip() for index in range(ways)]
+    decoders = {
+        cards.endpoint_decoder(host.seat(slot)).rpartition("/")[2]: slot
+        for slot, occupant in change.state.occupants.items()
+        if occupant.device.device_class is DeviceClass.CXL_MEMORY
+    }
+    if not targets or any(target not in decoders for target in targets):
+        raise errors.ImpossibleWorld(f"ENXIO: {region.name} has no targets that are there: {targets}")
+    others = tuple(one for one in change.state.regions if one.number != region.number)
+    whole = dataclasses.replace(
+        host.new_region([decoders[target] for target in targets], others), number=region.number
+    )
+    size = int((folder / "size").read_text() or "0", 0)
+    if size != whole.size_bytes:
+        raise errors.ImpossibleWorld(
+            f"{region.name} must use all of its cards' memory, {whole.size_bytes} bytes"
+        )
+    return dataclasses.replace(whole, bound=False, dax_driver="")
+
+
+def _show_next(change: Hotplug) -> None:
+    kobjects.write(change.root / regions.CREATE, kobjects.writable(f"region{_free(change)}"))
+
+
+def _free(change: Hotplug) -> int:
+    taken = {region.number for region in change.state.regions}
+    return next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+def _named(change: Hotplug, name: str) -> Region | None:
+    return next((region for region in change.state.regions if region.name == name), None)
+
+
+def _known(change: Hotplug, name: str) -> Region:
+    region = _named(change, name)
+    if region is None:
+        raise errors.ImpossibleWorld(f"ENODEV: there is no {name}")
+    return region
+
+
+def _remember(change: Hotplug, old: Region | None, new: Region | None) -> Region:
+    """Puts one region in another's place; gives the one that counts now."""
+    others = [region for region in change.state.regions if old is None or region.number != old.number]
+    fresh = tuple(sorted([*others, *([new] if new is not None else [])], key=lambda region: region.number))
+    change.state = dataclasses.replace(change.state, regions=fresh)
+    kept = new or old
+    assert kept is not None, "a region must be named"
+    return kept

@@ -1,0 +1,192 @@
+"""What a mocked host does when somebody has written to one of its files.
+
+| file | written | effect |
+|---|---|---|
+| `bus/pci/slots/N/power` | 0, 1 | the card's functions go; a card that is in comes up |
+| `.../driver/unbind`, `bus/pci/drivers/X/bind`, `bus/pci/drivers_probe` | an address | the function loses or gets its driver |
+| a function's `remove` | 1 | its card's functions go, the slot keeps its power |
+| `bus/pci/rescan`, a function's `rescan` | 1 | what was removed comes back |
+| a function's `reset` | 1 | it is counted: `SysfsTree.resets` |
+| `sriov_numvfs` | a number | virtual functions come or go |
+| `memoryN/state`, `memoryN/online` | `offline`, `online`, ... | the block goes offline or comes online |
+| a root decoder's `create_ram_region`, `delete_region` | `region0` | the region is there, without anything; it is gone |
+| `regionN/interleave_ways` | a number | as many `target` files |
+| `regionN/commit` | 0, 1 | the decoders are programmed, or given back |
+| `bus/{cxl,dax}/drivers/X/{bind,unbind}` | a name | `cxl_region` makes the dax device, `kmem` the memory |
+
+Everything else keeps what was written and does nothing. Where a kernel would refuse (EBUSY, ERANGE, ENODEV, EINVAL), the
+file soon says again what it said before, for a write to a plain file cannot fail; `driver_override` counts when a driver
+is asked for. Two writes to one file at once count as the later one, where a kernel does both. A `bind` or `unbind` of a
+driver that is not there yet has no file.
+
+Source: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-cxl, sysfs-devices-memory, sysfs-bus-dax.
+"""
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from drawbar.mocks.sysfs import errors, hotplug, kobjects, lifecycle, memory, sriov
+from drawbar.mocks.sysfs.hotplug import Hotplug
+from drawbar.mocks.sysfs.steps import Add
+
+_logger = logging.getLogger(__name__)
+
+Reaction = Callable[[Hotplug, str, str], None]
+"""Of a change, what the path's pattern found, and what was written."""
+
+_ADDRESS = r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+_ON = frozenset({"1", "y", "Y", "on"})
+_OFF = frozenset({"0", "n", "N", "off"})
+
+
+def react(root: Path, path: str) -> None:
+    """Does what writing to the file at `path`, below the root, does. Blocking.
+
+    What is left in the file is what a kernel would show.
+    """
+    found = next(((row, match) for row in _TABLE if (match := row[0].fullmatch(path))), None)
+    if found is None:
+        return
+    (_, reaction), match = found
+    with hotplug.changing(root) as change:
+        text = kobjects.taken(root / path)
+        if text is None:
+            return
+        try:
+            reaction(change, match["what"], text)
+        except (errors.ImpossibleWorld, ValueError) as refused:
+            _logger.info(
+                "a kernel would refuse this", extra={"path": path, "text": text, "why": str(refused)}
+            )
+        _settle(change, path, text)
+
+
+def is_known(path: str) -> bool:
+    """Whether writing to that file has an effect."""
+    return any(pattern.fullmatch(path) for pattern, _ in _TABLE)
+
+
+def _settle(change: Hotplug, path: str, written: str) -> None:
+    """A trigger is empty again, and a file that shows a state shows it as it is now, unless somebody wrote meanwhile."""
+    file = change.root / path
+    shown = _shown(change, file)
+    with contextlib.suppress(FileNotFoundError):
+        status = file.stat()
+        if status.st_mtime_ns:
+            return
+        if not status.st_mode & 0o044:
+            kobjects.write(file, kobjects.trigger(status.st_mode & 0o220))
+        elif shown not in (None, written):
+            kobjects.write(file, kobjects.writable(str(shown)))
+
+
+def _shown(change: Hotplug, file: Path) -> str | None:
+    """What a file that shows a state is to say; None for one that shows none, or that shows what was written."""
+    owner = file.parent.name
+    match file.name:
+        case "power":
+            occupant = change.state.occupants.get(int(owner))
+            return str(int(occupant is not None and occupant.powered))
+        case "sriov_numvfs":
+            slot = lifecycle.host(change).slot_at(owner)
+            return str(change.state.occupants[slot].vfs) if slot is not None else None
+        case "commit":
+            return str(int(memory.committed(change, owner)))
+        case _:
+            return None
+
+
+def _power(change: Hotplug, what: str, text: str) -> None:
+    slot = int(what)
+    if text in _OFF:
+        lifecycle.switch_off(change, slot)
+    elif text in _ON:
+        lifecycle.switch_on(change, slot)
+
+
+def _unbind(change: Hotplug, what: str, text: str) -> None:
+    """`what` is the driver, `text` the function that it is to leave."""
+    slot = lifecycle.host(change).slot_at(text)
+    if slot is None or (change.root / f"bus/pci/devices/{text}/driver").resolve().name != what:
+        return
+    if text == lifecycle.host(change).seat(slot).address:
+        lifecycle.unbind(change, slot)
+        return
+    occupant = change.state.occupants[slot]
+    for step in sriov.steps(lifecycle.host(change).seat(slot), occupant.card, occupant.vfs):
+        if isinstance(step, Add) and step.kobject.name == text:
+            change.part(step.kobject)
+
+
+def _bind(change: Hotplug, what: str, text: str) -> None:
+    slot = _own_function(change, text)
+    if slot is not None:
+        lifecycle.bind(change, slot, what)
+
+
+def _probe(change: Hotplug, _what: str, text: str) -> None:
+    slot = _own_function(change, text)
+    if slot is not None:
+        for driver in lifecycle.willing(change, slot):
+            lifecycle.bind(change, slot, driver)
+
+
+def _remove(change: Hotplug, what: str, text: str) -> None:
+    slot = _own_function(change, what)
+    if slot is not None and text in _ON:
+        lifecycle.remove(change, slot)
+
+
+def _rescan(change: Hotplug, _what: str, text: str) -> None:
+    if text in _ON:
+        lifecycle.rescan(change)
+
+
+def _reset(change: Hotplug, what: str, text: str) -> None:
+    slot = lifecycle.host(change).slot_at(what)
+    if slot is not None and text in _ON:
+        lifecycle.reset(change, slot)
+
+
+def _vfs(change: Hotplug, what: str, text: str) -> None:
+    slot = _own_function(change, what)
+    if slot is not None:
+        lifecycle.set_vfs(change, slot, int(text, 0))
+
+
+def _own_function(change: Hotplug, address: str) -> int | None:
+    """The slot of the card whose own function this is."""
+    slot = lifecycle.host(change).slot_at(address)
+    return slot if slot is not None and lifecycle.host(change).seat(slot).address == address else None
+
+
+def _ignored(_change: Hotplug, _what: str, _text: str) -> None:
+    """Taken, and nothing happens."""
+
+
+_TABLE: tuple[tuple[re.Pattern[str], Reaction], ...] = tuple(
+    (re.compile(pattern), reaction)
+    for pattern, reaction in (
+        (r"bus/pci/slots/(?P<what>\d+)/power", _power),
+        (r"bus/pci/drivers/(?P<what>[^/]+)/unbind", _unbind),
+        (r"bus/pci/drivers/(?P<what>[^/]+)/bind", _bind),
+        (r"bus/pci/(?P<what>drivers_probe)", _probe),
+        (r"bus/pci/(?P<what>rescan)", _rescan),
+        (rf"devices/.*/(?P<what>{_ADDRESS})/remove", _remove),
+        (rf"devices/.*/(?P<what>{_ADDRESS})/rescan", _rescan),
+        (rf"devices/.*/(?P<what>{_ADDRESS})/reset", _reset),
+        (rf"devices/.*/(?P<what>{_ADDRESS})/sriov_numvfs", _vfs),
+        (r"devices/system/memory/memory(?P<what>\d+)/(state|online)", memory.set_block),
+        (r"devices/.*/decoder\d+\.\d+/(?P<what>create_ram_region)", memory.create),
+        (r"devices/.*/decoder\d+\.\d+/(?P<what>delete_region)", memory.delete),
+        (r"devices/.*/(?P<what>region\d+)/interleave_ways", memory.set_ways),
+        (r"devices/.*/(?P<what>region\d+)/commit", memory.set_commit),
+        (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/unbind", memory.unbind),
+        (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/bind", memory.bind),
+        (r"bus/(?P<what>cxl|dax)/drivers_probe", memory.probe),
+        (r"devices/.*/(?P<what>reset_controller|rescan_controller)", _ignored),
+    )
+)

@@ -1,0 +1,156 @@
+"""CDI files on disk: read back, ours told from others', what killed writers left, and who wins between directories."""
+
+import os
+import threading
+
+import pytest
+
+from drawbar.cdi import directories, errors, files, spec
+from drawbar.mocks.kubelet import cdi as runtime
+
+PREFIX = "drawbar.dev"
+OLD = 1_000_000.0
+
+
+def content(name="u-1-gpu", vendor=PREFIX, value="1"):
+    edits = spec.ContainerEdits(env=(f"A={value}",))
+    return spec.Spec(kind=f"{vendor}/device", devices=(spec.Device(name=name, edits=edits),))
+
+
+def test_a_file_that_is_not_there_has_no_content(tmp_path):
+    assert files.read(tmp_path / "none.json") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(b"{", "is not JSON", id="torn"),
+        pytest.param(b"\xff\xfe\x00", "is not JSON", id="not-utf-8"),
+        pytest.param(b"[" * 100_000, "is not JSON", id="nested-too-deeply"),
+        pytest.param(b"{}", "x.json: the CDI file has no 'cdiVersion'", id="empty"),
+    ],
+)
+def test_a_file_that_holds_no_specification_is_said_with_its_name(tmp_path, text, words):
+    (tmp_path / "x.json").write_bytes(text)
+    with pytest.raises(errors.InvalidSpec, match=words):
+        files.read(tmp_path / "x.json")
+
+
+def test_a_file_without_end_is_not_read_to_its_end(tmp_path):
+    with (tmp_path / "x.json").open("wb") as file:
+        file.truncate(files.FILE_BYTES + 1)
+    with pytest.raises(errors.InvalidSpec, match="larger than"):
+        files.read(tmp_path / "x.json")
+
+
+def test_what_cannot_be_read_is_said_with_the_remedy(tmp_path):
+    (tmp_path / "dir.json").mkdir()
+    with pytest.raises(errors.Unreadable, match="remove the file"):
+        files.read(tmp_path / "dir.json")
+    (tmp_path / "plain").write_text("")
+    with pytest.raises(errors.Unreadable, match="mount it into the pod"):
+        files.owners(tmp_path / "plain", PREFIX)
+    with pytest.raises(errors.UnwritableDir, match="cannot remove"):
+        files.remove(tmp_path / "dir.json")
+
+
+def test_the_files_of_a_driver_with_a_longer_name_are_not_ours(tmp_path):
+    files.write(files.path(tmp_path, PREFIX, "u-1"), content())
+    files.write(files.path(tmp_path, f"{PREFIX}-x", "u-2"), content(vendor=f"{PREFIX}-x"))
+    (tmp_path / f"{PREFIX}-torn.json").write_text("{")
+    assert files.owners(tmp_path, PREFIX) == {"u-1", "torn"}
+    assert files.owners(tmp_path, f"{PREFIX}-x") == {"u-2"}
+
+
+def test_what_a_killed_writer_left_goes_once_it_is_old_and_nothing_else_does(tmp_path):
+    names = (f".{PREFIX}-u-1.0a.tmp", f".{PREFIX}-u-2.0b.tmp", ".other-u.0c.tmp", f"{PREFIX}-u-1.json")
+    for name in names:
+        (tmp_path / name).write_text("{")
+        os.utime(tmp_path / name, (OLD, OLD))
+    os.utime(tmp_path / names[1], (OLD + files.DRAFT_AGE_SECONDS, OLD + files.DRAFT_AGE_SECONDS))
+    assert files.sweep(tmp_path, PREFIX, now=OLD + files.DRAFT_AGE_SECONDS + 1) == 1
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(names[1:])
+    assert files.sweep(tmp_path / "none", PREFIX) == 0
+
+
+def test_a_draft_of_this_moment_is_somebody_elses_work(tmp_path):
+    (tmp_path / f".{PREFIX}-u-1.0a.tmp").write_text("{")
+    assert files.sweep(tmp_path, PREFIX) == 0
+
+
+def test_a_write_that_fails_leaves_no_draft(tmp_path):
+    (tmp_path / "x.json").mkdir()
+    with pytest.raises(errors.UnwritableDir, match="read-write"):
+        files.write(tmp_path / "x.json", content())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_two_writers_of_one_file_never_show_half_a_file(tmp_path):
+    file = files.path(tmp_path, PREFIX, "u")
+    files.write(file, content())
+    threads = [
+        threading.Thread(target=lambda: [files.write(file, content(value="x" * 5000)) for _ in range(50)])
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert files.read(file).vendor == PREFIX
+    assert [entry.name for entry in tmp_path.iterdir()] == [file.name]
+
+
+@pytest.fixture
+def places(tmp_path):
+    """The static and the dynamic directory."""
+    for name in ("etc", "run"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "etc", tmp_path / "run"
+
+
+NAME = f"{PREFIX}/device=u-1-gpu"
+
+
+@pytest.mark.parametrize("other", ["other.json", "other.yaml"])
+@pytest.mark.parametrize(
+    ("ours", "theirs", "effect"),
+    [
+        pytest.param("run", "etc", directories.Effect.OURS_WINS, id="static-file"),
+        pytest.param("run", "run", directories.Effect.NOBODY_WINS, id="same-directory"),
+        pytest.param("etc", "run", directories.Effect.OURS_LOSES, id="we-write-to-the-static-directory"),
+    ],
+)
+def test_a_device_of_ours_in_another_file_is_found_and_what_it_means_is_as_a_runtime_has_it(
+    places, ours, theirs, effect, other
+):
+    root = places[0].parent
+    file = files.path(root / ours, PREFIX, "u-1")
+    files.write(file, content())
+    twin = root / theirs / other
+    files.write(twin, content(value="theirs"))
+
+    (found,) = directories.conflicts(places, file, content())
+
+    assert (found.device, found.file, found.effect) == (NAME, twin, effect)
+    resolved = runtime.devices(places).by_id.get(NAME)
+    used = {directories.Effect.OURS_WINS: file, directories.Effect.OURS_LOSES: twin}.get(effect)
+    assert (resolved.file if resolved else None) == used
+    assert f"{twin}, too: {effect.value}" in str(found)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"devices": 1}', '{"kind": "a/b", "devices": [1, {}]}', "a: [", "\x00"]
+)
+@pytest.mark.parametrize("name", ["other.json", "other.yaml"])
+def test_files_of_others_that_nobody_can_read_are_no_conflict(places, name, text):
+    file = files.path(places[1], PREFIX, "u-1")
+    files.write(file, content())
+    (places[0] / name).write_text(text)
+    (places[0] / "other.txt").write_text("{}")
+    assert directories.conflicts(places, file, content()) == ()
+
+
+def test_a_directory_of_ones_own_has_the_highest_priority(tmp_path):
+    assert directories.read_by_runtimes(directories.DYNAMIC) == (directories.STATIC, directories.DYNAMIC)
+    assert directories.read_by_runtimes(tmp_path)[-1] == tmp_path
+    file = files.path(tmp_path / "none", PREFIX, "u-1")
+    assert directories.conflicts((tmp_path / "none",), file, content()) == ()

@@ -1,0 +1,178 @@
+"""What the model refuses beyond the schema, by name, and the version that each field needs."""
+
+import pytest
+
+from drawbar.cdi import documents, errors, fields, spec
+
+
+def one(**edits):
+    changes = spec.ContainerEdits(**edits)
+    return spec.Spec(kind="drawbar.dev/gpu", devices=(spec.Device(name="n1", edits=changes),))
+
+
+def node(**values):
+    return one(device_nodes=(spec.DeviceNode(**{"path": "/dev/a"} | values),))
+
+
+def annotated(**held):
+    edits = spec.ContainerEdits(env=("A=1",))
+    device = spec.Device(name="n1", edits=edits, annotations=held)
+    return spec.Spec(kind="drawbar.dev/gpu", devices=(device,))
+
+
+MOUNT = {"host_path": "/a", "container_path": "/b"}
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        pytest.param(one(), "changes nothing", id="empty-edits"),
+        pytest.param(
+            spec.Spec(kind=f"{'v' * 254}/c", devices=one(env=("A=1",)).devices), "too long", id="vendor"
+        ),
+        pytest.param(
+            spec.Spec(kind=f"v/{'c' * 64}", devices=one(env=("A=1",)).devices), "too long", id="class"
+        ),
+        pytest.param(one(env=("A=\0",)), "NAME=VALUE", id="nul-in-environment"),
+        pytest.param(node(path="/dev/\0"), "absolute", id="nul-in-path"),
+        pytest.param(node(host_path="dev/a"), "absolute", id="relative-host-path"),
+        pytest.param(node(major=1), "both or neither", id="one-number"),
+        pytest.param(node(major=-1, minor=0), "major -1", id="wildcard-number"),
+        pytest.param(node(file_mode=0o10000), "file mode", id="mode-with-type-bits"),
+        pytest.param(node(uid=2**32), "uid", id="uid-too-large"),
+        pytest.param(node(permissions="rr"), "permissions", id="permission-twice"),
+        pytest.param(
+            one(
+                device_nodes=(
+                    spec.DeviceNode(path="/dev/a", type="c", major=1, minor=1),
+                    spec.DeviceNode(path="/dev/a", type="b", major=1, minor=1),
+                )
+            ),
+            "two different device nodes",
+            id="two-nodes-at-one-path",
+        ),
+        pytest.param(one(mounts=(spec.Mount(**MOUNT | {"host_path": "a"}),)), "host path", id="mount-of"),
+        pytest.param(one(mounts=(spec.Mount(**MOUNT | {"container_path": "b"}),)), "mount point", id="at"),
+        pytest.param(one(mounts=(spec.Mount(**MOUNT, options=("",)),)), "empty option", id="mount-option"),
+        pytest.param(
+            one(mounts=(spec.Mount(host_path="", container_path="/b", type="tmpfs"),)), "of what", id="tmpfs"
+        ),
+        pytest.param(one(hooks=(spec.Hook(name="now", path="/x"),)), "'now' is not one of", id="hook-name"),
+        pytest.param(one(hooks=(spec.Hook(name="poststop", path="x"),)), "absolute", id="hook-path"),
+        pytest.param(
+            one(hooks=(spec.Hook(name="poststop", path="/x", timeout_seconds=0),)),
+            "timeout",
+            id="hook-timeout",
+        ),
+        pytest.param(
+            one(hooks=(spec.Hook(name="poststop", path="/x", env=("x",)),)),
+            "NAME=VALUE",
+            id="hook-environment",
+        ),
+        pytest.param(
+            one(net_devices=(spec.NetDevice(host_name="a" * 16, name="b"),)), "network interface", id="long"
+        ),
+        pytest.param(
+            one(net_devices=(spec.NetDevice(host_name="a/b", name="b"),)), "network interface", id="slash"
+        ),
+        pytest.param(
+            one(
+                net_devices=(
+                    spec.NetDevice(host_name="a", name="net0"),
+                    spec.NetDevice(host_name="b", name="net0"),
+                )
+            ),
+            "'net0' is there twice",
+            id="two-interfaces-of-one-name",
+        ),
+        pytest.param(one(additional_gids=(-1,)), "group id", id="gid"),
+        pytest.param(one(intel_rdt=spec.IntelRdt(clos_id="..")), "closID", id="clos"),
+        pytest.param(annotated(**{"a/b/c": "d"}), "annotation", id="annotation-with-two-slashes"),
+        pytest.param(annotated(**{"-": "d"}), "annotation", id="annotation-name"),
+        pytest.param(annotated(a="d" * 262_144), "more than", id="annotations-too-large"),
+    ],
+)
+def test_what_a_runtime_would_misunderstand_is_refused_by_name(content, word):
+    with pytest.raises(errors.InvalidSpec, match=word):
+        documents.encode(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "version"),
+    [
+        pytest.param(one(mounts=(spec.Mount(**MOUNT),)), "0.3.0", id="mount"),
+        pytest.param(one(mounts=(spec.Mount(**MOUNT, type="none"),)), "0.4.0", id="mount-type"),
+        pytest.param(node(host_path="/dev/b"), "0.5.0", id="host-path"),
+        pytest.param(annotated(a="b"), "0.6.0", id="device-annotation"),
+        pytest.param(
+            spec.Spec(kind="a/b", annotations={"a": "b"}, devices=one(env=("A=1",)).devices),
+            "0.6.0",
+            id="file-annotation",
+        ),
+        pytest.param(one(additional_gids=(1,)), "0.7.0", id="gids"),
+        pytest.param(one(intel_rdt=spec.IntelRdt(enable_cmt=True)), "0.7.0", id="rdt"),
+        pytest.param(one(intel_rdt=spec.IntelRdt(enable_monitoring=True)), "1.1.0", id="rdt-monitoring"),
+        pytest.param(one(intel_rdt=spec.IntelRdt(schemata=("L3:0=f",))), "1.1.0", id="rdt-schemata"),
+        pytest.param(
+            one(net_devices=(spec.NetDevice(host_name="eth0", name="eth0"),)), "1.1.0", id="net-devices"
+        ),
+        pytest.param(
+            spec.Spec(
+                kind="a/b",
+                devices=one(env=("A=1",)).devices,
+                edits=spec.ContainerEdits(device_nodes=(spec.DeviceNode(path="/a", host_path="/b"),)),
+            ),
+            "0.5.0",
+            id="edits-of-the-whole-file",
+        ),
+    ],
+)
+def test_each_field_needs_the_version_that_brought_it(content, version):
+    assert documents.encode(content)["cdiVersion"] == version
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        pytest.param([], "a list, not an object", id="list"),
+        pytest.param(None, "null", id="null"),
+        pytest.param({"cdiVersion": "0.5.0"}, "has no 'kind'", id="no-kind"),
+        pytest.param(
+            {"cdiVersion": "0.5.0", "kind": "a/b", "devices": [{"name": 1}]},
+            r"devices\[0\].name is",
+            id="name",
+        ),
+        pytest.param(
+            {
+                "cdiVersion": "0.5.0",
+                "kind": "a/b",
+                "devices": [{"name": "x", "containerEdits": {"env": ["A=1"], "envs": []}}],
+            },
+            "has 'envs', which no known version",
+            id="unknown-field",
+        ),
+        pytest.param(
+            {
+                "cdiVersion": "9.9.9",
+                "kind": "a/b",
+                "devices": [{"name": "x", "containerEdits": {"env": ["A=1"]}}],
+            },
+            "unknown version '9.9.9'",
+            id="version",
+        ),
+    ],
+)
+def test_a_document_that_is_no_specification_is_refused_with_the_place(document, words):
+    with pytest.raises(errors.InvalidSpec, match=words):
+        documents.decode(document)
+
+
+def test_a_version_may_have_a_v_before_it_as_the_runtimes_allow():
+    document = documents.encode(one(env=("A=1",)))
+    assert documents.decode(document | {"cdiVersion": "v0.3.0"}) == one(env=("A=1",))
+
+
+def test_a_field_that_nobody_took_is_named():
+    held = fields.Fields({"b": 1, "a": 2}, "here")
+    with pytest.raises(errors.InvalidSpec, match="here has 'a', 'b'"):
+        held.end()

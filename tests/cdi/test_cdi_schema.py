@@ -1,0 +1,316 @@
+"""The CDI model judged by the rules of the specification's own JSON schema, written again here.
+
+`faults` shares nothing with the product: types and required fields are those of schema/schema.json and
+schema/defs.json, values those that SPEC.md asks for in words.
+"""
+
+import copy
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drawbar.cdi import documents, errors, files, spec, versions
+
+UINT32, INT64 = 2**32 - 1, 2**63 - 1
+NAME = r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9_.:-]*[A-Za-z0-9]"
+SEGMENT = r"[A-Za-z]|[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]"
+
+
+def text(value):
+    return isinstance(value, str)
+
+
+def whole(low, high):
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def flag(value):
+    return isinstance(value, bool)
+
+
+def matching(pattern):
+    return lambda value: text(value) and re.fullmatch(pattern, value) is not None
+
+
+def listed(fits):
+    return lambda value: isinstance(value, list) and all(map(fits, value))
+
+
+def record(required, optional):
+    """An object with these fields and no others."""
+
+    def fits(value):
+        if not isinstance(value, dict) or not required.keys() <= value.keys():
+            return False
+        known = required | optional
+        return all(key in known and known[key](held) for key, held in value.items())
+
+    return fits
+
+
+PATH = matching(r"/[^\0]*")
+ENV = listed(matching(r"[^=\0]+=[^\0]*"))
+NODE = record(
+    {"path": PATH},
+    {
+        "hostPath": matching(r"|/[^\0]*"),
+        "permissions": matching(r"[rwm]*"),
+        "type": lambda value: value in ("", "b", "c", "u", "p"),
+        "major": whole(0, INT64),
+        "minor": whole(0, INT64),
+        "fileMode": whole(0, UINT32),
+        "uid": whole(0, UINT32),
+        "gid": whole(0, UINT32),
+    },
+)
+MOUNT = record(
+    {"hostPath": matching(r"[^\0]+"), "containerPath": PATH}, {"options": listed(text), "type": text}
+)
+HOOK = record(
+    {
+        "hookName": matching("prestart|createRuntime|createContainer|startContainer|poststart|poststop"),
+        "path": PATH,
+    },
+    {"args": listed(text), "env": ENV, "timeout": whole(1, UINT32)},
+)
+RDT = record(
+    {},
+    {
+        "closID": text,
+        "l3CacheSchema": text,
+        "memBwSchema": text,
+        "schemata": listed(text),
+        "enableMonitoring": flag,
+        "enableCMT": flag,
+        "enableMBM": flag,
+    },
+)
+NET = record({"hostInterfaceName": matching(".+"), "name": matching(".+")}, {})
+EDITS = record(
+    {},
+    {
+        "env": ENV,
+        "deviceNodes": listed(NODE),
+        "mounts": listed(MOUNT),
+        "hooks": listed(HOOK),
+        "netDevices": listed(NET),
+        "additionalGids": listed(whole(0, UINT32)),
+        "intelRdt": RDT,
+    },
+)
+
+
+def annotations(value):
+    return isinstance(value, dict) and all(text(key) and text(held) for key, held in value.items())
+
+
+DEVICE = record(
+    {"name": matching(NAME), "containerEdits": lambda value: bool(value) and EDITS(value)},
+    {"annotations": annotations},
+)
+FILE = record(
+    {
+        "cdiVersion": lambda value: value in versions.KNOWN,
+        "kind": matching(rf"({SEGMENT})/({SEGMENT})"),
+        "devices": lambda value: bool(value) and listed(DEVICE)(value),
+    },
+    {"annotations": annotations, "containerEdits": EDITS},
+)
+
+
+def is_valid(document):
+    return FILE(document) and len({device["name"] for device in document["devices"]}) == len(
+        document["devices"]
+    )
+
+
+words = st.text("abcXYZ019_-.", min_size=1, max_size=8)
+paths = words.map(lambda word: f"/dev/{word}")
+variables = st.tuples(st.from_regex(r"[A-Z_][A-Z0-9_]{0,5}", fullmatch=True), words).map("=".join)
+interfaces = st.from_regex(r"[a-z]{1,4}[0-9]{0,3}", fullmatch=True)
+ids = st.none() | st.integers(0, UINT32)
+labels = st.dictionaries(st.from_regex(r"(a\.b/)?[a-z]{1,4}", fullmatch=True), words, max_size=2)
+
+
+def up_to(strategy, unique=None):
+    return st.lists(strategy, max_size=3, unique_by=unique).map(tuple)
+
+
+@st.composite
+def nodes(draw):
+    numbers = draw(st.none() | st.tuples(st.integers(0, INT64), st.integers(0, INT64)))
+    major, minor = numbers or (None, None)
+    return spec.DeviceNode(
+        path=draw(paths),
+        host_path=draw(st.just("") | paths),
+        type=draw(st.sampled_from(["", "b", "c", "u", "p"])),
+        major=major,
+        minor=minor,
+        file_mode=draw(st.none() | st.integers(0, 0o7777)),
+        permissions=draw(st.sampled_from(["", "r", "rw", "rwm", "mw"])),
+        uid=draw(ids),
+        gid=draw(ids),
+    )
+
+
+mounts = st.builds(
+    spec.Mount,
+    host_path=paths,
+    container_path=paths,
+    options=up_to(words),
+    type=st.sampled_from(["", "none", "tmpfs"]),
+)
+hooks = st.builds(
+    spec.Hook,
+    name=st.sampled_from(["prestart", "createRuntime", "poststop"]),
+    path=paths,
+    args=up_to(words),
+    env=up_to(variables),
+    timeout_seconds=st.none() | st.integers(1, UINT32),
+)
+rdts = st.builds(
+    spec.IntelRdt,
+    clos_id=st.sampled_from(["", "gold", "/"]),
+    l3_cache_schema=st.just("") | words,
+    mem_bw_schema=st.just("") | words,
+    enable_cmt=st.booleans(),
+    enable_mbm=st.booleans(),
+) | st.builds(spec.IntelRdt, schemata=up_to(words), enable_monitoring=st.booleans())
+edits = st.builds(
+    spec.ContainerEdits,
+    env=up_to(variables),
+    device_nodes=up_to(nodes(), unique=lambda node: node.path),
+    mounts=up_to(mounts),
+    hooks=up_to(hooks),
+    net_devices=st.dictionaries(interfaces, interfaces, max_size=2).map(
+        lambda found: tuple(
+            spec.NetDevice(host_name=host, name=f"{name}-{number}")
+            for number, (host, name) in enumerate(found.items())
+        )
+    ),
+    additional_gids=up_to(st.integers(0, UINT32)),
+    intel_rdt=st.none() | rdts,
+)
+devices = st.builds(
+    spec.Device,
+    name=st.from_regex(r"[a-z0-9]([a-z.:_-]{0,5}[a-z0-9])?", fullmatch=True),
+    edits=edits.filter(lambda found: found != spec.EMPTY),
+    annotations=labels,
+)
+specs = st.builds(
+    spec.Spec,
+    kind=st.from_regex(r"[a-z]([a-z.-]{0,5}[a-z0-9])?/[a-z]([a-z.-]{0,5}[a-z0-9])?", fullmatch=True),
+    devices=st.lists(devices, min_size=1, max_size=3, unique_by=lambda device: device.name).map(tuple),
+    edits=edits,
+    annotations=labels,
+)
+
+
+def expressible(content):
+    """What one version can hold: 1.1.0 brought some fields and dropped others."""
+    held = [found.intel_rdt for found in content.all_edits() if found.intel_rdt is not None]
+    new = any(rdt.schemata or rdt.enable_monitoring for rdt in held)
+    new = new or any(found.net_devices for found in content.all_edits())
+    return not (new and any(rdt.enable_cmt or rdt.enable_mbm for rdt in held))
+
+
+@settings(max_examples=80, deadline=None)
+@given(specs.filter(expressible))
+def test_what_the_model_writes_the_schema_takes_and_the_model_reads_back_unchanged(content):
+    document = json.loads(json.dumps(documents.encode(content)))
+    assert is_valid(document)
+    assert documents.decode(document) == content
+
+
+@settings(max_examples=50, deadline=None)
+@given(specs.filter(lambda content: not expressible(content)))
+def test_what_no_version_can_hold_is_refused_with_the_remedy(content):
+    with pytest.raises(errors.InvalidSpec, match="enableMonitoring"):
+        documents.encode(content)
+
+
+WHOLE = documents.encode(
+    spec.Spec(
+        kind="a.b/c",
+        annotations={"a.b/c": "d"},
+        edits=spec.ContainerEdits(env=("A=1",)),
+        devices=(
+            spec.Device(
+                name="n",
+                annotations={"x": "y"},
+                edits=spec.ContainerEdits(
+                    env=("A=1",),
+                    device_nodes=(
+                        spec.DeviceNode(path="/dev/a", host_path="/dev/b", type="c", major=1, minor=2, uid=3),
+                    ),
+                    mounts=(spec.Mount(host_path="/a", container_path="/b", options=("ro",)),),
+                    hooks=(spec.Hook(name="poststop", path="/bin/x", args=("x",), timeout_seconds=3),),
+                    net_devices=(spec.NetDevice(host_name="eth0", name="eth1"),),
+                    additional_gids=(5,),
+                    intel_rdt=spec.IntelRdt(clos_id="gold", schemata=("L3:0=f",)),
+                ),
+            ),
+        ),
+    )
+)
+
+
+def places(value, path=()):
+    yield path
+    if isinstance(value, dict | list):
+        for key, held in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(held, (*path, key))
+
+
+def changed(path, value):
+    """The whole document with something else at one place; without it where the value is None."""
+    document = copy.deepcopy(WHOLE)
+    holder = document
+    for key in path[:-1]:
+        holder = holder[key]
+    if value is None:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = value
+    return document
+
+
+CHANGES = [
+    pytest.param(path, value, id=f"{'.'.join(map(str, path))}={value!r}"[:60])
+    for path in places(WHOLE)
+    if path
+    for value in (None, "", "x", "/x", -1, 0, True, [], {}, [1], ["x"], {"x": 1}, {"x": "y"})
+]
+
+
+@pytest.mark.parametrize(("path", "value"), CHANGES)
+def test_the_model_takes_nothing_that_the_schema_refuses(path, value):
+    document = changed(path, value)
+    if is_valid(document):
+        return
+    with pytest.raises(errors.InvalidSpec):
+        documents.decode(document)
+
+
+def test_the_schema_written_here_takes_the_whole_document():
+    assert is_valid(WHOLE)
+    assert documents.decode(WHOLE).qualified(documents.decode(WHOLE).devices[0]) == "a.b/c=n"
+
+
+@settings(max_examples=50, deadline=None)
+@given(specs.filter(expressible))
+def test_the_lowest_version_is_enough_and_none_below_it_is(content):
+    document = documents.encode(content)
+    for version in versions.KNOWN[: versions.KNOWN.index(document["cdiVersion"])]:
+        with pytest.raises(errors.InvalidSpec, match="came with"):
+            documents.decode(document | {"cdiVersion": version})
+
+
+def test_a_file_of_ours_is_read_back(tmp_path):
+    content = documents.decode(WHOLE)
+    file = files.path(tmp_path, "a.b", "uid")
+    files.write(file, content)
+    assert files.read(file) == content

@@ -1,0 +1,260 @@
+"""A node's files, its devices in a mocked tree and its attachments, with claims from the API server double."""
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.node import checkpoint, classes, devices
+from drawbar.driver.node.plugin import servicers
+from drawbar.driver.node.preparation import finding, limits, preparer, store, sweeping
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import apiserver, sysfs
+
+DRIVER = "drawbar.dev"
+NODE = "n"
+SERIALS = {"d1": "SN1", "d2": "SN2"}
+SLOTS = {"d1": 1, "d2": 2}
+# Of a wait that is to end; a wait that must not end is not waited for.
+LONG = limits.Limits(late_device_seconds=20)
+NONE = limits.Limits(late_device_seconds=0)
+
+
+def result(device, driver=DRIVER, request="disk", pool="p", **more):
+    return {"request": request, "driver": driver, "pool": pool, "device": device, **more}
+
+
+def disk(device):
+    return sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial=SERIALS[device])
+
+
+def attachment(
+    device="d1", uid="", *, deleting=False, visible=None, requests=(), devices=0, at="2026-01-01T00:00:00Z"
+):
+    conditions = ()
+    if visible is not None:
+        text = "True" if visible else "False"
+        conditions = (
+            meta.Condition(type=attachments.VISIBLE, status=text, reason="R", message="it fell out"),
+        )
+    claim = attachments.ClaimReference(
+        namespace="default", name="c1", uid=uid, requests=requests, devices=devices
+    )
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(
+            name=f"fab.{device}", deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None
+        ),
+        spec=attachments.AttachmentSpec(
+            fabric="fab",
+            device_id=device,
+            driver=DRIVER,
+            pool="p",
+            device=device,
+            node_name=NODE,
+            host_id="h",
+            identity=attachments.Identity(device_class="nvme", serial=SERIALS[device]),
+            claim=claim if uid else None,
+            allocation_timestamp=at,
+        ),
+        status=attachments.AttachmentStatus(conditions=conditions),
+    )
+
+
+def told(device, uid, devices=1, **more):
+    """An attachment that says all that a Prepare needs."""
+    return attachment(device, uid, requests=("disk",), devices=devices, **more)
+
+
+class LocalPool:
+    """The devices of the node's own pool, by name."""
+
+    def __init__(self):
+        self.cards = {}
+
+    def card(self, pool, device):
+        return self.cards.get((pool, device))
+
+    def device_class(self, pool, device):
+        return "nvme"
+
+
+class Recorder:
+    """Keeps what claims are told."""
+
+    def __init__(self):
+        self.said = []
+
+    def warning(self, claim, *, reason, message):
+        self.said.append((claim.name, claim.uid, reason, message))
+
+    @property
+    def reasons(self):
+        return [reason for _, _, reason, _ in self.said]
+
+
+class World:
+    """A node, its attachments as they are now, and what was let go."""
+
+    LONG, NONE = LONG, NONE
+    attachment = staticmethod(attachment)
+    told = staticmethod(told)
+    result = staticmethod(result)
+
+    def __init__(self, folder, api, arrivals, tree):
+        self.folder = folder
+        self.cdi_dir = folder / "cdi"
+        self.api = api
+        self.arrivals = arrivals
+        self.tree = tree
+        self.attached = []
+        self.released = []
+        self.local = LocalPool()
+        self.recorder = Recorder()
+        self.preparer = None
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.json"
+
+    @property
+    def finder(self):
+        return finding.Finder(
+            driver=DRIVER,
+            node_name=NODE,
+            attached=lambda: self.attached,
+            card=self.card,
+            host=classes.Host.of(self.folder / "sys"),
+            local=self.local,
+        )
+
+    def card(self, one):
+        function = self.arrivals.find(one.spec.identity)
+        return self.arrivals.card_at(function.address) if function is not None else None
+
+    def started(self, boot_id="boot-1", api=None, waits=NONE):
+        """A new instance that has not read anything yet."""
+        files = store.Store(driver=DRIVER, cdi_dir=self.cdi_dir, checkpoint_path=self.checkpoint)
+        return preparer.Preparer(
+            api=api or self.api,
+            finder=self.finder,
+            files=files,
+            boot_id=boot_id,
+            released=lambda pool, device: self.released.append((pool, device)),
+            recorder=self.recorder,
+            waits=waits,
+        )
+
+    async def restarted(self, boot_id="boot-1", **more):
+        self.preparer = self.started(boot_id, **more)
+        await self.preparer.restore()
+        return self.preparer
+
+    async def reboot(self):
+        """Takes what a reboot takes, and starts."""
+        self.forget_cdi()
+        return await self.restarted("boot-2")
+
+    async def settle(self):
+        """One round of the sweeper."""
+        await sweeping.Sweeper(self.api, self.preparer, self.finder).settle()
+
+    def forget_cdi(self):
+        for file in self.cdi_dir.iterdir():
+            file.unlink()
+        self.cdi_dir.rmdir()
+
+    async def unplug(self, device):
+        await asyncio.to_thread(self.tree.detach, SLOTS[device])
+        await self.arrivals.read()
+
+    async def plug(self, device):
+        await asyncio.to_thread(self.tree.attach, SLOTS[device], disk(device))
+        await self.arrivals.read()
+
+    def cdi(self):
+        """The CDI device names by file."""
+        return {
+            file.name: [device["name"] for device in json.loads(file.read_text())["devices"]]
+            for file in self.cdi_dir.glob("*.json")
+        }
+
+    def recorded(self):
+        return sorted(checkpoint.load(self.checkpoint).claims)
+
+    def state(self, uid):
+        return checkpoint.load(self.checkpoint).claims[uid].state
+
+    async def claim(self, name="c1", results=None):
+        """A claim with d1 unless told otherwise; gives how the kubelet names it."""
+        alternatives = [{"name": "fast", "deviceClassName": "nvme"}]
+        requests = [
+            {"name": "disk", "firstAvailable": alternatives},
+            {"name": "other", "exactly": {"deviceClassName": "nvme"}},
+        ]
+        made = await self.api.create(
+            kinds.CLAIM,
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": name},
+                "spec": {"devices": {"requests": requests}},
+            },
+            namespace="default",
+            into=dict,
+        )
+        uid = made["metadata"]["uid"]
+        results = (result("d1"),) if results is None else results
+        if results:
+            await self.allocate(name, results)
+        return servicers.ClaimName(namespace="default", name=name, uid=uid)
+
+    async def allocate(self, name, results):
+        allocation = {"devices": {"results": list(results)}} if results else None
+        await self.api.patch(
+            kinds.CLAIM,
+            name,
+            {"status": {"allocation": allocation}},
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace="default",
+            subresource="status",
+        )
+
+    async def allow_admin_access(self):
+        body = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+        await self.api.patch(kinds.NAMESPACE, "default", body, content=client.Patch.MERGE, into=dict)
+
+    async def remove(self, name="c1"):
+        await self.api.delete(kinds.CLAIM, name, namespace="default")
+
+    async def prepared(self):
+        """A claim that was prepared with d1."""
+        name = await self.claim()
+        self.attached = [attachment("d1", name.uid)]
+        await self.preparer.prepare(name)
+        return name
+
+
+@contextlib.asynccontextmanager
+async def _world(folder):
+    tree = sysfs.SysfsTree.create(folder / "sys")
+    for device, slot in SLOTS.items():
+        tree.attach(slot, disk(device))
+    arrivals = devices.Devices(folder / "sys")
+    await arrivals.read()
+    async with apiserver.serving() as server:
+        connection = config.from_kubeconfig(server.kubeconfig(folder / "kubeconfig"))
+        async with client.connecting(connection) as api:
+            found = World(folder, api, arrivals, tree)
+            await found.restarted()
+            yield found
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with _world(tmp_path) as found:
+        yield found

@@ -1,0 +1,205 @@
+"""The plugin as a kubelet sees it: two instances of a rolling update, every release's services, stale sockets, health."""
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.plugin import server, sockets
+from drawbar.mocks import kubelet
+
+DRIVER = "drawbar.dev"
+DEADLINE_SECONDS = 20
+QUICK = {
+    "watch_seconds": 0.02,
+    "reconcile_seconds": 0.02,
+    "registration_first_seconds": 0.02,
+    "registration_max_seconds": 0.1,
+    "retry_first_seconds": 0.05,
+    "retry_max_seconds": 0.2,
+    "health_reconnect_seconds": 0.05,
+}
+
+
+class Judged:
+    """Verdicts that a test changes."""
+
+    def __init__(self):
+        self.known, self.subscribers = {}, []
+
+    def of(self, key):
+        return self.known.get(key, verdicts.UNKNOWN)
+
+    def all(self):
+        return dict(self.known)
+
+    def subscribe(self, changed):
+        self.subscribers.append(changed)
+        return lambda: self.subscribers.remove(changed)
+
+    def judge(self, device, status, message=""):
+        key = verdicts.Key(pool="p", device=device)
+        self.known[key] = verdicts.Verdict(status=status, message=message)
+        for changed in tuple(self.subscribers):
+            changed(key)
+
+
+class Node:
+    """A kubelet, and the instances of the plugin that it may call."""
+
+    def __init__(self, world, directory):
+        self.world, self.directory, self.judged = world, directory, Judged()
+        world.cdi_dir = directory / "cdi"
+
+    @contextlib.asynccontextmanager
+    async def kubelet(self, **changes):
+        spec = kubelet.NodeSpec(name="n", directory=self.directory)
+        connection = config.from_kubeconfig(self.world.folder / "kubeconfig")
+        settings = kubelet.Settings(**QUICK | changes)
+        async with kubelet.serving(connection, [spec], settings) as kubelets:
+            yield kubelets["n"]
+
+    @contextlib.asynccontextmanager
+    async def instance(self, uid):
+        """One instance that serves; yields where."""
+        preparer = await self.world.restarted()
+        where = sockets.paths(self.directory, DRIVER, uid)
+        sockets.sweep(self.directory, DRIVER)
+        async with server.serving(DRIVER, where, preparer, self.judged):
+            yield where
+
+    async def pod(self, name, claim, device):
+        """A pod as the scheduler leaves it, with a claim of its own."""
+        await self.world.claim(claim, results=(self.world.result(device),))
+        current = await self.world.api.read(kinds.CLAIM, claim, into=dict, namespace="default")
+        self.world.attached.append(self.world.told(device, current["metadata"]["uid"]))
+        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "it"}]}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": "n",
+                "containers": [container],
+                "resourceClaims": [{"name": "it", "resourceClaimName": claim}],
+            },
+        }
+        pod = await self.world.api.create(kinds.POD, body, into=dict, namespace="default")
+        consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
+        await self.world.api.patch(
+            kinds.CLAIM,
+            claim,
+            {"status": {"reservedFor": [consumer]}},
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace="default",
+            subresource="status",
+        )
+        return current["metadata"]["uid"]
+
+    async def runs(self, name, holds=lambda status: status.get("phase") == "Running"):
+        """Returns the pod's status once it is as wanted."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while True:
+                pod = await self.world.api.read(kinds.POD, name, into=dict, namespace="default")
+                if holds(pod["status"]):
+                    return pod["status"]
+                await asyncio.sleep(0.02)
+
+    async def remove(self, name):
+        """Deletes the pod, and returns once it is gone."""
+        await self.world.api.delete(kinds.POD, name, namespace="default")
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while True:
+                pods = await self.world.api.list_all(kinds.POD, into=dict, namespace="default")
+                if all(pod["metadata"]["name"] != name for pod in pods.items):
+                    return
+                await asyncio.sleep(0.02)
+
+
+async def connected(agent, *instances):
+    """Returns once exactly these are connected, the oldest first."""
+    wanted = [str(where.service) for where in instances]
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while agent.plugins.connected() != wanted:
+            await agent.plugins.changed()
+
+
+@pytest.fixture
+async def node(world):
+    # A test's own directory is too deep for a socket.
+    with tempfile.TemporaryDirectory(prefix="kubelet-", dir="/tmp") as folder:
+        directory = Path(folder)
+        (directory / "boot_id").write_text("3f0f8e1e-0000-4000-8000-000000000001\n")
+        yield Node(world, directory)
+
+
+async def test_what_the_old_instance_prepared_the_new_one_unprepares_without_a_gap(node):
+    async with contextlib.AsyncExitStack() as old, node.kubelet() as agent:
+        first = await old.enter_async_context(node.instance("uid-old"))
+        await connected(agent, first)
+        one = await node.pod("p1", "c1", "d1")
+        await node.runs("p1")
+        async with node.instance("uid-new") as second:
+            await connected(agent, first, second)
+            two = await node.pod("p2", "c2", "d2")
+            await node.runs("p2")
+            assert node.world.recorded() == sorted([one, two])
+            await old.aclose()
+            assert not first.registration.exists()
+            assert not first.service.exists()
+            await connected(agent, second)
+            await node.remove("p1")
+            assert node.world.recorded() == [two]
+            node.world.attached = [one for one in node.world.attached if one.spec.device != "d1"]
+            three = await node.pod("p3", "c3", "d1")
+            await node.runs("p3")
+            assert node.world.recorded() == sorted([two, three])
+
+
+async def test_the_socket_of_a_killed_instance_is_swept_before_the_next_one_is_registered(node):
+    dead = sockets.paths(node.directory, DRIVER, "uid-dead")
+    dead.registration.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+        left.bind(str(dead.registration))
+    async with node.instance("uid-new") as living, node.kubelet() as agent:
+        await connected(agent, living)
+        assert list(living.registration.parent.iterdir()) == [living.registration]
+
+
+@pytest.mark.parametrize("release", ["1.32", "1.33", "1.34", "1.35", "1.36", "1.37"])
+async def test_every_release_prepares_and_unprepares(node, release):
+    async with node.instance("") as where, node.kubelet(release=release) as agent:
+        await connected(agent, where)
+        uid = await node.pod("p1", "c1", "d1")
+        await node.runs("p1")
+        assert node.world.recorded() == [uid]
+        await node.remove("p1")
+        assert (node.world.recorded(), node.world.cdi()) == ([], {})
+
+
+def told(status):
+    """What the pod's status says of its device, if anything."""
+    for container in status.get("containerStatuses", ()):
+        for resource in container.get("allocatedResourcesStatus", ()):
+            for one in resource["resources"]:
+                return one["health"]
+    return None
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+async def test_the_health_of_a_device_shows_in_the_status_of_its_pod_and_follows_it(node, release):
+    node.judged.judge("d1", verdicts.Status.HEALTHY)
+    async with node.instance("") as where, node.kubelet(release=release) as agent:
+        await connected(agent, where)
+        await node.pod("p1", "c1", "d1")
+        await node.runs("p1", lambda status: told(status) == "Healthy")
+        node.judged.judge("d1", verdicts.Status.UNHEALTHY, "the link is narrow")
+        await node.runs("p1", lambda status: told(status) == "Unhealthy")
+        node.judged.judge("d1", verdicts.Status.HEALTHY)
+        await node.runs("p1", lambda status: told(status) == "Healthy")

@@ -1,0 +1,308 @@
+"""Prepare and Unprepare on real files, with claims from the API server double."""
+
+import asyncio
+
+import pytest
+
+from drawbar.driver.kube import client, config
+from drawbar.driver.node import errors
+from drawbar.driver.node.plugin import servicers
+
+DRIVER = "drawbar.dev"
+
+
+async def test_a_prepared_claim_has_its_cdi_file_and_its_record(world):
+    name = await world.prepared()
+    assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
+    assert world.recorded() == [name.uid]
+    assert world.preparer.holder("p", "d1") == name.uid
+
+
+async def test_a_second_prepare_gives_the_same_and_writes_the_cdi_file_again(world):
+    name = await world.prepared()
+    first = await world.preparer.prepare(name)
+    (file,) = (world.folder / "cdi").glob("*.json")
+    content = file.read_bytes()
+    file.unlink()
+    assert await world.preparer.prepare(name) == first
+    assert file.read_bytes() == content
+
+
+async def test_the_kubelet_hears_the_request_and_not_its_alternative(world):
+    name = await world.claim(
+        results=(world.result("d1", request="disk/fast"), world.result("d2", request="other"))
+    )
+    world.attached = [world.attachment("d1", name.uid), world.attachment("d2", name.uid)]
+    prepared = await world.preparer.prepare(name)
+    assert [(one.device, one.requests, one.cdi_id) for one in prepared] == [
+        ("d1", ("disk",), f"{DRIVER}/device={name.uid}-d1"),
+        ("d2", ("other",), f"{DRIVER}/device={name.uid}-d2"),
+    ]
+
+
+async def test_devices_of_other_drivers_are_not_ours_to_prepare(world):
+    name = await world.claim(results=(world.result("d1", driver="other.dev"),))
+    assert await world.preparer.prepare(name) == ()
+    assert world.cdi() == {}
+    assert world.recorded() == []
+
+
+async def refused(world, name):
+    with pytest.raises(errors.PrepareError) as error:
+        await world.preparer.prepare(name)
+    assert "\n" not in str(error.value)
+    assert world.cdi() == {}
+    assert world.recorded() == []
+    return str(error.value)
+
+
+async def test_a_claim_that_is_gone_is_said(world):
+    name = servicers.ClaimName(namespace="default", name="none", uid="u")
+    assert "default/none does not exist any more" in await refused(world, name)
+
+
+async def test_a_claim_that_was_replaced_is_said_with_the_remedy(world):
+    name = await world.claim()
+    old = servicers.ClaimName(namespace="default", name="c1", uid="old")
+    assert "replaced by another claim of that name; delete the pod" in await refused(world, old)
+    assert name.uid != old.uid
+
+
+async def test_a_claim_that_is_not_allocated_is_said(world):
+    assert "is not allocated" in await refused(world, await world.claim(results=()))
+
+
+async def test_a_claim_that_may_not_be_read_is_said(world, tmp_path):
+    name = await world.claim()
+    nobody = config.Connection(
+        server=world.api.server, tls=None, authorization=lambda: "Bearer no", origin="test"
+    )
+    async with client.connecting(nobody) as api:
+        world.preparer = world.started(api=api)
+        await world.preparer.restore()
+        assert "cannot read claim default/c1" in await refused(world, name)
+
+
+@pytest.mark.parametrize(
+    ("attached", "words"),
+    [
+        pytest.param([], "not attached to this node for this claim", id="not-attached"),
+        pytest.param([("d1", "another", {})], "not attached to this node for this claim", id="for-another"),
+        pytest.param([("d1", "", {})], "not attached to this node for this claim", id="idle"),
+        pytest.param([("d1", None, {"deleting": True})], "is being detached", id="going"),
+    ],
+)
+async def test_a_device_that_is_not_attached_for_the_claim_is_said(world, attached, words):
+    name = await world.claim()
+    world.attached = [
+        world.attachment(device, name.uid if uid is None else uid, **more) for device, uid, more in attached
+    ]
+    assert words in await refused(world, name)
+
+
+@pytest.mark.parametrize(
+    ("visible", "words"),
+    [
+        pytest.param(None, "is not visible on this node yet", id="not-here-yet"),
+        pytest.param(True, "is not visible on this node yet", id="just-gone"),
+        pytest.param(False, "cannot be used on this node: it fell out", id="lost"),
+    ],
+)
+async def test_a_device_that_is_not_here_is_said(world, visible, words):
+    name = await world.claim()
+    world.tree.detach(1)
+    await world.arrivals.read()
+    world.attached = [world.attachment("d1", name.uid, visible=visible)]
+    message = await refused(world, name)
+    assert words in message
+    assert "p/d1" in message
+
+
+async def test_a_claim_of_which_one_device_is_missing_is_not_prepared_in_part(world):
+    name = await world.claim(results=(world.result("d1"), world.result("d2")))
+    world.attached = [world.attachment("d1", name.uid)]
+    assert "p/d2" in await refused(world, name)
+
+
+async def test_a_device_that_another_claim_still_uses_is_refused_until_that_is_unprepared(world):
+    first = await world.prepared()
+    second = await world.claim("c2")
+    world.attached = [world.attachment("d1", second.uid)]
+    with pytest.raises(errors.PrepareError, match="still in use by claim default/c1"):
+        await world.preparer.prepare(second)
+    assert world.recorded() == [first.uid]
+    await world.preparer.unprepare(first)
+    await world.preparer.prepare(second)
+    assert world.recorded() == [second.uid]
+
+
+async def test_of_two_claims_for_one_device_at_once_only_one_gets_it(world):
+    names = [await world.claim("c1"), await world.claim("c2")]
+    world.attached = [world.attachment("d1", name.uid) for name in names]
+    done = await asyncio.gather(*(world.preparer.prepare(name) for name in names), return_exceptions=True)
+    assert sorted(type(one).__name__ for one in done) == ["PrepareError", "tuple"]
+    assert len(world.recorded()) == len(world.cdi()) == 1
+
+
+async def test_an_unprepared_claim_leaves_nothing_and_tells_what_is_free(world):
+    name = await world.prepared()
+    for _ in range(2):
+        await world.preparer.unprepare(name)
+    assert (world.cdi(), world.recorded(), world.released) == ({}, [], [("p", "d1")])
+    assert world.preparer.holder("p", "d1") is None
+
+
+async def test_an_unknown_claim_is_unprepared_with_success(world):
+    await world.preparer.unprepare(servicers.ClaimName(namespace="ns", name="never", uid="never"))
+    assert world.released == []
+
+
+async def test_a_claim_that_came_back_with_another_device_lets_the_first_go(world):
+    name = await world.prepared()
+    await world.allocate("c1", ())
+    await world.allocate("c1", (world.result("d2"),))
+    world.attached = [world.attachment("d1", deleting=True), world.attachment("d2", name.uid)]
+    await world.preparer.prepare(name)
+    assert world.released == [("p", "d1")]
+    assert world.preparer.holder("p", "d1") is None
+
+
+async def test_a_cdi_directory_that_cannot_be_written_is_said_and_a_later_call_succeeds(world):
+    """The record is there before the file, so the device is kept for the claim meanwhile."""
+    name = await world.claim()
+    world.attached = [world.attachment("d1", name.uid)]
+    (world.folder / "cdi").write_text("in the way")
+    with pytest.raises(errors.PrepareError, match="CDI"):
+        await world.preparer.prepare(name)
+    assert world.state(name.uid) == "started"
+    assert world.preparer.holder("p", "d1") == name.uid
+    (world.folder / "cdi").unlink()
+    await world.preparer.prepare(name)
+    assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
+
+
+async def test_a_checkpoint_that_cannot_be_written_fails_the_call_and_a_later_one_succeeds(world):
+    name = await world.claim()
+    world.attached = [world.attachment("d1", name.uid)]
+    in_the_way = world.folder / ".checkpoint.json.tmp"
+    in_the_way.mkdir()
+    with pytest.raises(errors.CheckpointError):
+        await world.preparer.prepare(name)
+    assert world.preparer.holder("p", "d1") is None
+    assert world.cdi() == {}
+    in_the_way.rmdir()
+    await world.preparer.prepare(name)
+    assert world.recorded() == [name.uid]
+
+
+async def test_a_cdi_file_that_cannot_be_removed_fails_the_call_and_the_claim_keeps_its_device(world):
+    name = await world.prepared()
+    (file,) = (world.folder / "cdi").iterdir()
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(errors.PrepareError, match="cannot remove"):
+        await world.preparer.unprepare(name)
+    assert world.preparer.holder("p", "d1") == name.uid
+    file.rmdir()
+    await world.preparer.unprepare(name)
+    assert (world.recorded(), world.released) == ([], [("p", "d1")])
+
+
+# --- without asking the API server ---
+
+
+@pytest.fixture
+async def offline(world):
+    """The world with an instance whose API server never answers."""
+    nowhere = config.Connection(
+        server="http://127.0.0.1:9", tls=None, authorization=lambda: "Bearer x", origin="test"
+    )
+    async with client.connecting(nowhere) as api:
+        await world.restarted(api=api)
+        yield world
+
+
+async def test_attachments_that_tell_all_spare_the_api_server(offline):
+    name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
+    offline.attached = [offline.told("d1", "u1", devices=2), offline.told("d2", "u1", devices=2)]
+    prepared = await offline.preparer.prepare(name)
+    assert [(one.device, one.requests) for one in prepared] == [("d1", ("disk",)), ("d2", ("disk",))]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param([("d1", {"devices": 2})], id="one-is-missing"),
+        pytest.param([("d1", {}), ("d2", {})], id="more-than-the-claim-has"),
+        pytest.param([("d1", {"requests": ()})], id="no-requests"),
+        pytest.param([("d1", {"deleting": True})], id="going"),
+        pytest.param([("d1", {"at": None})], id="no-allocation"),
+        pytest.param(
+            [("d1", {"devices": 2}), ("d2", {"devices": 2, "at": "2026-01-02T00:00:00Z"})],
+            id="of-two-allocations",
+        ),
+    ],
+)
+async def test_attachments_that_do_not_tell_all_make_the_claim_be_read(offline, told):
+    name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
+    offline.attached = [
+        offline.attachment(device, "u1", **{"requests": ("disk",), "devices": 1} | more)
+        for device, more in told
+    ]
+    with pytest.raises(errors.PrepareError, match="cannot read claim default/c1"):
+        await offline.preparer.prepare(name)
+    assert offline.recorded() == []
+
+
+async def test_a_device_that_has_just_gone_is_not_handed_out_although_nobody_told_yet(world):
+    name = await world.claim()
+    world.attached = [world.told("d1", name.uid)]
+    await asyncio.to_thread(world.tree.detach, 1)
+    assert "device p/d1 has just gone" in await refused(world, name)
+
+
+# --- devices that several may use ---
+
+
+async def test_a_share_is_handed_through_and_holds_nobody_off(world):
+    first = await world.claim(
+        "c1", results=(world.result("d1", shareID="00000000-0000-4000-8000-000000000001"),)
+    )
+    second = await world.claim(
+        "c2", results=(world.result("d1", shareID="00000000-0000-4000-8000-000000000002"),)
+    )
+    world.attached = [world.attachment("d1", first.uid)]
+    shares = [(await world.preparer.prepare(name))[0].share_id for name in (first, second)]
+    assert shares == ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"]
+    assert world.preparer.holder("p", "d1") is None
+    assert len(world.cdi()) == 2
+
+
+async def test_admin_access_gets_a_device_that_a_claim_has_and_holds_nothing(world):
+    await world.allow_admin_access()
+    name = await world.prepared()
+    admin = await world.claim("c2", results=(world.result("d1", adminAccess=True),))
+    (prepared,) = await world.preparer.prepare(admin)
+    assert prepared.cdi_id == f"{DRIVER}/device={admin.uid}-d1"
+    assert world.preparer.holder("p", "d1") == name.uid
+    await world.preparer.unprepare(name)
+    assert world.preparer.holder("p", "d1") is None
+    await world.preparer.unprepare(admin)
+    assert world.cdi() == {}
+
+
+# --- the node's own devices ---
+
+
+async def test_a_device_of_the_nodes_own_pool_needs_no_attachment(world):
+    world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
+    name = await world.claim(results=(world.result("own", pool="n"),))
+    (prepared,) = await world.preparer.prepare(name)
+    assert (prepared.pool, prepared.device) == ("n", "own")
+    assert world.preparer.holder("n", "own") == name.uid
+    assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-own"]}
+
+
+async def test_a_device_of_the_nodes_own_pool_that_is_gone_is_said(world):
+    name = await world.claim(results=(world.result("own", pool="n"),))
+    assert "device n/own of this node is not there" in await refused(world, name)

@@ -1,0 +1,294 @@
+"""What a start makes of what the last instance left: restart, reboot, a lost or corrupt record, two instances."""
+
+import asyncio
+
+import pytest
+
+from drawbar.driver.kube import client, config
+from drawbar.driver.node import checkpoint, errors
+from drawbar.driver.node.plugin import servicers
+from drawbar.driver.node.preparation import sweeping
+
+DRIVER = "drawbar.dev"
+
+
+async def test_after_a_restart_nothing_is_lost_and_a_claim_with_its_file_is_completed(world):
+    name = await world.prepared()
+    before = world.cdi()
+    assert world.state(name.uid) == "started"
+    await world.restarted()
+    assert (world.cdi(), world.state(name.uid)) == (before, "completed")
+    assert world.preparer.holder("p", "d1") == name.uid
+
+
+async def test_after_a_restart_that_changes_nothing_nothing_is_written(world):
+    await world.prepared()
+    await world.restarted()
+    before = checkpoint.stamp(world.checkpoint)
+    await world.restarted()
+    assert checkpoint.stamp(world.checkpoint) == before
+
+
+async def test_a_completed_claim_gets_its_file_again_at_the_start(world):
+    await world.prepared()
+    before = world.cdi()
+    await world.restarted()
+    world.forget_cdi()
+    await world.restarted()
+    assert world.cdi() == before
+
+
+async def test_a_claim_that_was_never_prepared_to_its_end_keeps_its_device_without_a_file(world):
+    name = await world.prepared()
+    world.forget_cdi()
+    await world.restarted()
+    assert (world.state(name.uid), world.cdi()) == ("started", {})
+    assert world.preparer.holder("p", "d1") == name.uid
+    await world.preparer.prepare(name)
+    assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
+
+
+async def test_after_a_reboot_claims_are_started_again_and_their_files_are_written_again(world):
+    name = await world.prepared()
+    await world.restarted()
+    before = world.cdi()
+    await world.reboot()
+    assert world.cdi() == before
+    found = checkpoint.load(world.checkpoint)
+    assert (found.boot_id, found.claims[name.uid].state) == ("boot-2", "started")
+    assert world.preparer.holder("p", "d1") == name.uid
+
+
+@pytest.mark.parametrize("gone", ["device", "attachment"])
+async def test_after_a_reboot_without_the_device_the_claim_can_still_be_unprepared(world, gone):
+    name = await world.prepared()
+    if gone == "device":
+        await world.unplug("d1")
+    else:
+        world.attached = []
+    await world.reboot()
+    assert world.cdi() == {}
+    assert world.preparer.holder("p", "d1") == name.uid
+    await world.preparer.unprepare(name)
+    assert (world.recorded(), world.released) == ([], [("p", "d1")])
+
+
+async def test_another_device_in_the_place_of_a_prepared_one_gets_no_file(world):
+    first, second = (card for card in world.arrivals.cards if card.first.serial)
+    world.local.cards["n", "own"] = first
+    name = await world.claim(results=(world.result("own", pool="n"),))
+    await world.preparer.prepare(name)
+    world.local.cards["n", "own"] = second
+    await world.reboot()
+    assert world.cdi() == {}
+    assert world.preparer.holder("n", "own") == name.uid
+
+
+async def test_a_file_that_no_claim_stands_behind_is_removed_and_those_of_others_stay(world):
+    name = await world.prepared()
+    for file in (f"{DRIVER}-stray.json", "other.dev-x.json"):
+        (world.folder / "cdi" / file).write_text('{"devices": []}')
+    await world.restarted()
+    assert sorted(world.cdi()) == sorted([f"{DRIVER}-{name.uid}.json", "other.dev-x.json"])
+
+
+# --- without a record ---
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"version": 1, "crc32": 0, "data": "x"}'])
+async def test_what_a_corrupt_checkpoint_said_is_found_again(world, damage):
+    name = await world.prepared()
+    before = world.cdi()
+    world.checkpoint.write_bytes(damage)
+    await world.restarted()
+    assert world.preparer.holder("p", "d1") == name.uid
+    assert (world.cdi(), world.recorded()) == (before, [name.uid])
+    (aside,) = world.folder.glob("checkpoint.json.corrupt-*")
+    assert aside.read_bytes() == damage
+    await world.preparer.unprepare(name)
+    assert (world.cdi(), world.released) == ({}, [("p", "d1")])
+
+
+async def test_a_lost_checkpoint_does_not_lose_a_device_that_is_being_detached(world):
+    """Its release must not be reported while a container may still use it."""
+    name = await world.prepared()
+    world.checkpoint.unlink()
+    world.attached = [world.attachment("d1", name.uid, deleting=True)]
+    await world.restarted()
+    assert world.preparer.holder("p", "d1") == name.uid
+
+
+async def unexplained(world):
+    """A claim of which only the CDI file is left here."""
+    name = await world.prepared()
+    world.checkpoint.unlink()
+    world.attached = []
+    await world.restarted()
+    assert world.state(name.uid) == "unexplained"
+    return name
+
+
+async def test_a_device_of_unknown_ownership_is_refused_whatever_its_pool(world):
+    name = await unexplained(world)
+    for pool in ("p", "q"):
+        assert world.preparer.holder(pool, "d1") == name.uid
+    other = await world.claim("c2")
+    world.attached = [world.told("d1", other.uid)]
+    with pytest.raises(errors.PrepareError, match="may still use it"):
+        await world.preparer.prepare(other)
+    assert list(world.cdi()) == [f"{DRIVER}-{name.uid}.json"]
+
+
+async def test_the_claim_itself_explains_its_device(world):
+    name = await unexplained(world)
+    await world.settle()
+    assert world.state(name.uid) == "completed"
+    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holder("q", "d1") is None
+    (held,) = checkpoint.load(world.checkpoint).claims[name.uid].devices
+    assert (held.pool, held.requests) == ("p", ("disk",))
+    assert world.preparer.unsettled == ()
+
+
+async def test_the_file_of_a_claim_that_is_gone_goes_and_its_device_is_free(world):
+    name = await unexplained(world)
+    await world.remove()
+    await world.settle()
+    assert (world.cdi(), world.recorded()) == ({}, [])
+    assert world.preparer.holder("p", "d1") is None
+    assert name.uid not in world.cdi()
+
+
+async def test_an_unexplained_claim_that_the_kubelet_names_is_prepared_and_unprepared_as_ever(world):
+    name = await unexplained(world)
+    world.attached = [world.told("d1", name.uid)]
+    await world.preparer.prepare(name)
+    assert world.preparer.holder("q", "d1") is None
+    await world.preparer.unprepare(name)
+    assert (world.cdi(), world.recorded()) == ({}, [])
+
+
+async def test_without_the_api_server_a_device_of_unknown_ownership_stays_refused(world):
+    name = await unexplained(world)
+    nowhere = config.Connection(
+        server="http://127.0.0.1:9", tls=None, authorization=lambda: "Bearer x", origin="test"
+    )
+    async with client.connecting(nowhere) as api:
+        task = asyncio.Task(sweeping.Sweeper(api, world.preparer, world.finder).run())
+        await asyncio.sleep(0.1)
+        assert not task.done(), "it tries again"
+        task.cancel()
+        await asyncio.wait([task])
+    assert world.preparer.holder("p", "d1") == name.uid
+    async with asyncio.timeout(20):
+        await sweeping.Sweeper(world.api, world.preparer, world.finder).run()
+    assert world.state(name.uid) == "completed"
+
+
+async def test_a_reboot_ends_whatever_a_device_of_unknown_ownership_was_kept_for(world):
+    await unexplained(world)
+    await world.reboot()
+    assert world.recorded() == []
+
+
+# --- what nobody finished ---
+
+
+async def never_finished(world):
+    name = await world.prepared()
+    world.forget_cdi()
+    await world.restarted()
+    return name
+
+
+@pytest.mark.parametrize("end", ["gone", "deallocated", "replaced"])
+async def test_a_claim_that_nobody_finished_is_given_back_once_it_is_over(world, end):
+    name = await never_finished(world)
+    await world.settle()
+    assert world.recorded() == [name.uid], "the kubelet may still ask"
+    if end == "deallocated":
+        await world.allocate("c1", ())
+    else:
+        await world.remove()
+    if end == "replaced":
+        await world.claim()
+    await world.settle()
+    assert (world.recorded(), world.released) == ([], [("p", "d1")])
+
+
+async def test_a_claim_that_was_finished_meanwhile_is_never_given_back(world):
+    name = await never_finished(world)
+    await world.preparer.prepare(name)
+    await world.remove()
+    await world.settle()
+    assert world.preparer.holder("p", "d1") == name.uid
+    assert list(world.cdi()) == [f"{DRIVER}-{name.uid}.json"]
+
+
+async def test_a_completed_claim_is_never_given_back_without_the_kubelet(world):
+    name = await world.prepared()
+    await world.restarted()
+    await world.remove()
+    await world.settle()
+    assert world.recorded() == [name.uid]
+
+
+# --- two instances ---
+
+
+async def test_what_one_instance_prepared_the_other_unprepares(world):
+    old = world.preparer
+    new = await world.restarted()
+    name = await world.claim()
+    world.attached = [world.told("d1", name.uid)]
+    await old.prepare(name)
+    assert new.holder("p", "d1") == name.uid
+    await new.unprepare(name)
+    assert old.holder("p", "d1") is None
+    assert (world.cdi(), world.recorded()) == ({}, [])
+
+
+async def test_a_device_that_one_instance_handed_out_the_other_does_not(world):
+    old = world.preparer
+    new = await world.restarted()
+    names = [await world.claim("c1"), await world.claim("c2")]
+    world.attached = [world.told("d1", name.uid) for name in names]
+    outcomes = await asyncio.gather(old.prepare(names[0]), new.prepare(names[1]), return_exceptions=True)
+    assert sorted(type(one).__name__ for one in outcomes) == ["PrepareError", "tuple"]
+    assert len(world.cdi()) == len(world.recorded()) == 1
+
+
+async def test_two_instances_at_once_lose_none_of_each_others_claims(world):
+    both = [world.preparer, await world.restarted()]
+    results = [world.result("d1", shareID=f"00000000-0000-4000-8000-{number:012d}") for number in range(20)]
+    names = [await world.claim(f"c{number}", results=(one,)) for number, one in enumerate(results)]
+    world.attached = [world.attachment("d1", names[0].uid)]
+    await asyncio.gather(*(both[number % 2].prepare(name) for number, name in enumerate(names)))
+    assert world.recorded() == sorted(name.uid for name in names)
+    await asyncio.gather(*(both[number % 3 % 2].unprepare(name) for number, name in enumerate(names)))
+    assert (world.recorded(), world.cdi()) == ([], {})
+
+
+@pytest.mark.parametrize("damage", [b"{", None], ids=["corrupt", "gone"])
+async def test_a_checkpoint_that_breaks_while_running_is_written_again(world, damage):
+    first = await world.prepared()
+    if damage is None:
+        world.checkpoint.unlink()
+    else:
+        world.checkpoint.write_bytes(damage)
+    assert world.preparer.holder("p", "d1") == first.uid
+    second = await world.claim("c2", results=(world.result("d2"),))
+    world.attached.append(world.told("d2", second.uid))
+    await world.preparer.prepare(second)
+    assert world.recorded() == sorted([first.uid, second.uid])
+
+
+async def test_while_a_newer_drawbar_has_the_checkpoint_nothing_is_prepared(world):
+    name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
+    world.attached = [world.told("d1", "u1")]
+    newer = b'{"version": 99, "crc32": 0, "data": "{}"}'
+    world.checkpoint.write_bytes(newer)
+    with pytest.raises(errors.CheckpointError, match="upgrade Drawbar"):
+        await world.preparer.prepare(name)
+    assert world.checkpoint.read_bytes() == newer
+    assert world.cdi() == {}

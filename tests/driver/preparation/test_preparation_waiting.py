@@ -1,0 +1,288 @@
+"""Prepare while devices are late, while others prepare, and while somebody wants to release."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+
+import pytest
+
+from drawbar.driver.node import checkpoint, errors
+from drawbar.driver.node.preparation import limits
+
+CANCELLED = contextlib.suppress(asyncio.CancelledError)
+
+
+async def waiting(world, *names):
+    """Tasks that prepare these claims, and have come as far as they get."""
+    tasks = [asyncio.Task(world.preparer.prepare(name)) for name in names]
+    async with asyncio.timeout(20):
+        while not all(name.uid in world.preparer._underway for name in names):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    return tasks
+
+
+async def test_a_device_that_comes_late_is_waited_for(world):
+    name = await world.claim()
+    await world.unplug("d1")
+    await world.restarted(waits=world.LONG)
+    world.attached = [world.told("d1", name.uid)]
+    (task,) = await waiting(world, name)
+    await world.plug("d1")
+    world.preparer.changed()
+    (prepared,) = await task
+    assert prepared.device == "d1"
+
+
+async def test_an_attachment_that_comes_late_is_waited_for(world):
+    name = await world.claim()
+    await world.restarted(waits=world.LONG)
+    (task,) = await waiting(world, name)
+    world.attached = [world.attachment("d1", name.uid)]
+    world.preparer.changed()
+    (prepared,) = await task
+    assert prepared.device == "d1"
+
+
+async def test_what_changes_without_bringing_the_device_is_waited_through(world):
+    name = await world.claim()
+    await world.unplug("d1")
+    await world.restarted(waits=world.LONG)
+    world.attached = [world.told("d1", name.uid)]
+    (task,) = await waiting(world, name)
+    for _ in range(3):
+        world.preparer.changed()
+        await asyncio.sleep(0)
+    assert not task.done()
+    await world.plug("d1")
+    world.preparer.changed()
+    assert await task
+
+
+async def test_a_wait_ends_at_its_limit_with_the_reason(world):
+    name = await world.claim()
+    await world.unplug("d1")
+    await world.restarted(waits=limits.Limits(late_device_seconds=0.05))
+    world.attached = [world.told("d1", name.uid)]
+    with pytest.raises(errors.DeviceLate, match=r"p/d1 .* not visible on this node yet"):
+        await world.preparer.prepare(name)
+
+
+async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
+    name = await world.claim()
+    await world.unplug("d1")
+    await world.restarted(waits=world.LONG)
+    world.attached = [world.told("d1", name.uid)]
+    (task,) = await waiting(world, name)
+    world.attached = [world.told("d1", name.uid, deleting=True)]
+    world.preparer.changed()
+    with pytest.raises(errors.PrepareError, match="is being detached"):
+        await task
+
+
+async def test_a_device_counts_as_held_while_its_prepare_is_worked_on_and_no_longer(world):
+    name = await world.claim()
+    await world.unplug("d1")
+    await world.restarted(waits=world.LONG)
+    world.attached = [world.told("d1", name.uid)]
+    (task,) = await waiting(world, name)
+    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holder("p", "d2") is None
+    task.cancel()
+    with CANCELLED:
+        await task
+    assert world.preparer.holder("p", "d1") is None
+    assert world.released == [("p", "d1")], "whoever waits for the release hears of it"
+
+
+async def test_a_slow_claim_holds_up_no_other(world):
+    slow, quick = await world.claim("c1"), await world.claim("c2", results=(world.result("d2"),))
+    await world.unplug("d1")
+    await world.restarted(waits=world.LONG)
+    world.attached = [world.told("d1", slow.uid), world.told("d2", quick.uid)]
+    (task,) = await waiting(world, slow)
+    await world.preparer.prepare(quick)
+    await world.preparer.unprepare(quick)
+    assert not task.done()
+    task.cancel()
+    with CANCELLED:
+        await task
+
+
+# --- many at once ---
+
+
+@pytest.fixture
+def writes(world):
+    """How many different checkpoints were seen; a rename makes another file."""
+    return lambda: checkpoint.stamp(world.checkpoint)
+
+
+def lock(world):
+    """The lock that another instance would have, held."""
+    descriptor = os.open(world.folder / "checkpoint.json.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
+
+
+async def test_claims_that_wait_for_a_write_share_the_next_one(world):
+    names = [await world.claim(f"c{number}") for number in range(2)]
+    world.attached = [world.told("d1", names[0].uid), world.told("d2", names[1].uid)]
+    other = lock(world)
+    tasks = await waiting(world, *names)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(world.preparer.ledger._waiting) == 2
+    os.close(other)
+    await asyncio.gather(*tasks)
+    states = [world.state(name.uid) for name in names]
+    assert states == ["started", "started"], "a second write would have said that the first is completed"
+
+
+async def test_of_changes_that_share_a_write_one_that_cannot_be_made_fails_alone(world):
+    names = [await world.claim("c1"), await world.claim("c2"), await world.claim("c3")]
+    world.attached = [
+        world.told("d1", names[0].uid),
+        world.told("d1", names[1].uid),
+        world.told("d2", names[2].uid),
+    ]
+    other = lock(world)
+    tasks = await waiting(world, *names)
+    os.close(other)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(one, errors.PrepareError) for one in outcomes] == [False, True, False]
+    assert "still in use by claim default/c1" in str(outcomes[1])
+    assert world.recorded() == sorted([names[0].uid, names[2].uid])
+
+
+async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world):
+    names = [await world.claim("c1"), await world.claim("c2")]
+    await world.restarted(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
+    world.attached = [world.told("d1", names[0].uid), world.told("d2", names[1].uid)]
+    other = lock(world)
+    tasks = await waiting(world, *names)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    os.close(other)
+    assert ["another instance has kept" in str(one) for one in outcomes] == [True, True]
+    await world.preparer.prepare(names[0])
+    assert world.recorded() == [names[0].uid]
+
+
+async def test_of_many_claims_at_once_each_gets_its_own(world):
+    """All of them one device each: a share, so that two devices are enough."""
+    results = [world.result("d1", shareID=f"00000000-0000-4000-8000-{number:012d}") for number in range(64)]
+    names = [await world.claim(f"c{number}", results=(one,)) for number, one in enumerate(results)]
+    world.attached = [world.attachment("d1", names[0].uid)]
+    prepared = await asyncio.gather(*(world.preparer.prepare(name) for name in names))
+    assert [devices[0].share_id for devices in prepared] == [one["shareID"] for one in results]
+    assert len(world.cdi()) == len(world.recorded()) == 64
+    await asyncio.gather(*(world.preparer.unprepare(name) for name in names))
+    assert (world.cdi(), world.recorded()) == ({}, [])
+
+
+# --- the kubelet gives up ---
+
+
+async def test_a_call_that_was_given_up_before_its_write_leaves_nothing(world):
+    name = await world.claim()
+    world.attached = [world.told("d1", name.uid)]
+    other = lock(world)
+    (task,) = await waiting(world, name)
+    task.cancel()
+    with CANCELLED:
+        await task
+    os.close(other)
+    assert (world.cdi(), world.recorded()) == ({}, [])
+    await world.preparer.prepare(name)
+    assert world.recorded() == [name.uid]
+
+
+async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next_one_begins(world):
+    """The draft is a pipe, so that the write lasts until somebody reads."""
+    name = await world.claim()
+    world.attached = [world.told("d1", name.uid)]
+    pipe = world.folder / ".checkpoint.json.tmp"
+    os.mkfifo(pipe)
+    (given_up,) = await waiting(world, name)
+    await asyncio.sleep(0.05)  # it is in its thread, or else cancelled before, which another test has
+    given_up.cancel()
+    next_one = asyncio.Task(world.preparer.unprepare(name))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not next_one.done()
+    reader = asyncio.to_thread(pipe.read_bytes)
+    await reader
+    with contextlib.suppress(asyncio.CancelledError, errors.CheckpointError):
+        await given_up
+    await next_one
+    assert list((world.folder / "cdi").glob("*.json")) == []
+    assert world.preparer.holder("p", "d1") is None
+
+
+# --- what claims are told ---
+
+
+async def test_a_claim_is_told_once_per_reason_and_again_after_a_success(world):
+    name = await world.claim()
+    world.attached = [world.told("d1", name.uid, deleting=True)]
+    for _ in range(3):
+        with pytest.raises(errors.PrepareError):
+            await world.preparer.prepare(name)
+    world.attached = []
+    for _ in range(3):
+        with pytest.raises(errors.PrepareError):
+            await world.preparer.prepare(name)
+    assert world.recorder.reasons == ["DeviceDetaching", "DeviceNotAttached"]
+    assert world.recorder.said[0][:2] == ("c1", name.uid)
+    world.attached = [world.told("d1", name.uid)]
+    await world.preparer.prepare(name)
+    world.attached = []
+    with pytest.raises(errors.PrepareError):
+        await world.preparer.prepare(name)
+    assert world.recorder.reasons[2:] == ["DeviceNotAttached"]
+
+
+async def test_a_claim_that_is_gone_is_told_nothing(world):
+    name = await world.claim()
+    await world.remove()
+    with pytest.raises(errors.PrepareError):
+        await world.preparer.prepare(name)
+    assert world.recorder.said == []
+
+
+async def test_a_checkpoint_that_cannot_be_written_is_told_too(world):
+    name = await world.claim()
+    world.attached = [world.told("d1", name.uid)]
+    (world.folder / ".checkpoint.json.tmp").mkdir()
+    with pytest.raises(errors.CheckpointError):
+        await world.preparer.prepare(name)
+    assert world.recorder.reasons == ["CheckpointFailed"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        pytest.param({"late_device_seconds": 31}, "late device", id="device-above"),
+        pytest.param({"late_device_seconds": -1}, "late device", id="device-below"),
+        pytest.param({"late_device_seconds": float("nan")}, "late device", id="device-nan"),
+        pytest.param({"lock_seconds": 0}, "checkpoint", id="lock-below"),
+        pytest.param({"lock_seconds": 11}, "checkpoint", id="lock-above"),
+    ],
+)
+def test_limits_that_outlast_the_kubelet_are_refused(wrong, words):
+    (problem,) = limits.problems(limits.Limits(**wrong))
+    assert words in problem
+    assert "45 s" in problem
+
+
+def test_the_limits_by_default_are_sound():
+    assert limits.problems(limits.Limits()) == []
+
+
+async def test_a_device_that_the_claim_has_no_more_is_told_when_its_prepare_is_over(world):
+    """Who waited for the release of the old device while the claim was worked on hears that it is free."""
+    name = await world.claim(results=(world.result("d2"),))
+    world.attached = [world.told("d1", name.uid, deleting=True), world.told("d2", name.uid)]
+    await world.preparer.prepare(name)
+    assert world.released == [("p", "d1")]
+    assert world.preparer.holder("p", "d1") is None

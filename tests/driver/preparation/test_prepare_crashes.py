@@ -1,0 +1,116 @@
+"""kill -9 at every await point and at every file operation of Prepare, Unprepare and of the start; see `dying.py`."""
+
+import importlib.util
+import itertools
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.node import checkpoint, classes, errors, inventory
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
+
+SCRIPT = Path(__file__).with_name("dying.py")
+_spec = importlib.util.spec_from_file_location("dying", SCRIPT)
+dying = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(dying)
+
+# What is prepared before, and how many steps there are at least: fewer would mean that nothing is counted.
+SCENARIOS = {
+    "prepare": ((), 25),
+    "unprepare": (("u1",), 20),
+    "replace": (("u1",), 45),
+    "restore": (("u1", "u2"), 15),
+    "reboot": (("u1", "u2"), 28),
+}
+
+
+def mocked(folder):
+    tree = sysfs.SysfsTree.create(folder)
+    for slot, serial in enumerate(dying.SERIALS.values(), start=1):
+        disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial=serial)
+        tree.attach(slot, disk)
+    return inventory.read(folder), classes.Host.of(folder)
+
+
+@pytest.fixture
+def kill(tmp_path):
+    """`kill(step, scenario, folder)`: what `dying.py` answers."""
+    command = (sys.executable, str(SCRIPT), str(tmp_path / "sys"))
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+
+        def ask(step, scenario, folder):
+            process.stdin.write(f"{step} {scenario} {folder}\n")
+            process.stdin.flush()
+            answer = process.stdout.readline().strip()
+            assert answer not in ("", "failed"), "the scenario itself fails"
+            return answer
+
+        yield ask
+
+
+def files(folder):
+    return {
+        path.name.removeprefix("drawbar.dev-").removesuffix(".json") for path in folder.glob("cdi/*.json")
+    }
+
+
+def recorded(folder):
+    content = checkpoint.load(folder / "checkpoint.json")
+    return set(content.claims) if content is not None else set()
+
+
+async def prepared(instance, uid):
+    """Whether the claim could be prepared."""
+    try:
+        await instance.prepare(dying.claim(uid))
+    except errors.PrepareError:
+        return False
+    return True
+
+
+async def judge(folder, world, boot_id):
+    """Sees to it that a fresh instance makes good whatever is left."""
+    assert files(folder) <= recorded(folder), "a CDI file that no record explains"
+    instance, _ = dying.made(folder, *world, boot_id)
+    await instance.restore()
+    assert files(folder) <= recorded(folder)
+    assert not list(folder.glob("checkpoint.json.corrupt-*")), "a torn checkpoint"
+    holder = instance.holder("p", "d1")
+    assert holder in (None, "u1")
+    # Another claim gets the device if and only if nobody has it.
+    assert await prepared(instance, "u3") == (holder is None)
+    assert ("u3" in files(folder)) == (holder is None)
+    await instance.unprepare(dying.claim("u3"))
+    for uid in ("u1", "u2"):
+        assert await prepared(instance, uid)
+    assert files(folder) == recorded(folder) == {"u1", "u2"}
+    for uid in ("u1", "u2", "u1"):
+        await instance.unprepare(dying.claim(uid))
+    assert (files(folder), recorded(folder)) == (set(), set())
+    assert instance.holder("p", "d1") is instance.holder("p", "d2") is None
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+async def test_killed_at_any_step_nothing_leaks_is_lost_or_used_twice(tmp_path, kill, scenario):
+    world = mocked(tmp_path / "sys")
+    before, at_least = SCENARIOS[scenario]
+    (tmp_path / "before").mkdir()
+    instance, _ = dying.made(tmp_path / "before", *world)
+    await instance.restore()
+    for uid in before:
+        await instance.prepare(dying.claim(uid))
+    folder = tmp_path / "run"
+    for step in itertools.count(1):
+        shutil.copytree(tmp_path / "before", folder)
+        answer = kill(step, scenario, folder)
+        await judge(folder, world, "boot-2" if scenario == "reboot" else "boot-1")
+        shutil.rmtree(folder)
+        if answer != "killed":
+            break
+    assert step > at_least, step

@@ -1,0 +1,238 @@
+"""What each class of device needs, gets ready, and gives to a container."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from drawbar.cdi import spec
+from drawbar.driver.node import classes, inventory, kernel
+from drawbar.driver.node.classes import gpu, nic, other
+from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree
+
+VENDORS = {DeviceClass.GPU: 0x1002, DeviceClass.FPGA: 0x10EE}
+
+
+def device(device_class, **more):
+    serial = {"nvme": "SN1", "cxl-memory": "1"}.get(device_class)
+    return MockDevice(
+        **(
+            {
+                "device_class": device_class,
+                "vendor": VENDORS.get(device_class, 1),
+                "device": 1,
+                "serial": serial,
+            }
+            | more
+        )
+    )
+
+
+def card_of(tree, slot=1):
+    address = tree.address(slot)
+    functions = [
+        one for one in inventory.read(tree.root).functions if address in (one.address, one.physical_function)
+    ]
+    return model.Card(functions=tuple(functions))
+
+
+@pytest.fixture
+def card(tmp_path):
+    """`card(device)`: the card as a mocked host shows it."""
+
+    def make(mock, *, vfs=0):
+        tree = SysfsTree.create(tmp_path / "sys", slots=1)
+        tree.attach(1, mock)
+        if vfs:
+            tree.set_vfs(1, vfs)
+        return card_of(tree)
+
+    return make
+
+
+def paths(edits):
+    return [node.path for node in edits.device_nodes]
+
+
+@pytest.mark.parametrize("device_class", list(DeviceClass))
+def test_a_card_with_its_driver_lacks_nothing(card, device_class):
+    assert classes.of(device_class).lacks(card(device(device_class))) is None
+
+
+@pytest.mark.parametrize("device_class", list(DeviceClass))
+def test_without_its_driver_a_card_is_ready_only_in_a_class_that_needs_none(card, device_class):
+    lack = classes.of(device_class).lacks(card(device(device_class, driver="")))
+    if device_class in (DeviceClass.ACCELERATOR, DeviceClass.OTHER):
+        assert lack is None
+    else:
+        assert lack == "no kernel driver is bound; load the driver on this node"
+
+
+@pytest.mark.parametrize("device_class", [DeviceClass.NVME, DeviceClass.CXL_MEMORY])
+def test_storage_and_memory_need_their_device_files(card, device_class):
+    seen = card(device(device_class))
+    bare = dataclasses.replace(seen.first, device_nodes=())
+    lack = classes.of(device_class).lacks(model.Card(functions=(bare,)))
+    assert lack == f"its driver {bare.driver} offers no device file; look at the kernel's log"
+
+
+def test_an_unknown_class_is_treated_as_other():
+    assert classes.of("quantum") == other.Other()
+
+
+def passed_through(seen, group):
+    function = dataclasses.replace(seen.first, driver="vfio-pci", device_nodes=(), iommu_group=group)
+    return model.Card(functions=(function,))
+
+
+@pytest.mark.parametrize("device_class", list(DeviceClass))
+def test_a_card_that_vfio_has_is_given_as_its_group(card, device_class):
+    whole = passed_through(card(device(device_class)), 17)
+    operations = classes.of(device_class)
+    assert operations.lacks(whole) is None
+    assert paths(operations.edits(whole, classes.Host())) == ["/dev/vfio/17", "/dev/vfio/vfio"]
+
+
+def test_a_card_that_vfio_has_without_a_group_is_not_ready(card):
+    lack = classes.of("gpu").lacks(passed_through(card(device(DeviceClass.GPU)), None))
+    assert lack == "vfio-pci is bound without an IOMMU group; turn the IOMMU on"
+
+
+async def test_a_function_without_a_driver_gets_one(tmp_path, until):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    async with tree.reacting():
+        address = await asyncio.to_thread(tree.attach, 1, device(DeviceClass.NVME))
+        asked = kernel.Kernel(tree.root)
+        await asked.unbind(address)
+
+        async def driver():
+            return inventory.read_function(tree.root, address).driver
+
+        await until(driver, lambda name: name is None)
+        operations = classes.of("nvme")
+        assert await operations.initialise(asked, card_of(tree)) is not None
+        await until(driver, lambda name: name == "nvme")
+
+        async def lack():
+            return await operations.initialise(asked, card_of(tree))
+
+        await until(lack, lambda missing: missing is None)
+
+
+async def test_what_is_ready_is_not_touched(card, tmp_path):
+    seen = card(device(DeviceClass.NVME))
+    probe = tmp_path / "sys/bus/pci/drivers_probe"
+    before = probe.read_bytes() if probe.exists() else None
+    assert await classes.of("nvme").initialise(kernel.Kernel(tmp_path / "sys"), seen) is None
+    assert (probe.read_bytes() if probe.exists() else None) == before
+
+
+@pytest.mark.parametrize(
+    ("device_class", "expected"),
+    [
+        (DeviceClass.GPU, ["/dev/dri/card0", "/dev/dri/renderD128"]),
+        (DeviceClass.ACCELERATOR, ["/dev/accel/accel0"]),
+        (DeviceClass.NVME, ["/dev/ng0n1", "/dev/nvme0", "/dev/nvme0n1"]),
+        (DeviceClass.CXL_MEMORY, ["/dev/cxl/mem0"]),
+        (DeviceClass.FPGA, []),
+        (DeviceClass.NIC, []),
+        (DeviceClass.OTHER, []),
+    ],
+)
+def test_a_container_gets_the_device_files_of_the_card(card, tmp_path, device_class, expected):
+    seen = card(device(device_class))
+    assert paths(classes.of(device_class).edits(seen, classes.Host.of(tmp_path / "sys"))) == expected
+
+
+def test_a_device_file_is_described_with_its_numbers_and_type(card):
+    edits = classes.of("nvme").edits(card(device(DeviceClass.NVME)), classes.Host())
+    assert spec.DeviceNode(path="/dev/nvme0n1", type="b", major=259, minor=0) in edits.device_nodes
+
+
+def test_a_gpu_gives_no_files_of_other_subsystems(card):
+    seen = card(device(DeviceClass.GPU))
+    bus = model.DeviceNode(path="/dev/i2c-5", major=89, minor=5, block=False, subsystem="i2c-dev")
+    function = dataclasses.replace(seen.first, device_nodes=(*seen.first.device_nodes, bus))
+    assert "/dev/i2c-5" not in paths(
+        classes.of("gpu").edits(model.Card(functions=(function,)), classes.Host())
+    )
+
+
+def nvidia(tmp_path, seen, text="Model: \t H100\nDevice Minor: \t 3\n"):
+    folder = tmp_path / "proc/driver/nvidia/gpus" / seen.address
+    folder.mkdir(parents=True)
+    (folder / "information").write_text(text)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    return classes.Host.of(tmp_path / "sys")
+
+
+def test_a_gpu_of_nvidia_gives_its_own_file_and_the_shared_ones_that_exist(card, tmp_path):
+    seen = card(device(DeviceClass.GPU, vendor=0x10DE))
+    edits = gpu.Gpu().edits(seen, nvidia(tmp_path, seen))
+    assert spec.DeviceNode(path="/dev/nvidia3", type="c", major=195, minor=3) in edits.device_nodes
+    assert paths(edits)[-1] == "/dev/nvidiactl"
+    assert "/dev/nvidia-uvm" not in paths(edits)
+
+
+def test_a_gpu_whose_number_the_driver_does_not_tell_gives_what_sysfs_shows(card, tmp_path):
+    seen = card(device(DeviceClass.GPU, vendor=0x10DE))
+    edits = gpu.Gpu().edits(seen, nvidia(tmp_path, seen, text="Model: H100\n"))
+    assert paths(edits) == ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/nvidiactl"]
+
+
+def test_the_interfaces_of_a_nic_move_into_the_container_under_their_own_names(card):
+    seen = card(device(DeviceClass.NIC, total_vfs=2, vf_driver="iavf"), vfs=2)
+    second = dataclasses.replace(seen.first, net_interfaces=("ens1f0", "ens1f1"))
+    virtual = dataclasses.replace(seen.functions[1], net_interfaces=("ens1f0v0",))
+    edits = nic.Nic().edits(model.Card(functions=(second, virtual)), classes.Host())
+    assert [(one.host_name, one.name) for one in edits.net_devices] == [
+        ("ens1f0", "ens1f0"),
+        ("ens1f1", "ens1f1"),
+    ]
+
+
+def test_an_interface_never_takes_the_name_of_the_pods_own(card):
+    edits = nic.Nic().edits(card(device(DeviceClass.NIC)), classes.Host())
+    assert [(one.host_name, one.name) for one in edits.net_devices] == [("eth0", "nic0")]
+
+
+def test_the_files_of_all_functions_are_given(card):
+    seen = card(device(DeviceClass.GPU))
+    node = model.DeviceNode(path="/dev/dri/card9", major=226, minor=9, block=False, subsystem="drm")
+    second = dataclasses.replace(seen.first, address="0000:01:00.1", device_nodes=(node,))
+    both = model.Card(functions=(seen.first, second))
+    assert paths(classes.of("gpu").edits(both, classes.Host()))[-1] == "/dev/dri/card9"
+
+
+# --- the flush of a disk: /dev of the host lies beside the mocked tree, so a plain file stands for the disk ---
+
+
+async def flush(tmp_path, seen):
+    tree = tmp_path / "sys"
+    await classes.of("nvme").quiesce(kernel.Kernel(tree), classes.Host.of(tree), seen)
+
+
+async def test_a_disk_is_flushed_without_a_change(card, tmp_path):
+    seen = card(device(DeviceClass.NVME))
+    disk = tmp_path / "dev/nvme0n1"
+    disk.parent.mkdir()
+    disk.write_text("data")
+    await flush(tmp_path, seen)
+    assert disk.read_text() == "data"
+
+
+async def test_a_disk_without_a_file_is_left_to_its_driver(card, tmp_path):
+    await flush(tmp_path, card(device(DeviceClass.NVME)))
+    assert not (tmp_path / "dev").exists()
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "loop"], ids=["cannot be flushed", "cannot be opened"])
+async def test_a_disk_that_is_broken_comes_off_all_the_same(card, tmp_path, target, caplog):
+    seen = card(device(DeviceClass.NVME))
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvme0n1").symlink_to("nvme0n1" if target == "loop" else target)
+    await flush(tmp_path, seen)
+    assert [record.levelname for record in caplog.records if "disk" in record.message] == ["WARNING"]

@@ -1,0 +1,222 @@
+"""Who uses a device: open files, mounts, swap, holders, vfio, and a bitstream that is being loaded."""
+
+import dataclasses
+import os
+import stat
+
+import pytest
+
+from drawbar.driver.node import classes, inventory
+from drawbar.driver.node.classes import openers, users
+from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree
+
+NULL = model.DeviceNode(path="/dev/nvidia0", major=1, minor=3, block=False, subsystem="nvidia")
+
+
+class Host:
+    """A disk on a mocked host, and the processes and tables of its proc."""
+
+    def __init__(self, path, mock):
+        self.tree = SysfsTree.create(path / "sys", slots=1)
+        self.address = self.tree.attach(1, mock)
+        self.proc = path / "proc"
+        self.proc.mkdir()
+        self.host = classes.Host.of(self.tree.root)
+        self.device_class = mock.device_class
+
+    def card(self, **changes):
+        function = inventory.read_function(self.tree.root, self.address)
+        return model.Card(functions=(dataclasses.replace(function, **changes),))
+
+    def process(self, pid, name="worker", *, opened=(), namespace="mnt:[1]", mounts=""):
+        folder = self.proc / str(pid)
+        (folder / "fd").mkdir(parents=True)
+        (folder / "ns").mkdir()
+        (folder / "comm").write_text(name + "\n")
+        (folder / "mountinfo").write_text(mounts)
+        (folder / "ns/mnt").symlink_to(namespace)
+        for number, target in enumerate(opened):
+            (folder / f"fd/{number}").symlink_to(target)
+
+    def users(self, **changes):
+        return users.message(classes.of(self.device_class).users(self.host, self.card(**changes)))
+
+
+@pytest.fixture
+def disk(tmp_path):
+    host = Host(tmp_path, MockDevice(device_class=DeviceClass.NVME, vendor=1, device=2, serial="SN1"))
+    partition = host.tree.root / "class/block/nvme0n1/nvme0n1p1"
+    partition.mkdir()
+    (partition / "partition").write_text("1\n")
+    (partition / "dev").write_text("259:7\n")
+    return host
+
+
+@pytest.fixture
+def gpu(tmp_path):
+    return Host(tmp_path, MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=2))
+
+
+@pytest.fixture
+def fpga(tmp_path):
+    return Host(tmp_path, MockDevice(device_class=DeviceClass.FPGA, vendor=0x10EE, device=2))
+
+
+def mount(number="259:0", point="/data", kind="xfs", source="/dev/nvme0n1"):
+    return f"36 35 {number} / {point} rw,noatime shared:1 master:2 - {kind} {source} rw,errors=continue\n"
+
+
+def test_nobody_uses_a_device_that_nobody_uses(disk):
+    disk.process(
+        1, opened=("/dev/zero", "socket:[1]", "/etc/passwd"), mounts=mount("8:1", source="/dev/sda1")
+    )
+    assert disk.users() == ""
+
+
+def test_a_process_that_has_a_device_file_open_is_named(gpu):
+    gpu.process(4711, "python", opened=("/dev/null", "/dev/null"))
+    assert gpu.users(device_nodes=(NULL,)) == "held by pid 4711 (python), /dev/nvidia0"
+
+
+def test_a_device_file_counts_by_its_number_and_not_by_its_name(gpu, tmp_path):
+    other = tmp_path / "elsewhere" / "nvidia0"
+    other.parent.mkdir()
+    other.symlink_to("/dev/null")
+    gpu.process(1, opened=(other,))
+    gpu.process(2, opened=("/dev/zero",))
+    assert gpu.users(device_nodes=(NULL,)) == "held by pid 1 (worker), /dev/nvidia0"
+    assert gpu.users(device_nodes=(dataclasses.replace(NULL, block=True),)) == ""
+
+
+def test_a_block_device_is_no_character_device_of_the_same_number(gpu, tmp_path):
+    disk = tmp_path / "disk"
+    try:
+        os.mknod(disk, 0o600 | stat.S_IFBLK, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes device files")
+    gpu.process(3, opened=(disk,))
+    wanted = dataclasses.replace(NULL, path=str(disk))
+    assert gpu.users(device_nodes=(wanted,)) == ""
+    assert "pid 3" in gpu.users(device_nodes=(dataclasses.replace(wanted, block=True),))
+
+
+def test_we_ourselves_do_not_count(gpu):
+    gpu.process(os.getpid(), opened=("/dev/null",))
+    assert gpu.users(device_nodes=(NULL,)) == ""
+
+
+def test_a_process_that_goes_while_it_is_looked_at_does_not_count(gpu):
+    gpu.process(7, opened=("/dev/gone-by-now",))
+    (gpu.proc / "8").mkdir()
+    (gpu.proc / "self").symlink_to("7")
+    assert gpu.users(device_nodes=(NULL,)) == ""
+
+
+def test_the_search_ends_when_enough_was_found(gpu):
+    for pid in range(1, openers.FOUND_MAX + 5):
+        gpu.process(pid, opened=("/dev/null",))
+    found = openers.find(gpu.proc, openers.of_nodes((NULL,)))
+    assert len(found) == openers.FOUND_MAX
+    assert users.message(found).endswith("; and 12 more")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (mount(), "mounted at /data, /dev/nvme0n1"),
+        (mount("259:7", source="/dev/nvme0n1p1"), "mounted at /data, /dev/nvme0n1p1"),
+        (mount("0:55", kind="btrfs", source="/dev/nvme0n1p1"), "mounted at /data, /dev/nvme0n1p1"),
+        (mount(point="/my\\040data"), "mounted at /my data, /dev/nvme0n1"),
+        (mount("259:1", source="/dev/nvme1n1"), ""),
+        ("nonsense\n", ""),
+    ],
+    ids=["disk", "partition", "btrfs", "blank", "another", "nonsense"],
+)
+def test_a_mount_counts_in_whatever_namespace_it_is(disk, line, said):
+    disk.process(1, namespace="mnt:[1]")
+    disk.process(2, namespace="mnt:[2]", mounts=line)
+    assert disk.users() == said
+
+
+def test_a_mount_namespace_is_looked_at_once(disk):
+    disk.process(1, mounts="")
+    disk.process(2, mounts=mount())
+    assert disk.users() == ""
+
+
+def test_swap_counts(disk):
+    table = "Filename\t\t\tType\t\tSize\n/dev/nvme0n1p1                  partition\t1\n"
+    (disk.proc / "swaps").write_text(table)
+    assert disk.users() == "used as swap, /dev/nvme0n1p1"
+
+
+@pytest.mark.parametrize("place", ["nvme0n1", "nvme0n1/nvme0n1p1"])
+def test_what_holds_a_disk_or_a_partition_counts(disk, place):
+    (disk.tree.root / f"class/block/{place}/holders/dm-3").mkdir(parents=True)
+    assert disk.users() == f"part of dm-3, /dev/{place.rpartition('/')[2]}"
+
+
+def test_a_file_system_over_several_disks_counts(disk):
+    (disk.tree.root / "fs/btrfs/6f1c/devices/nvme0n1p1").mkdir(parents=True)
+    assert disk.users() == "part of the mounted btrfs 6f1c, /dev/nvme0n1p1"
+
+
+def test_a_group_that_vfio_gave_away_counts(gpu):
+    folder = gpu.tree.root / "class/vfio/17"
+    folder.mkdir(parents=True)
+    (folder / "dev").write_text("1:3\n")
+    gpu.process(9, "qemu-system-x86", opened=("/dev/null",))
+    bound = {"driver": "vfio-pci", "iommu_group": 17, "device_nodes": ()}
+    assert gpu.users(**bound) == "held by pid 9 (qemu-system-x86), /dev/vfio/17"
+    (folder / "dev").write_text("nonsense\n")
+    assert gpu.users(**bound) == ""
+
+
+def test_a_gpu_of_nvidia_is_used_by_whoever_has_its_own_file_open(tmp_path):
+    host = Host(tmp_path, MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=2))
+    folder = host.proc / "driver/nvidia/gpus" / host.address
+    folder.mkdir(parents=True)
+    (folder / "information").write_text("Device Minor: \t 3\n")
+    found = classes.of("gpu").edits(host.card(), host.host).device_nodes
+    assert "/dev/nvidia3" in [node.path for node in found]
+    host.process(5, "nvidia-persistenced", opened=("/dev/null",))
+    assert host.users(device_nodes=()) == ""  # /dev/null is not 195:3
+
+
+@pytest.mark.parametrize(
+    ("state", "loading"), [("write", True), ("write init error", False), ("operating", False)]
+)
+def test_a_bitstream_that_is_being_loaded_counts(fpga, state, loading):
+    manager = next((fpga.tree.root / "class/fpga_manager").iterdir())
+    (manager / "state").write_text(state + "\n")
+    said = f"a bitstream is being loaded ({state}), fpga0"
+    assert fpga.users() == (said if loading else "")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "first", "own", "blind"),
+    [
+        ("pid:[4026531836]", "systemd", "77", None),
+        ("pid:[4026532001]", "systemd", "77", None),
+        ("pid:[4026532001]", "drawbar", "1", "hostPID: true"),
+        ("pid:[4026532001]", "pause", "7", "hostPID: true"),
+        (None, None, None, "shows no processes"),
+    ],
+    ids=["host", "host in a container", "alone", "shared by the pod", "no proc"],
+)
+def test_it_is_told_when_the_hosts_processes_cannot_be_seen(tmp_path, namespace, first, own, blind):
+    if namespace is not None:
+        (tmp_path / own / "ns").mkdir(parents=True)
+        (tmp_path / own / "ns/pid").symlink_to(namespace)
+        (tmp_path / "self").symlink_to(own)
+        (tmp_path / "1").mkdir(exist_ok=True)
+        (tmp_path / "1/comm").write_text(first + "\n")
+    said = openers.blindness(tmp_path)
+    assert said is None if blind is None else blind in said
+
+
+def test_many_users_are_named_up_to_a_number():
+    found = [users.User(text=f"u{number}") for number in range(6)]
+    assert users.message([*found, found[0]]) == "u0; u1; u2; u3; and 2 more"

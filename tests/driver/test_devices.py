@@ -1,0 +1,273 @@
+"""The node's devices as events change them: one object at a time, storms as one, what was missed found later."""
+
+import asyncio
+import contextlib
+import shutil
+
+import pytest
+
+from drawbar.driver.node import devices, errors, inventory, uevents
+from drawbar.driver.node.inventory import tracking
+from drawbar.driver.node.uevents import backlog, settling
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import Arrival, MockDevice, SysfsTree, build
+
+NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA80A, serial="S4EVNX0")
+GPU = MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01")
+PORT, ADDRESS = "0000:00:03.0", "0000:01:00.0"
+QUICK = tracking.Tracking(coalesce_seconds=0, audit_seconds=0)
+
+
+@contextlib.asynccontextmanager
+async def following(tmp_path, settings=QUICK, **options):
+    """A mocked host, its devices as they are followed, and every change that was told."""
+    tree = SysfsTree.create(tmp_path / "sys", slots=2, uevent_socket=tmp_path / "uevents")
+    known = devices.Devices(tree.root, settings=settings, **options)
+    told = []
+    async with uevents.listening(f"unix:{tmp_path / 'uevents'}") as source, asyncio.TaskGroup() as tasks:
+        await known.read()
+        known.subscribe(told.append)
+        task = tasks.create_task(known.follow(source))
+        yield tree, known, told
+        task.cancel()
+
+
+async def now(value):
+    return value
+
+
+async def test_a_hot_plugged_device_is_known_with_its_card_and_slot(tmp_path, until):
+    async with following(tmp_path) as (tree, known, told):
+        await asyncio.to_thread(tree.attach, 1, NVME)
+        card = await until(
+            lambda: now(known.card_at(ADDRESS)), lambda card: card and len(card.device_nodes) == 3
+        )
+        assert (card.first.serial, card.first.driver) == ("S4EVNX0", "nvme")
+        assert (card.slot.name, card.slot.present) == ("1", True)
+        assert known.cards[-1] == card
+        assert ADDRESS in frozenset().union(*(changes.functions for changes in told))
+        assert "1" in frozenset().union(*(changes.slots for changes in told))
+        await asyncio.to_thread(tree.detach, 1)
+        await until(lambda: now(known.slots[0].present), lambda present: present is False)
+        assert known.card_at(ADDRESS) is None
+        assert known.inventory == inventory.read(tree.root)
+
+
+async def test_an_event_makes_nothing_else_be_read(tmp_path, until):
+    async with following(tmp_path) as (tree, known, told):
+        shutil.rmtree(tree.root / "devices/pci0000:00/0000:00:04.0")  # another port, and no event tells
+        await asyncio.to_thread(tree.attach, 1, GPU)
+        await until(lambda: now(known.card_at(ADDRESS)), lambda card: card and card.device_nodes)
+        assert known.card_at("0000:00:04.0") is not None
+        assert all("0000:00:04.0" not in changes.functions for changes in told)
+
+
+async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
+    path = "/devices/pci0000:00/0000:00:03.0"
+    event = uevents.parse(f"change@{path}\0SUBSYSTEM=pci\0".encode())
+    source = backlog.Backlog(10_000)
+    tree = SysfsTree.create(tmp_path / "sys", slots=2)
+    known = devices.Devices(tree.root, settings=tracking.Tracking(coalesce_seconds=0.05))
+    await known.read()
+    for _ in range(5_000):
+        source.put(event)
+    source.close()
+    await known.follow(source)
+    assert 1 <= known.readings <= 4
+
+
+async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it_settled(tmp_path, until):
+    async with following(tmp_path, pauses_seconds=(0.05,)) as (tree, known, _):
+        await asyncio.to_thread(tree.attach, 1, NVME)
+        await until(lambda: now(known.slots[0].powered), bool)
+        power = tree.root / "bus/pci/slots/1/power"
+        power.write_text("0\n")
+        assert await until(lambda: now(known.slots[0].powered), lambda powered: powered is False) is False
+        assert known.card_at(ADDRESS).slot.powered is False
+
+
+async def test_a_slot_is_read_when_asked_for_since_a_card_without_power_has_no_event(tmp_path):
+    async with following(tmp_path) as (tree, known, told):
+        await asyncio.to_thread(tree.attach, 2, NVME, arrival=Arrival.UNPOWERED)
+        assert known.slots[1].present is False
+        slot = await known.refresh_slot("2")
+        assert (slot.present, slot.powered) == (True, False)
+        assert known.slots[1] == slot
+        assert [changes.slots for changes in told] == [frozenset({"2"})]
+        assert await known.refresh_slot("absent") is None
+
+
+async def test_one_function_is_read_when_asked_for(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys")
+    known = devices.Devices(tree.root)
+    await known.read()
+    tree.attach(1, NVME)
+    card = await known.refresh(ADDRESS)
+    assert card.first.serial == "S4EVNX0"
+    tree.detach(1)
+    assert await known.refresh(ADDRESS) is None
+
+
+async def test_slots_that_come_with_a_switch_take_in_what_is_below_them(tmp_path):
+    """A hot-plug driver announces a slot after the function of its port."""
+    source = backlog.Backlog(16)
+    tree = SysfsTree.create(tmp_path / "sys")
+    tree.attach(1, NVME)
+    slot = tree.root / "bus/pci/slots/1"
+    slot.rename(tmp_path / "slot")
+    known = devices.Devices(tree.root, settings=QUICK)
+    await known.read()
+    assert known.card_at(ADDRESS).slot is None
+    (tmp_path / "slot").rename(slot)
+    source.put(uevents.parse(b"add@/bus/pci/slots/1\0SUBSYSTEM=slots\0"))
+    source.close()
+    await known.follow(source)
+    assert known.card_at(ADDRESS).slot.name == "1"
+    assert known.inventory == inventory.read(tree.root)
+
+
+async def heard(known, *events):
+    """The devices after these events and nothing more."""
+    source = backlog.Backlog(64)
+    for event in events:
+        source.put(uevents.parse(event.encode()))
+    source.close()
+    await known.follow(source)
+
+
+async def test_the_events_of_a_region_refresh_the_decoders_that_have_none(tmp_path):
+    tree = build("cxl-node", tmp_path / "sys")
+    known = devices.Devices(tree.root, settings=QUICK)
+    await known.read()
+    [region] = known.inventory.regions
+    told = []
+    known.subscribe(told.append)
+    tree.destroy_region(region.name)
+    await heard(known, f"remove@/{region.path}\0", f"remove@/{known.inventory.dax[0].path}\0")
+    assert known.inventory == inventory.read(tree.root)
+    assert {decoder.region for decoder in known.inventory.decoders} == {None}
+    # Those whose memory it was are told.
+    used = frozenset().union(*(changes.functions for changes in told))
+    assert len(used) == len(region.targets)
+    assert {known.card_at(address).device_class.value for address in used} == {"cxl-memory"}
+    tree.create_region([1])
+    await heard(known, f"add@/{region.path}\0", f"add@/{region.path}/dax_region0/dax0.0\0")
+    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory.regions[0].committed
+
+
+async def test_the_event_of_a_virtual_function_refreshes_the_physical_one(tmp_path):
+    tree = build("fpga-node", tmp_path / "sys")
+    known = devices.Devices(tree.root, settings=QUICK)
+    await known.read()
+    physical = next(each for each in known.inventory.functions if each.sriov and each.sriov.num_vfs)
+    paths = [known.inventory.by_address(each).path for each in physical.sriov.virtual_functions]
+    tree.set_vfs(1, 0)
+    await heard(known, *(f"remove@/{path}\0" for path in paths))
+    assert known.inventory == inventory.read(tree.root)
+    assert len(known.card_at(physical.address).functions) == 1
+
+
+async def test_the_events_of_a_disk_with_several_paths_refresh_all_its_functions(tmp_path):
+    tree = build("nvme-node", tmp_path / "sys")
+    known = devices.Devices(tree.root, settings=QUICK)
+    await known.read()
+    first, second = [card.first for card in known.cards if card.first.nvme][:2]
+    subsystem = tree.root / "devices/virtual/nvme-subsystem/nvme-subsys4"
+    head = subsystem / "nvme4n1"
+    head.mkdir(parents=True)
+    (head / "uevent").write_text("MAJOR=259\nMINOR=9\nDEVNAME=nvme4n1\nDEVTYPE=disk\n")
+    (head / "subsystem").symlink_to(tree.root / "class/block")
+    (tree.root / "class/block/nvme4n1").symlink_to(head)
+    for number, each in enumerate((first, second)):
+        name = each.nvme[0].name
+        (subsystem / name).symlink_to(f"../../../{each.path.removeprefix('devices/')}/nvme/{name}")
+        (tree.root / each.path / "nvme" / name / f"nvme4c{number}n1").mkdir()
+    await heard(known, "add@/devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1\0")
+    for each in (first, second):
+        nodes = [node.path for node in known.card_at(each.address).device_nodes]
+        assert "/dev/nvme4n1" in nodes
+    assert known.inventory == inventory.read(tree.root)
+
+
+async def test_an_audit_finds_and_counts_what_no_event_told_of(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys")
+    known = devices.Devices(tree.root, settings=tracking.Tracking(audit_share=1))
+    await known.read()
+    assert not await known.audit()
+    assert (known.audits, known.missed) == (1, 0)
+    tree.attach(1, NVME)
+    found = await known.audit()
+    assert found.functions >= {ADDRESS}
+    assert found.slots == {"1"}
+    assert (known.audits, known.missed) == (2, len(found.functions) + 1)
+    assert known.inventory == inventory.read(tree.root)
+    tree.detach(1)
+    await known.audit()
+    assert known.inventory == inventory.read(tree.root)
+
+
+async def test_audits_are_made_by_themselves(tmp_path, until, caplog):
+    settings = tracking.Tracking(audit_seconds=0.05, audit_share=1)
+    async with following(tmp_path, settings) as (tree, known, _):
+        (tree.root / f"bus/pci/devices/{PORT}/numa_node").write_text("1\n")
+        await until(lambda: now(known.inventory.by_address(PORT).numa_node), lambda node: node == 1)
+        (tree.root / "bus").rename(tree.root / "gone")  # outlives a tree that is away for a while
+        await until(lambda: now(caplog.records), lambda said: any(one.levelname == "WARNING" for one in said))
+        audits = known.audits
+        (tree.root / "gone").rename(tree.root / "bus")
+        await until(lambda: now(known.audits), lambda count: count > audits + 1)
+
+
+async def test_whoever_has_had_enough_is_told_no_more(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys")
+    told = []
+    known = devices.Devices(tree.root, lambda: told.append("all"))
+    end = known.subscribe(lambda changes: told.append("one"))
+    await known.read()
+    end()
+    tree.attach(1, NVME)
+    await known.read()
+    await known.read()
+    assert told == ["all", "one", "all"]
+
+
+async def test_a_tree_that_is_not_there_is_one_clear_error(tmp_path):
+    with pytest.raises(errors.SysfsError, match="is not a sysfs tree"):
+        await devices.Devices(tmp_path / "absent").read()
+
+
+def test_devices_settle_once_for_every_pause_after_their_last_event():
+    waiting = settling.Settling((1.0, 5.0))
+    assert waiting.next() is None
+    waiting.touch(["a", "b"], 10.0)
+    waiting.touch(["a"], 10.5)
+    assert waiting.next() == 11.0
+    assert waiting.due(10.9) == frozenset()
+    assert waiting.due(11.0) == {"b"}
+    assert waiting.due(12.0) == {"a"}
+    assert waiting.due(15.4) == {"b"}
+    assert waiting.next() == 15.5
+    assert waiting.due(20.0) == {"a"}
+    assert waiting.next() is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"coalesce_seconds": -1.0}, "coalesce_seconds"),
+        ({"coalesce_seconds": float("nan")}, "coalesce_seconds"),
+        ({"audit_seconds": 0.5}, "audit_seconds"),
+        ({"audit_seconds": 1e9}, "audit_seconds"),
+        ({"audit_share": 0.0}, "audit_share"),
+        ({"audit_share": 1.5}, "audit_share"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(wrong, named):
+    [problem] = tracking.problems(tracking.Tracking(**wrong))
+    assert problem.startswith(named)
+
+
+def test_the_usual_settings_are_right():
+    assert tracking.problems(tracking.Tracking()) == []
+    assert tracking.problems(tracking.Tracking(audit_seconds=0)) == []

@@ -1,0 +1,57 @@
+"""The CDI device of one claim: its name, its variables, and what its class gives."""
+
+import pytest
+
+from drawbar.cdi import spec
+from drawbar.driver.node import classes, edits, inventory
+from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree
+
+
+@pytest.fixture
+def card(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    address = tree.attach(
+        1, MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="SN1")
+    )
+    return model.Card(functions=(inventory.read_function(tree.root, address),))
+
+
+def made(card, **changes):
+    given = {
+        "name": "nvme-0",
+        "serial": "SN1",
+        "device_class": "nvme",
+        "card": card,
+        "claim_uid": "u1",
+        "host": classes.Host(),
+    }
+    return edits.device(**(given | changes))
+
+
+def test_a_device_is_named_by_claim_and_device_and_named_to_the_container(card):
+    device = made(card)
+    assert device.name == "u1-nvme-0"
+    assert device.edits.env == (
+        "DRAWBAR_NVME_0_PCI_ADDRESS=0000:01:00.0",
+        "DRAWBAR_NVME_0_SERIAL=SN1",
+    )
+    assert "/dev/nvme0n1" in [node.path for node in device.edits.device_nodes]
+
+
+def test_a_device_without_a_serial_number_has_no_variable_for_it(card):
+    assert made(card, serial="").edits.env == ("DRAWBAR_NVME_0_PCI_ADDRESS=0000:01:00.0",)
+
+
+def test_the_class_decides_what_is_given(card):
+    assert made(card, device_class="gpu").edits.device_nodes == ()
+
+
+def test_a_name_becomes_a_variable_that_every_shell_takes(card):
+    assert made(card, name="gpu.0-b").edits.env[0].startswith("DRAWBAR_GPU_0_B_PCI_ADDRESS=")
+
+
+def test_a_device_makes_a_valid_file(card):
+    kind = edits.kind("drawbar.dev")
+    assert spec.Spec(kind=kind, devices=(made(card),)).qualified(made(card)) == "drawbar.dev/device=u1-nvme-0"

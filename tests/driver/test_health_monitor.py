@@ -1,0 +1,340 @@
+"""The monitor on a mocked tree: when it looks, whom it tells, and what a read that hangs costs."""
+
+import asyncio
+import contextlib
+import functools
+import threading
+
+import pytest
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.node import inventory
+from drawbar.driver.node.health import attached, monitor, readings
+from drawbar.driver.node.health.policy import Policy, Rule, Rules
+from drawbar.driver.node.health.verdicts import UNKNOWN, Effect, Key, Status
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
+
+KEY = Key(pool="fab/enc", device="disk-0")
+OTHER = Key(pool="fab/enc", device="disk-1")
+DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class World:
+    """A host with two slots, the monitor of its cards, and who was told."""
+
+    def __init__(self, tmp_path, read=None, **changes):
+        self.tree = sysfs.SysfsTree.create(tmp_path / "sys", slots=2)
+        self.clock, self.told = Clock(), []
+        soon = Rules(
+            not_answering=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=0.05),
+            link_narrow=Rule(unhealthy=False, hold_down_seconds=0.05),
+            driver_unbound=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=0.05),
+        )
+        self.policy = Policy(**({"interval_seconds": 0.02, "recovery_seconds": 0.0, "rules": soon} | changes))
+        read = read or functools.partial(readings.read, self.tree.root)
+        self.monitor = monitor.Monitor(read, self.policy, clock=self.clock)
+        self.monitor.subscribe(lambda key: self.told.append((key, self.monitor.of(key))))
+
+    def card(self, slot=1):
+        return inventory.read(self.tree.root).card_of(self.tree.address(slot))
+
+    def watch(self, key=KEY, slot=1):
+        self.monitor.watch(key, lambda: self.card(slot))
+
+    async def looked_at(self):
+        return self.monitor._watched[KEY].looked_at
+
+    async def addresses(self):
+        return self.monitor._watched[KEY].addresses
+
+    async def verdict(self, holds, key=KEY):
+        async with asyncio.timeout(20):
+            while not holds(self.monitor.of(key)):
+                self.clock.now += 1.0
+                await asyncio.sleep(0.01)
+        return self.monitor.of(key)
+
+
+@contextlib.asynccontextmanager
+async def running(tmp_path, **changes):
+    world = World(tmp_path, **changes)
+    task = asyncio.Task(world.monitor.run())
+    try:
+        yield world
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def healthy(verdict):
+    return verdict.status is Status.HEALTHY and not verdict.taints
+
+
+def has(*keys):
+    return lambda verdict: [taint.key for taint in verdict.taints] == list(keys)
+
+
+async def test_a_device_is_unknown_until_it_is_read_and_then_everybody_is_told_once(tmp_path, until):
+    async with running(tmp_path) as world:
+        world.tree.attach(1, DISK)
+        assert world.monitor.of(KEY) == UNKNOWN
+        world.watch()
+        assert world.monitor.all() == {KEY: UNKNOWN}
+        await world.verdict(healthy)
+        looks = world.monitor._watched[KEY].looked_at
+        await until(world.looked_at, lambda value: value > looks + 0.1)
+        assert [key for key, _ in world.told] == [KEY]
+
+
+async def test_errors_of_the_card_become_a_taint_and_are_forgiven(tmp_path):
+    async with running(tmp_path) as world:
+        world.tree.attach(1, DISK)
+        world.watch()
+        await world.verdict(healthy)
+        world.tree.add_errors(1, sysfs.Severity.FATAL, {"DLP": 1}, at_port=True)
+        verdict = await world.verdict(has("aer-fatal"))
+        assert (verdict.status, verdict.taints[0].effect) == (Status.UNHEALTHY, Effect.NO_SCHEDULE)
+        await world.verdict(healthy)
+
+
+async def test_a_link_that_got_narrow_is_told_when_it_lasts(tmp_path):
+    async with running(tmp_path) as world:
+        world.tree.attach(
+            1, sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2, link_width=16)
+        )
+        world.watch()
+        await world.verdict(healthy)
+        world.tree.set_link(1, width=8)
+        assert (await world.verdict(has("link-narrow"))).status is Status.HEALTHY
+        world.tree.set_link(1)
+        await world.verdict(healthy)
+
+
+async def test_a_pulled_card_is_lost_and_its_neighbour_is_not(tmp_path):
+    async with running(tmp_path) as world:
+        world.tree.attach(1, DISK)
+        world.tree.attach(2, DISK)
+        world.watch()
+        world.watch(OTHER, slot=2)
+        await world.verdict(healthy)
+        await world.verdict(healthy, OTHER)
+        world.tree.surprise_remove(1)
+        verdict = await world.verdict(has("device-lost"))
+        assert verdict.taints[0].effect is Effect.NO_EXECUTE
+        assert healthy(world.monitor.of(OTHER))
+        world.tree.attach(1, DISK)
+        await world.verdict(healthy)
+
+
+async def test_an_event_makes_a_device_be_looked_at_before_its_time(tmp_path, until):
+    async with running(tmp_path, interval_seconds=3600.0) as world:
+        world.tree.attach(1, DISK)
+        world.watch()
+        await world.verdict(healthy)
+        world.tree.surprise_remove(1)
+        world.monitor.changed({"0000:7f:00.0"})
+        assert not world.monitor._queue._timers[KEY].when() < asyncio.get_running_loop().time() + 60
+        world.monitor.changed({"0000:01:00.0"})
+        await world.verdict(has("device-lost"))
+        world.tree.attach(1, DISK)
+        world.monitor.changed({"0000:7f:00.0"})
+        await until(world.addresses, bool)
+
+
+async def test_a_device_that_is_no_longer_watched_is_unknown(tmp_path):
+    async with running(tmp_path) as world:
+        world.tree.attach(1, DISK)
+        world.watch()
+        await world.verdict(healthy)
+        world.monitor.unwatch(KEY)
+        world.monitor.unwatch(KEY)
+        assert world.monitor.of(KEY) == UNKNOWN
+        assert world.monitor.all() == {}
+        assert world.told[-1] == (KEY, UNKNOWN)
+        assert len(world.told) == 2
+
+
+async def test_whoever_ended_its_subscription_is_not_told(tmp_path):
+    async with running(tmp_path) as world:
+        told = []
+        end = world.monitor.subscribe(told.append)
+        end()
+        end()
+        world.tree.attach(1, DISK)
+        world.watch()
+        await world.verdict(healthy)
+        assert told == []
+
+
+async def test_watching_again_keeps_what_is_known(tmp_path):
+    async with running(tmp_path) as world:
+        world.tree.attach(1, DISK)
+        world.watch()
+        await world.verdict(healthy)
+        world.watch()
+        assert healthy(world.monitor.of(KEY))
+
+
+async def test_there_is_a_limit_to_how_many_are_watched(tmp_path):
+    world = World(tmp_path)
+    for number in range(monitor.WATCHED_MAX + 1):
+        world.watch(Key(pool="p", device=f"d{number}"))
+    assert len(world.monitor.all()) == monitor.WATCHED_MAX
+
+
+@pytest.mark.timeout(60)
+async def test_a_read_that_hangs_is_told_and_stops_nobody_else(tmp_path):
+    release, stuck = threading.Event(), "0000:01:00.0"
+    started = []
+
+    def read(card):
+        if card.address == stuck:
+            started.append(card.address)
+            release.wait(30)
+        return readings.read(tmp_path / "sys", card)
+
+    async with running(tmp_path, read=read, read_timeout_seconds=0.1) as world:
+        try:
+            world.tree.attach(1, DISK)
+            world.tree.attach(2, DISK)
+            world.watch()
+            world.watch(OTHER, slot=2)
+            await world.verdict(healthy, OTHER)
+            verdict = await world.verdict(has("not-answering"))
+            assert "did not end" in verdict.message
+            assert len(started) == 1
+        finally:
+            release.set()
+        await world.verdict(healthy)
+
+
+async def test_a_device_that_is_forgotten_while_it_is_read_is_not_judged(tmp_path, until):
+    reading, release = threading.Event(), threading.Event()
+
+    def read(card):
+        reading.set()
+        release.wait(30)
+        return readings.read(tmp_path / "sys", card)
+
+    async def begun():
+        return reading.is_set()
+
+    async def ended():
+        return not any(thread.name.startswith("health ") for thread in threading.enumerate())
+
+    async with running(tmp_path, read=read) as world:
+        world.tree.attach(1, DISK)
+        world.watch(OTHER)
+        world.monitor.unwatch(OTHER)
+        world.watch()
+        await until(begun, bool)
+        world.monitor.unwatch(KEY)
+        release.set()
+        await until(ended, bool)
+        await asyncio.sleep(0)
+        assert (world.monitor.all(), world.told) == ({}, [])
+
+
+# The devices of attachments.
+
+
+class Recorder:
+    """Keeps what would be sent."""
+
+    def __init__(self):
+        self.events = []
+
+    def normal(self, claim, *, reason, message):
+        self.events.append((claim.name, "Normal", reason, message))
+
+    def warning(self, claim, *, reason, message):
+        self.events.append((claim.name, "Warning", reason, message))
+
+
+def attachment(*, visible=True, uid="u1", deleting=False):
+    spec = attachments.AttachmentSpec(
+        fabric="fab",
+        device_id="disk-0",
+        driver="drawbar.dev",
+        pool=KEY.pool,
+        device=KEY.device,
+        node_name="node-1",
+        host_id="h1",
+        identity=attachments.Identity(device_class="nvme", serial="SN0001"),
+        claim=attachments.ClaimReference(namespace="default", name="c1", uid="cu"),
+    )
+    condition = meta.Condition(type=attachments.VISIBLE, status="True" if visible else "False")
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(
+            name="fab.disk-0", uid=uid, deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None
+        ),
+        spec=spec,
+        status=attachments.AttachmentStatus(conditions=(condition,)),
+    )
+
+
+def attached_devices(world):
+    recorder = Recorder()
+    return recorder, attached.AttachedDevices(
+        world.monitor, recorder, lambda one: world.card() if one.spec.identity.serial else None
+    )
+
+
+def test_a_device_is_watched_from_visible_until_it_is_given_back(tmp_path):
+    world = World(tmp_path)
+    _, devices = attached_devices(world)
+    waiting, seen = attachment(visible=False), attachment()
+    devices.changed(None, waiting)
+    assert world.monitor.all() == {}
+    devices.changed(waiting, seen)
+    assert KEY in world.monitor.all()
+    devices.changed(seen, waiting)
+    assert KEY in world.monitor.all(), "one that vanished is not forgotten"
+    devices.changed(waiting, attachment(visible=False, deleting=True))
+    assert world.monitor.all() == {}
+    devices.changed(attachment(visible=False, deleting=True), None)
+    devices.changed(None, seen)
+    devices.changed(seen, None)
+    assert world.monitor.all() == {}
+
+
+def test_another_attachment_of_the_same_name_begins_anew(tmp_path):
+    world = World(tmp_path)
+    _, devices = attached_devices(world)
+    devices.changed(None, attachment())
+    before = world.monitor._watched[KEY]
+    devices.changed(attachment(), attachment(uid="u2"))
+    assert world.monitor._watched[KEY] is not before
+
+
+async def test_a_change_of_health_is_an_event_on_the_claim_once(tmp_path):
+    async with running(tmp_path) as world:
+        recorder, devices = attached_devices(world)
+        world.tree.attach(1, DISK)
+        devices.changed(None, attachment())
+        await world.verdict(healthy)
+        assert recorder.events == []
+        world.tree.surprise_remove(1)
+        await world.verdict(has("device-lost"))
+        world.tree.attach(1, DISK)
+        await world.verdict(healthy)
+        (claim, kind, reason, message), last = recorder.events
+        assert (claim, kind, reason) == ("c1", "Warning", attached.UNHEALTHY)
+        assert "disappeared" in message
+        assert last[1:3] == ("Normal", attached.HEALTHY)
+        world.tree.surprise_remove(1)
+        await world.verdict(has("device-lost"))
+        devices.changed(attachment(), None)
+        assert len(recorder.events) == 3

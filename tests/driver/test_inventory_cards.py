@@ -1,0 +1,169 @@
+"""Which functions make a card, and how they are found."""
+
+import dataclasses
+
+import pytest
+
+from drawbar.driver.node import inventory
+from drawbar.driver.node.inventory import FunctionClass, cards, index, model
+from drawbar.mocks import sysfs
+
+
+def function(address, kind=FunctionClass.OTHER, **changes):
+    described = {
+        "path": f"devices/pci0000:00/{address}",
+        "class_code": 0,
+        "vendor": 1,
+        "device": 1,
+        "subsystem_vendor": None,
+        "subsystem_device": None,
+        "driver": None,
+        "numa_node": None,
+        "pcie_root": "pci0000:00",
+        "link": model.Link(),
+        "serial": None,
+        "dsn": None,
+        "dsn_hidden": False,
+        "iommu_group": None,
+        "sriov": None,
+        "physical_function": None,
+        "slot": None,
+        "device_nodes": (),
+        "net_interfaces": (),
+    }
+    return model.PciFunction(address=address, device_class=kind, **(described | changes))
+
+
+def slot(name, address="0000:01:00"):
+    return model.Slot(
+        name=name,
+        address=address,
+        present=True,
+        powered=True,
+        attention=0,
+        speed_gts=None,
+        max_speed_gts=None,
+    )
+
+
+def grouped(*functions, **others):
+    found = model.Inventory(functions=functions, **others)
+    return [[each.address for each in card.functions] for card in found.cards]
+
+
+def test_the_functions_of_one_multi_function_device_are_a_card():
+    gpu = function("0000:01:00.0", FunctionClass.GPU)
+    audio = function("0000:01:00.1")
+    other = function("0000:01:01.0")
+    assert grouped(gpu, audio, other) == [["0000:01:00.0", "0000:01:00.1"], ["0000:01:01.0"]]
+
+
+def test_everything_behind_one_slot_is_a_card_and_its_bridges_come_last():
+    functions = [
+        function("0000:01:00.0", FunctionClass.BRIDGE, slot="7"),
+        function("0000:02:00.0", FunctionClass.BRIDGE, slot="7"),
+        function("0000:03:00.0", FunctionClass.ACCELERATOR, slot="7"),
+        function("0000:04:00.0", FunctionClass.ACCELERATOR, slot="7"),
+    ]
+    found = model.Inventory(functions=tuple(functions), slots=(slot("7"),))
+    [card] = found.cards
+    assert [each.address for each in card.functions] == [functions[n].address for n in (2, 3, 0, 1)]
+    assert (card.address, card.device_class) == ("0000:03:00.0", FunctionClass.ACCELERATOR)
+    assert card.slot == slot("7")
+
+
+def test_virtual_functions_belong_to_the_card_of_their_physical_one():
+    physical = function("0000:01:00.0", FunctionClass.NIC)
+    virtual = [
+        function(f"0000:01:{n:02x}.1", FunctionClass.NIC, physical_function=physical.address) for n in (1, 2)
+    ]
+    second = function("0000:01:00.1", FunctionClass.NIC)
+    assert grouped(*virtual, physical, second) == [
+        ["0000:01:00.0", "0000:01:00.1", "0000:01:01.1", "0000:01:02.1"]
+    ]
+
+
+def test_a_card_of_nothing_but_bridges_is_told_apart_by_its_class():
+    [card] = model.Inventory(functions=(function("0000:00:1c.0", FunctionClass.BRIDGE),)).cards
+    assert card.device_class is FunctionClass.BRIDGE
+
+
+def test_a_card_shows_the_memory_devices_of_its_functions_and_their_files():
+    node = model.DeviceNode(path="/dev/cxl/mem0", major=247, minor=0, block=False, subsystem="cxl")
+    memdev = model.Memdev(
+        name="mem0",
+        path="devices/x/mem0",
+        serial=1,
+        pci_address="0000:01:00.0",
+        ram_bytes=1,
+        pmem_bytes=0,
+        numa_node=None,
+        firmware=None,
+        device_node=node,
+    )
+    memory = function("0000:01:00.0", FunctionClass.CXL_MEMORY, device_nodes=(node,))
+    found = model.Inventory(functions=(memory, function("0000:02:00.0")), memdevs=(memdev,))
+    card = found.card_of("0000:01:00.0")
+    assert card is not None
+    assert (card.memdevs, card.device_nodes) == ((memdev,), (node,))
+    assert found.card_of("0000:03:00.0") is None
+    assert [card.memdevs for card in found.cards] == [(memdev,), ()]
+
+
+def test_cards_and_functions_of_longer_domains_come_last():
+    functions = [function(address) for address in ("10000:00:00.0", "0000:ff:00.0", "0000:01:00.0")]
+    entries = index.Entries()
+    for each in functions:
+        entries.put(each.address, each)
+    assert [each.address for each in entries.ordered()] == ["0000:01:00.0", "0000:ff:00.0", "10000:00:00.0"]
+    assert [card.address for card in entries.index().ordered] == [
+        "0000:01:00.0",
+        "0000:ff:00.0",
+        "10000:00:00.0",
+    ]
+
+
+def test_a_snapshot_stays_as_it_was_when_functions_change():
+    entries = index.Entries()
+    entries.put("0000:01:00.0", function("0000:01:00.0", serial="A"))
+    before = entries.index()
+    entries.put("0000:01:00.0", function("0000:01:00.0", serial="B"))
+    entries.put("0000:02:00.0", function("0000:02:00.0", serial="A"))
+    after = entries.index()
+    assert [each.address for each in before.by_serial("a")] == ["0000:01:00.0"]
+    assert [each.address for each in after.by_serial("A ")] == ["0000:02:00.0"]
+    entries.put("0000:02:00.0", None)
+    entries.put("0000:02:00.0", None)
+    assert entries.index().by_serial("A") == ()
+    assert [card.address for card in entries.index().ordered] == ["0000:01:00.0"]
+
+
+def test_a_function_that_moves_to_another_slot_leaves_its_card():
+    entries = index.Entries()
+    entries.put("0000:01:00.0", function("0000:01:00.0", slot="1"))
+    entries.put("0000:01:00.1", function("0000:01:00.1", slot="1"))
+    assert len(entries.index().ordered) == 1
+    entries.put("0000:01:00.1", dataclasses.replace(entries.functions["0000:01:00.1"], slot="2"))
+    assert [len(card.functions) for card in entries.index().ordered] == [1, 1]
+    assert cards.group(entries.functions["0000:01:00.1"]) == cards.of_slot("2")
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("gpu-node", {"gpu": [1] * 8, "nic": [1] * 4}),
+        ("fpga-node", {"fpga": [5, 1]}),
+        ("cxl-node", {"cxl-memory": [1] * 3}),
+        ("nvme-node", {"nvme": [1] * 4}),
+    ],
+)
+def test_mocked_nodes_show_the_cards_that_are_in_them(name, sizes, tmp_path):
+    found = inventory.read(sysfs.build(name, tmp_path / "sys").root)
+    shown = {}
+    for card in found.cards:
+        if card.device_class is not FunctionClass.BRIDGE:
+            assert card.slot is not None
+            assert card.slot.present
+            shown.setdefault(card.device_class.value, []).append(len(card.functions))
+    assert shown == sizes
+    assert all(card is found.card_of(each.address) for card in found.cards for each in card.functions)

@@ -1,0 +1,190 @@
+"""The live model: whatever happens to a host and however its events come, it ends up as a fresh reading does."""
+
+import asyncio
+import contextlib
+import random
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from drawbar.driver.node import devices, inventory, uevents
+from drawbar.driver.node.inventory import subjects, tracking
+from drawbar.driver.node.inventory.subjects import Kind, Subject
+from drawbar.driver.node.uevents import backlog
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
+from drawbar.mocks.sysfs import Arrival, ImpossibleWorld, MockDevice, SysfsTree
+
+GIB = 1 << 30
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # hundreds of trees are made
+CARDS = [
+    MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01"),
+    MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA80A, serial="S4EVNX0"),
+    MockDevice(
+        device_class=DeviceClass.CXL_MEMORY, vendor=0x8086, device=0x0D93, serial="77", memory_bytes=GIB
+    ),
+    MockDevice(
+        device_class=DeviceClass.FPGA,
+        vendor=0x8086,
+        device=0x0B2B,
+        serial="00-0a-35-00-00-00-00-01",
+        total_vfs=3,
+        vf_device=0x0B2C,
+        vf_driver="dfl-pci",
+    ),
+]
+SLOTS = range(1, 4)
+STEPS = st.one_of(
+    st.tuples(st.just("attach"), st.sampled_from(SLOTS), st.sampled_from(range(len(CARDS)))),
+    st.tuples(st.just("unpowered"), st.sampled_from(SLOTS), st.sampled_from(range(len(CARDS)))),
+    st.tuples(st.sampled_from(["power", "detach", "surprise", "no vfs"]), st.sampled_from(SLOTS), st.just(0)),
+    st.tuples(st.just("vfs"), st.sampled_from(SLOTS), st.sampled_from([1, 3])),
+    st.tuples(st.sampled_from(["region", "no region"]), st.sampled_from(SLOTS), st.just(0)),
+    st.tuples(st.just("hear"), st.just(0), st.integers(1, 9)),
+)
+
+
+class Host:
+    """A mocked host whose events are heard when and how the test likes."""
+
+    def __init__(self, folder: Path, receiver: socket.socket) -> None:
+        self.tree = SysfsTree.create(folder / "sys", slots=len(SLOTS), uevent_socket=folder / "uevents")
+        self._receiver = receiver
+        self.unheard = []
+
+    def do(self, step: str, slot: int, number: int) -> None:
+        """One thing that may happen; nothing does where it cannot."""
+        tree = self.tree
+        doing = {
+            "attach": lambda: tree.attach(slot, CARDS[number]),
+            "unpowered": lambda: tree.attach(slot, CARDS[number], arrival=Arrival.UNPOWERED),
+            "power": lambda: tree.power_on(slot),
+            "detach": lambda: tree.detach(slot),
+            "surprise": lambda: tree.surprise_remove(slot),
+            "vfs": lambda: tree.set_vfs(slot, number),
+            "no vfs": lambda: tree.set_vfs(slot, 0),
+            "region": lambda: tree.create_region([slot]),
+            "no region": lambda: tree.destroy_region("region0"),
+        }
+        with contextlib.suppress(ImpossibleWorld):
+            doing[step]()
+        while True:
+            try:
+                event = uevents.parse(self._receiver.recv(8192))
+            except BlockingIOError:
+                return
+            assert event is not None
+            self.unheard.append(event)
+
+
+async def play(steps, chance, *, loses=False) -> tuple[inventory.Inventory, inventory.Inventory]:
+    """The steps with events heard in any order, some of them twice; the model at the end, and a fresh reading."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+        folder = Path(place)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as receiver:
+            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+            receiver.bind(str(folder / "uevents"))
+            host = Host(folder, receiver)
+            known = devices.Devices(
+                host.tree.root, settings=tracking.Tracking(coalesce_seconds=0), pauses_seconds=(0.001,)
+            )
+            await known.read()
+            source = backlog.Backlog(10_000)
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(known.follow(source))
+                for step, slot, number in steps:
+                    if step != "hear":
+                        host.do(step, slot, number)
+                        continue
+                    chance.shuffle(host.unheard)
+                    for event in host.unheard[:number]:
+                        source.put(event)
+                        if chance.random() < 0.3:
+                            source.put(event)
+                    del host.unheard[:number]
+                    await asyncio.sleep(0)
+                chance.shuffle(host.unheard)
+                for event in host.unheard:
+                    if not loses or chance.random() < 0.5:
+                        source.put(event)
+                if loses:
+                    source.overflow()
+                source.close()
+                await following
+            # Cards are put in without power, and take no event to say so.
+            for slot in SLOTS:
+                await known.refresh_slot(str(slot))
+            return known.inventory, inventory.read(host.tree.root)
+
+
+UNHURRIED = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@UNHURRIED
+@given(steps=st.lists(STEPS, max_size=14), seed=st.integers(0, 2**32))
+def test_events_in_any_order_and_twice_end_in_what_a_fresh_reading_shows(steps, seed):
+    known, fresh = asyncio.run(play(steps, random.Random(seed)))
+    assert known == fresh
+    assert known.cards == fresh.cards
+
+
+@UNHURRIED
+@given(steps=st.lists(STEPS, max_size=10), seed=st.integers(0, 2**32))
+def test_lost_events_and_an_overflow_end_in_what_a_fresh_reading_shows(steps, seed):
+    known, fresh = asyncio.run(play(steps, random.Random(seed), loses=True))
+    assert known == fresh
+    assert known.cards == fresh.cards
+
+
+def function(address):
+    return Subject(kind=Kind.FUNCTION, name=address)
+
+
+@pytest.mark.parametrize(
+    ("devpath", "expected"),
+    [
+        ("/devices/pci0000:00/0000:00:03.0", {function("0000:00:03.0")}),
+        (
+            "/devices/pci0000:00/0000:00:03.0/0000:01:00.0",
+            {function("0000:00:03.0"), function("0000:01:00.0")},
+        ),
+        ("/devices/pci0000:00/0000:00:03.0/0000:01:00.0/nvme/nvme0", {function("0000:01:00.0")}),
+        (
+            "/devices/pci0000:0c/0000:0c:00.0/0000:0d:00.0/mem0",
+            {function("0000:0d:00.0"), subjects.cxl("mem0")},
+        ),
+        (
+            "/devices/platform/ACPI0017:00/root0/port1/endpoint2/decoder2.0",
+            {subjects.cxl(name) for name in ("root0", "port1", "endpoint2", "decoder2.0")},
+        ),
+        (
+            "/devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0",
+            {subjects.cxl(name) for name in ("root0", "decoder0.0", "region0")} | {subjects.dax("dax0.0")},
+        ),
+        ("/bus/pci/slots/7", {subjects.SLOTS, subjects.slot("7")}),
+        (
+            "/devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1",
+            {Subject(kind=Kind.NVME_SUBSYSTEM, name="nvme-subsys4")},
+        ),
+        ("/devices/virtual/bdi/259:0", set()),
+        ("/devices/system/cpu/cpu3", set()),
+        ("/", set()),
+    ],
+)
+def test_an_event_names_what_is_to_be_read_again(devpath, expected):
+    assert subjects.of_event(devpath) == expected
+
+
+@pytest.mark.parametrize("name", ["gpu-node", "fpga-node", "cxl-node", "switch-node"])
+async def test_a_model_that_was_told_everything_object_by_object_is_what_one_reading_shows(name, tmp_path):
+    tree = sysfs.build(name, tmp_path / "sys")
+    known = devices.Devices(tree.root, settings=tracking.Tracking(audit_share=1))
+    found = await known.audit()
+    assert known.inventory == inventory.read(tree.root)
+    assert found.functions == {function.address for function in known.inventory.functions}

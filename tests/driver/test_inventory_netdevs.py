@@ -1,0 +1,59 @@
+"""Network interfaces of this very machine, and what is made of them."""
+
+import asyncio
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.node.inventory import netdevs
+
+SHOWN = {path.name for path in Path("/sys/class/net").iterdir() if path.is_symlink()}
+IDLE = netdevs.Netdev(
+    name="eth0",
+    hardware_address="02:00:00:00:00:01",
+    mtu_bytes=1500,
+    up=True,
+    state="UP",
+    master=None,
+    addresses=(),
+)
+
+
+async def test_the_kernel_tells_of_its_interfaces_also_in_a_thread_of_a_running_loop():
+    found = await asyncio.to_thread(netdevs.read)
+    assert set(found) == SHOWN
+    lo = found["lo"]
+    assert (lo.name, lo.hardware_address, lo.mtu_bytes) == ("lo", "00:00:00:00:00:00", 65536)
+    assert lo.addresses == () or "127.0.0.1/8" in lo.addresses
+
+
+@pytest.mark.parametrize(
+    ("changes", "use"),
+    [
+        ({}, None),
+        ({"addresses": ("fe80::1/64",)}, None),
+        ({"addresses": ("169.254.0.9/16",)}, None),
+        ({"addresses": ("fe80::1/64", "192.0.2.2/24")}, "has the address 192.0.2.2/24"),
+        ({"addresses": ("2001:db8::2/64",)}, "has the address 2001:db8::2/64"),
+        ({"master": "bond0"}, "belongs to bond0"),
+    ],
+)
+def test_an_interface_is_in_use_by_its_address_or_its_master(changes, use):
+    netdev = dataclasses.replace(IDLE, **changes)
+    assert netdev.use == use
+    assert netdevs.judged(["eth0"], {"eth0": netdev}) == ({} if use is None else {"eth0": use})
+
+
+def test_an_interface_that_this_namespace_does_not_have_is_held():
+    assert set(netdevs.judged(["eth0", "eth1"], {"eth0": IDLE})) == {"eth1"}
+    assert "no-such-interface" in (netdevs.held(["no-such-interface"]) or {})
+
+
+def test_discovery_alone_does_not_pay_for_netlink():
+    code = (
+        "import sys; from drawbar.driver.node.inventory import netdevs; sys.exit('pyroute2' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

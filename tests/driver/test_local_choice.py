@@ -1,0 +1,286 @@
+"""Which cards of a node are its own to give out, and under which names."""
+
+import dataclasses
+
+import pytest
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.local import choice, naming, selection
+
+BOOT = "boot-1"
+
+
+def function(address="0000:65:00.0", device_class=FunctionClass.GPU, **changes):
+    values = {
+        "address": address,
+        "path": f"devices/pci0000:64/{address}",
+        "class_code": 0x030200,
+        "device_class": device_class,
+        "vendor": 0x10DE,
+        "device": 0x2330,
+        "driver": "vendor",
+        "pcie_root": "pci0000:64",
+        "link": model.Link(),
+        "dsn_hidden": False,
+        "device_nodes": (),
+        "net_interfaces": (),
+    }
+    absent = ("subsystem_vendor", "subsystem_device", "numa_node", "serial", "dsn", "iommu_group", "sriov")
+    absent += ("physical_function", "slot")
+    return model.PciFunction(**(dict.fromkeys(absent) | values | changes))
+
+
+def card(*functions, slot=None, memdevs=(), **changes):
+    return model.Card(functions=functions or (function(**changes),), slot=slot, memdevs=memdevs)
+
+
+def slot(name="3", **changes):
+    values = {"name": name, "address": "0000:65:00", "present": True, "powered": True}
+    absent = dict.fromkeys(("attention", "speed_gts", "max_speed_gts"))
+    return model.Slot(**(absent | values | changes))
+
+
+def attachment(serial="", *, status=None, **identity):
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(name="fab.x", deletion_timestamp="2026-01-02T03:04:05Z"),
+        spec=attachments.AttachmentSpec(
+            fabric="fab",
+            device_id="x",
+            driver="drawbar.dev",
+            pool="fab/enc",
+            device="x",
+            node_name="n",
+            host_id="h",
+            identity=attachments.Identity(device_class="gpu", serial=serial, **identity),
+        ),
+        status=status or attachments.AttachmentStatus(),
+    )
+
+
+def seen(**report):
+    return attachments.AttachmentStatus(node=attachments.NodeReport(**report))
+
+
+def chosen(*cards, wanted=None, mismatch=lambda one: None, **situation):
+    """The names that are offered, and the reasons why others are not."""
+    found = naming.residents(cards)
+    about = choice.Situation(**{"boot_id": BOOT} | situation)
+    made = choice.choose(found, wanted or selection.Selection(), about, mismatch)
+    return {one.name for one in made.offered}, dict(made.refused)
+
+
+def test_a_card_that_lives_here_is_offered():
+    assert chosen(card(dsn="48-b0-2d-00-00-00-00-01")) == ({"gpu-48-b0-2d-00-00-00-00-01"}, {})
+
+
+@pytest.mark.parametrize(
+    ("one", "situation", "reason"),
+    [
+        pytest.param(card(device_class=FunctionClass.BRIDGE), {}, "bridge", id="bridge"),
+        pytest.param(card(vendor=0x1A03, device=0x2000), {}, "screen of a management", id="bmc-screen"),
+        pytest.param(card(vendor=0x1234, device=0x1111), {}, "screen", id="emulated-screen"),
+        pytest.param(
+            card(device_class=FunctionClass.NVME), {}, "nvme driver is not bound", id="disk-without-driver"
+        ),
+        pytest.param(card(function(slot="3")), {}, "hot-plug slot 3", id="slot-not-known"),
+        pytest.param(card(function(slot="3"), slot=slot()), {}, "hot-plug slot 3", id="hot-plug-slot"),
+        pytest.param(
+            card(function(slot="3"), slot=slot(powered=None)),
+            {},
+            "hot-plug slot 3",
+            id="slot-without-power-file",
+        ),
+        pytest.param(
+            card(serial="Sn1 "),
+            {"attached": (attachment("sN1"),)},
+            "attachment fab.x says that it belongs to fabric fab",
+            id="attached-by-serial",
+        ),
+        pytest.param(
+            card(dsn="00-00-00-00-00-00-12-34"),
+            {"attached": (attachment("0x1234"),)},
+            "belongs to fabric",
+            id="attached-by-serial-in-another-notation",
+        ),
+        pytest.param(
+            card(function(), function("0000:65:00.1")),
+            {"attached": (attachment(status=seen(pci_address="0000:65:00.1", boot_id=BOOT)),)},
+            "belongs to fabric",
+            id="attached-and-seen-in-this-boot",
+        ),
+        pytest.param(
+            card(function(slot="3"), slot=slot(powered=None, present=None)),
+            {"attached": (attachment(slot="3"),)},
+            "belongs to fabric",
+            id="attached-by-slot",
+        ),
+        pytest.param(
+            card(),
+            {"attached": (attachment(pci_id="10de:2330"),)},
+            "may be the device of attachment fab.x",
+            id="attached-and-nothing-known-but-the-kind",
+        ),
+        pytest.param(
+            card(), {"busy": {"0000:65:00.0": "the host uses its disk: x"}}, "the host uses", id="busy"
+        ),
+    ],
+)
+def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(one, situation, reason):
+    offered, refused = chosen(one, **situation)
+    assert offered == set()
+    (said,) = refused.values()
+    assert reason in said
+
+
+@pytest.mark.parametrize(
+    ("one", "situation"),
+    [
+        pytest.param(
+            card(serial="A"), {"attached": (attachment("B", pci_id="10de:2330"),)}, id="another-serial"
+        ),
+        pytest.param(
+            card(),
+            {"attached": (attachment("B", status=seen(pci_address="0000:65:00.0", boot_id="before")),)},
+            id="address-of-an-earlier-boot",
+        ),
+        pytest.param(card(), {"attached": (attachment(pci_id="10de:1111"),)}, id="another-kind"),
+        pytest.param(
+            card(function(slot="3"), slot=slot(powered=None, present=None)), {}, id="slot-that-is-only-a-name"
+        ),
+        pytest.param(card(), {"busy": {"0000:66:00.0": "x"}}, id="another-is-busy"),
+        pytest.param(
+            card(), {"busy": {"0000:65:00.0": "x"}, "held": {"gpu-0000-65-00-0"}}, id="busy-with-its-claim"
+        ),
+        pytest.param(
+            card(),
+            {"attached": (attachment(pci_id="10de:2330"),), "held": {"gpu-0000-65-00-0"}},
+            id="a-kind-like-it-arrives-while-a-claim-has-it",
+        ),
+    ],
+)
+def test_what_only_looks_like_somebody_elses_is_offered(one, situation):
+    offered, refused = chosen(one, **situation)
+    assert len(offered) == 1, refused
+
+
+@pytest.mark.parametrize(("pattern", "offered"), [("3", 1), ("*", 1), ("4", 0), ("[12]", 0)])
+def test_the_configuration_can_give_hot_plug_slots_to_the_node(pattern, offered):
+    wanted = selection.Selection(slots=(pattern,))
+    assert len(chosen(card(function(slot="3"), slot=slot()), wanted=wanted)[0]) == offered
+
+
+def test_a_slot_of_the_node_does_not_make_an_attached_device_its_own():
+    wanted = selection.Selection(slots=("*",))
+    here = card(function(slot="3", serial="S"), slot=slot())
+    offered, refused = chosen(here, wanted=wanted, attached=(attachment("S"),))
+    assert (offered, list(refused)) == (set(), ["gpu-s"])
+
+
+def test_what_the_selector_does_not_want_is_refused_with_its_reason():
+    assert chosen(card(serial="A"), mismatch=lambda one: f"not {one.name}") == (set(), {"gpu-a": "not gpu-a"})
+
+
+PARENT = function(
+    serial="P",
+    sriov=model.Sriov(total_vfs=4, num_vfs=2, virtual_functions=("0000:65:00.4", "0000:65:00.5")),
+)
+PARTS = tuple(
+    function(address, physical_function="0000:65:00.0") for address in ("0000:65:00.4", "0000:65:00.5")
+)
+
+
+def test_virtual_functions_are_part_of_their_card_unless_they_are_asked_for_and_never_both():
+    whole = card(PARENT, *PARTS)
+    assert chosen(whole)[0] == {"gpu-p"}
+    asked = selection.Selection(virtual_functions=True)
+    offered, refused = chosen(whole, wanted=asked)
+    assert offered == {"gpu-p-vf0", "gpu-p-vf1"}
+    assert "virtual functions are offered in its place" in refused["gpu-p"]
+    assert chosen(card(dataclasses.replace(PARENT, sriov=None)), wanted=asked)[0] == {"gpu-p"}
+
+
+def test_a_virtual_function_keeps_its_name_when_its_address_moves():
+    moved = dataclasses.replace(
+        PARENT, sriov=model.Sriov(total_vfs=4, num_vfs=1, virtual_functions=("0000:70:00.1",))
+    )
+    vf = function("0000:70:00.1", physical_function=PARENT.address)
+    assert {one.name for one in naming.residents([card(moved, vf)])} == {"gpu-p", "gpu-p-vf0"}
+
+
+def test_the_virtual_functions_of_an_attached_card_are_the_fabrics_too():
+    asked = selection.Selection(virtual_functions=True)
+    offered, _ = chosen(card(PARENT, *PARTS), wanted=asked, attached=(attachment("P"),))
+    assert offered == set()
+
+
+def names(*cards):
+    return [one.name for one in naming.residents(cards)]
+
+
+def test_devices_are_named_by_serial_and_without_one_by_address():
+    assert names(card(serial="SN 42 "), card(address="10000:01:00.0")) == ["gpu-sn-42", "gpu-10000-01-00-0"]
+
+
+def test_a_serial_that_two_cards_claim_names_neither():
+    first, second = card(serial="0", address="0000:01:00.0"), card(serial="0", address="0000:02:00.0")
+    assert names(first, second) == ["gpu-0000-01-00-0", "gpu-0000-02-00-0"]
+    nic = card(serial="0", address="0000:03:00.0", device_class=FunctionClass.NIC)
+    assert names(first, nic) == ["gpu-0", "nic-0"]
+
+
+def test_two_serials_that_look_alike_as_labels_name_neither():
+    first, second = card(serial="a.b", address="0000:01:00.0"), card(serial="a-b", address="0000:02:00.0")
+    assert names(first, second) == ["gpu-0000-01-00-0", "gpu-0000-02-00-0"]
+
+
+@pytest.mark.parametrize("text", ["0x1234", "00-00-00-00-00-00-12-34"])
+def test_a_cxl_device_has_one_name_whether_its_driver_is_bound_or_not(text):
+    assert names(card(serial=text, device_class=FunctionClass.CXL_MEMORY)) == [
+        "cxl-memory-00-00-00-00-00-00-12-34"
+    ]
+
+
+def test_the_class_of_a_name_is_found_again():
+    assert naming.class_of("cxl-memory-00") is FunctionClass.CXL_MEMORY
+    assert naming.class_of("disk-1") is None
+
+
+@pytest.mark.parametrize("text", ["x" * 200, "ß", "-", "", "A_B"])
+def test_a_label_is_always_a_label(text):
+    made = naming.label(text)
+    assert len(made) <= 63
+    assert made.strip("-") == made != ""
+    assert made.replace("-", "").isalnum()
+
+
+@pytest.mark.parametrize(
+    ("pool", "ours"),
+    [("n-1", True), ("n-1/1", True), ("n-1/0", False), ("n-1/01", False), ("n-1/x", False), ("n-1-1", False)],
+)
+def test_a_pool_of_this_node_is_told_from_those_of_others(pool, ours):
+    assert naming.is_pool(pool, "n-1") is ours
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        pytest.param({"classes": ("disk",)}, "no class of device 'disk'", id="unknown-class"),
+        pytest.param({"classes": ("other",)}, "needs a selector", id="other-without-selector"),
+        pytest.param({"classes": ()}, "no class of device: name some", id="no-class"),
+        pytest.param(
+            {"selector": "device.driver =="}, "is no CEL expression: Failed to parse", id="selector"
+        ),
+    ],
+)
+def test_wrong_settings_are_said_in_one_sentence_each(wanted, words):
+    (problem,) = selection.problems(selection.Selection(**wanted))
+    assert words in problem
+    assert "\n" not in problem
+
+
+def test_the_defaults_are_right():
+    assert selection.problems(selection.Selection()) == []
+    assert selection.problems(selection.Selection(enabled=False, classes=())) == []
+    assert selection.problems(selection.Selection(classes=("other",), selector="true")) == []

@@ -1,0 +1,100 @@
+"""CEL selectors over the devices of a node."""
+
+import subprocess
+import sys
+
+import pytest
+
+from drawbar.driver.api import slices
+from drawbar.driver.node.local import expressions
+
+DEVICE = slices.Device(
+    name="gpu-a",
+    attributes={
+        "class": slices.Attribute(string="gpu"),
+        "virtual": slices.Attribute(bool_=False),
+        "resource.kubernetes.io/numaNode": slices.Attribute(int_=1),
+        "firmware": slices.Attribute(version="1.2.3"),
+    },
+    capacity={"memory": slices.Capacity(value="80Gi")},
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ('device.driver == "drawbar.dev"', True),
+        ('device.attributes["drawbar.dev"].class == "gpu"', True),
+        ('device.attributes["drawbar.dev"].class in ["fpga", "nic"]', False),
+        ('device.attributes["resource.kubernetes.io"].numaNode == 1', True),
+        ('!device.attributes["drawbar.dev"].virtual', True),
+        ('device.attributes["drawbar.dev"].firmware.matches("^1[.]")', True),
+        ('device.capacity["drawbar.dev"].memory.compareTo(quantity("40Gi")) >= 0', True),
+        ('device.capacity["drawbar.dev"].memory.isLessThan(quantity("80G"))', False),
+        ('device.capacity["drawbar.dev"].memory.isGreaterThan(quantity("80G"))', True),
+        ('device.attributes["drawbar.dev"].class.upperAscii() == "GPU"', True),
+        ('has(device.attributes["vendor.example"].speed)', False),
+        ("device.attributes['vendor.example'].size() == 0", True),
+    ],
+)
+def test_a_selector_sees_a_device_as_a_deviceclass_does(expression, expected):
+    assert expressions.matches(expression, "drawbar.dev", DEVICE) is expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ('device.attributes["drawbar.dev"].speed == 1', "it has no speed"),
+        ("1", "yields int"),
+        ("nothing", "Undefined variable"),
+        ('quantity("x") > 1', "no quantity"),
+    ],
+)
+def test_a_selector_that_cannot_be_answered_says_why(expression, reason):
+    assert expressions.fault(expression) is None
+    with pytest.raises(expressions.SelectorError, match=reason):
+        expressions.matches(expression, "drawbar.dev", DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("80Gi", 80 * 1024**3),
+        ("1.5", 1.5),
+        ("100m", 0.1),
+        ("2k", 2000),
+        ("-1", -1),
+        (".5Ki", 512),
+        ("1E", 10**18),
+    ],
+)
+def test_a_quantity_is_a_number(text, value):
+    assert expressions.quantity(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "x", "1 Gi", "1GiB", "Gi"])
+def test_what_is_no_quantity_is_refused(text):
+    with pytest.raises(ValueError, match="is no quantity"):
+        expressions.quantity(text)
+
+
+def run(*lines):
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_nobody_pays_for_the_terminal_toolkit_of_the_library_nor_for_the_library_without_a_selector():
+    lines = (
+        "import sys",
+        "from drawbar.driver.node.local import expressions, selection",
+        "selection.problems(selection.Selection())",
+        "print('cel.cel' in sys.modules, end=' ')",
+        "assert expressions.fault('true') is None",
+        "print('cel.cel' in sys.modules, 'typer' in sys.modules, 'prompt_toolkit' in sys.modules, end=' ')",
+        # Whoever wants the whole package still gets it, with the same compiled part.
+        "import cel; print(cel.compile is sys.modules['cel.cel'].compile)",
+    )
+    assert run(*lines) == "False True False False True"

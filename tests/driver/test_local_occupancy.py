@@ -1,0 +1,109 @@
+"""What keeps the host's own disks and network cards out of the local pool."""
+
+import pytest
+
+from drawbar.driver.node.classes import operations
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.local import occupancy
+
+INITIAL = "pid:[4026531836]"
+
+
+def function(address="0000:01:00.0", nodes=(), interfaces=()):
+    absent = ("subsystem_vendor", "subsystem_device", "driver", "numa_node", "pcie_root", "serial", "dsn")
+    absent += ("iommu_group", "sriov", "physical_function", "slot")
+    return model.PciFunction(
+        **dict.fromkeys(absent),
+        address=address,
+        path=f"devices/pci0000:00/{address}",
+        class_code=0x010802,
+        device_class=FunctionClass.NVME,
+        vendor=1,
+        device=2,
+        link=model.Link(),
+        dsn_hidden=False,
+        device_nodes=nodes,
+        net_interfaces=interfaces,
+    )
+
+
+def card(*functions):
+    return model.Card(functions=functions)
+
+
+DISK = model.DeviceNode(path="/dev/nvme0n1", major=259, minor=0, block=True, subsystem="block")
+CONTROL = model.DeviceNode(path="/dev/nvme0", major=240, minor=0, block=False, subsystem="nvme")
+
+
+@pytest.fixture
+def host(tmp_path):
+    """A host whose process namespace is the initial one, with one disk of one partition."""
+    for name in ("self/ns", "1/ns"):
+        (tmp_path / "proc" / name).mkdir(parents=True)
+    (tmp_path / "proc/self/ns/pid").symlink_to(INITIAL)
+    (tmp_path / "proc/1/ns/mnt").symlink_to("mnt:[1]")
+    (tmp_path / "proc/1/mountinfo").write_text("")
+    disk = tmp_path / "sys/class/block/nvme0n1"
+    for name in ("holders", "nvme0n1p1/holders"):
+        (disk / name).mkdir(parents=True)
+    (disk / "nvme0n1p1/dev").write_text("259:1\n")
+    (disk / "nvme0n1p1/partition").write_text("1\n")
+    return operations.Host(sysfs=tmp_path / "sys", proc=tmp_path / "proc", dev=tmp_path / "dev")
+
+
+def busy(host, *cards, interfaces=lambda names: {}):
+    return occupancy.busy(host, cards, interfaces)
+
+
+def test_a_disk_that_nothing_uses_is_free(host):
+    assert busy(host, card(function(nodes=(CONTROL, DISK)))) == {}
+
+
+def test_a_mounted_partition_of_a_disk_is_found_through_every_mount_namespace(host):
+    (host.proc / "77/ns").mkdir(parents=True)
+    (host.proc / "77/ns/mnt").symlink_to("mnt:[2]")
+    (host.proc / "77/mountinfo").write_text("1 0 259:1 / /boot rw - vfat /dev/nvme0n1p1 rw\n")
+    found = busy(host, card(function(nodes=(DISK,))))
+    assert "mounted at /boot" in found["0000:01:00.0"]
+
+
+def test_swap_on_a_partition_is_found(host):
+    (host.proc / "swaps").write_text("Filename\tType\n/dev/nvme0n1p1 partition 1 0 -2\n")
+    assert "used as swap" in busy(host, card(function(nodes=(DISK,))))["0000:01:00.0"]
+
+
+def test_a_holder_of_a_partition_is_found(host):
+    (host.sysfs / "class/block/nvme0n1/nvme0n1p1/holders/dm-0").mkdir()
+    assert "part of dm-0" in busy(host, card(function(nodes=(DISK,))))["0000:01:00.0"]
+
+
+def test_where_the_hosts_mounts_cannot_be_seen_every_disk_counts_as_used(host):
+    (host.proc / "self/ns/pid").unlink()
+    found = busy(host, card(function(nodes=(DISK,))))
+    assert "cannot be told" in found["0000:01:00.0"]
+    assert busy(host, card(function(nodes=(CONTROL,)))) == {}
+
+
+def test_an_interface_with_an_address_keeps_its_whole_card(host):
+    nic = card(function(interfaces=("eth0",)), function("0000:01:00.1", interfaces=("eth1",)))
+    other = card(function("0000:02:00.0", interfaces=("eth2",)))
+    found = busy(
+        host,
+        nic,
+        other,
+        interfaces=lambda names: {name: "has the address 192.0.2.1" for name in names if name == "eth1"},
+    )
+    assert found == {"0000:01:00.0": "network interface eth1 has the address 192.0.2.1"}
+
+
+def test_where_addresses_cannot_be_told_every_network_card_counts_as_used(host):
+    found = busy(host, card(function(interfaces=("eth0",))), interfaces=lambda names: None)
+    assert "cannot be told" in found["0000:01:00.0"]
+
+
+def test_addresses_are_not_read_where_there_is_no_network_card(host):
+    def never(names):
+        raise AssertionError("nobody asked for this")
+
+    assert busy(host, card(function()), interfaces=never) == {}

@@ -1,0 +1,204 @@
+"""The node's own devices as Prepare, the publisher and the health monitor ask for them."""
+
+import pytest
+
+from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.node import inventory
+from drawbar.driver.node.classes import operations
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.local import pool, selection
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
+
+NODE = "node-1"
+SERIAL = "48-b0-2d-00-00-00-00-01"
+NAME = f"gpu-{SERIAL}"
+LINK = verdicts.Taint(key="link-narrow", value="x4", effect=verdicts.Effect.NONE)
+ILL = verdicts.Verdict(status=verdicts.Status.UNHEALTHY, message="ill", taints=(LINK,))
+
+
+class Health:
+    """Remembers what it was told to watch."""
+
+    def __init__(self):
+        self.watched, self.verdicts = {}, {}
+
+    def of(self, key):
+        return self.verdicts.get(key, verdicts.UNKNOWN)
+
+    def watch(self, key, supplier):
+        self.watched[key] = supplier
+
+    def unwatch(self, key):
+        del self.watched[key]
+
+
+class World:
+    """One host with a GPU and a CXL memory device, and the pool of it."""
+
+    def __init__(self, tmp_path, **wanted):
+        self.tree = sysfs.SysfsTree.create(tmp_path / "sys", slots=3)
+        self.tree.attach(
+            1, sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial=SERIAL)
+        )
+        self.tree.attach(
+            2,
+            sysfs.MockDevice(
+                device_class=DeviceClass.CXL_MEMORY,
+                vendor=0x1AF4,
+                device=1,
+                serial="0x12",
+                memory_bytes=1 << 30,
+            ),
+        )
+        self.inventory = inventory.read(tmp_path / "sys")
+        self.attached, self.holders, self.health = [], {}, Health()
+        self.pool = pool.LocalPool(
+            driver="drawbar.dev",
+            node_name=NODE,
+            wanted=selection.Selection(**{"slots": ("*",)} | wanted),
+            surroundings=pool.Surroundings(
+                inventory=lambda: self.inventory,
+                attached=lambda: self.attached,
+                holder=lambda name, device: self.holders.get((name, device)),
+                interfaces=lambda names: None,
+                host=operations.Host.of(tmp_path / "sys"),
+                boot_id="b",
+            ),
+            health=self.health,
+        )
+
+    async def names(self):
+        return {offer.device.name for offer in await self.pool.survey(())}
+
+    def attach(self, serial):
+        self.attached.append(
+            attachments.DeviceAttachment(
+                metadata=meta.ObjectMeta(name="fab.x"),
+                spec=attachments.AttachmentSpec(
+                    fabric="fab",
+                    device_id="x",
+                    driver="drawbar.dev",
+                    pool="fab/enc",
+                    device="x",
+                    node_name=NODE,
+                    host_id="h",
+                    identity=attachments.Identity(device_class="gpu", serial=serial),
+                ),
+            )
+        )
+
+
+MEMORY = "cxl-memory-00-00-00-00-00-00-00-12"
+
+
+async def test_devices_of_the_chosen_classes_are_offered_with_attributes_and_memory(tmp_path):
+    world = World(tmp_path)
+    offers = {offer.device.name: offer.device for offer in await world.pool.survey(())}
+    assert offers.keys() == {NAME, MEMORY}
+    assert offers[NAME].attributes["serial"].string == SERIAL
+    assert offers[MEMORY].capacity["memory"].value == "1Gi"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        pytest.param({"enabled": False}, set(), id="off"),
+        pytest.param({"classes": ("nvme",)}, set(), id="another-class"),
+        pytest.param({"slots": ()}, set(), id="no-slot"),
+        pytest.param({"slots": ("1",)}, {NAME}, id="one-slot"),
+        pytest.param({"selector": 'device.attributes["drawbar.dev"].class == "gpu"'}, {NAME}, id="selector"),
+        pytest.param({"selector": "false"}, set(), id="selector-that-wants-none"),
+        pytest.param(
+            {"selector": 'device.capacity["drawbar.dev"].memory.compareTo(quantity("1Gi")) >= 0'},
+            {MEMORY},
+            id="selector-that-cannot-be-answered-for-one",
+        ),
+    ],
+)
+async def test_the_configuration_decides_which_of_them_are_offered(tmp_path, wanted, names):
+    assert await World(tmp_path, **wanted).names() == names
+
+
+def test_a_device_is_found_by_its_name_whether_it_is_offered_or_not(tmp_path):
+    world = World(tmp_path, enabled=False)
+    assert world.pool.card(NODE, NAME).first.serial == SERIAL
+    assert world.pool.device_class(NODE, NAME) == "gpu"
+    assert world.pool.device_class(NODE, MEMORY) == "cxl-memory"
+    assert world.pool.card(f"{NODE}/1", NAME) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "device"), [("fab/enc", NAME), (NODE, "gpu-x"), (NODE, "x"), ("node-2", NAME)]
+)
+def test_what_is_not_of_this_pool_or_not_here_is_not_found(tmp_path, name, device):
+    world = World(tmp_path)
+    assert world.pool.card(name, device) is None
+    assert world.pool.device_class(name, device) == "other"
+
+
+async def test_what_a_fabric_attached_is_neither_offered_nor_found(tmp_path):
+    world = World(tmp_path)
+    world.attach(SERIAL)
+    assert await world.names() == {MEMORY}
+    assert world.pool.card(NODE, NAME) is None
+
+
+async def test_a_device_that_its_claim_holds_stays_though_it_is_gone_with_what_was_said_of_it(tmp_path):
+    world = World(tmp_path)
+    published = await world.pool.survey(())
+    key = verdicts.Key(pool=NODE, device=NAME)
+    world.pool.watch(frozenset({key}))
+    world.health.verdicts[key] = ILL
+    world.inventory = model.Inventory(functions=())
+    known = published_as(published)
+    assert await world.pool.survey(known) == ()
+    world.holders[NODE, NAME] = "uid"
+    (kept,) = await world.pool.survey(known)
+    assert (kept.device.name, kept.pool, kept.taints) == (NAME, NODE, (LINK,))
+    assert kept.device.attributes["serial"].string == SERIAL
+
+
+def published_as(offers):
+    spec = slices.SliceSpec(
+        driver="drawbar.dev",
+        pool=slices.Pool(name=NODE, generation=1, resource_slice_count=1),
+        devices=tuple(offer.device for offer in offers),
+    )
+    return (slices.ResourceSlice(metadata=meta.ObjectMeta(name="s"), spec=spec),)
+
+
+async def test_a_device_is_offered_where_its_claim_holds_it(tmp_path):
+    world = World(tmp_path)
+    world.holders[f"{NODE}/2", NAME] = "uid"
+    pools = {offer.device.name: offer.pool for offer in await world.pool.survey(())}
+    assert pools == {NAME: f"{NODE}/2", MEMORY: ""}
+
+
+async def test_taints_are_unknown_until_the_device_was_looked_at(tmp_path):
+    world = World(tmp_path, classes=("gpu",))
+
+    async def taints():
+        (one,) = await world.pool.survey(())
+        return one.taints
+
+    assert await taints() is None
+    key = verdicts.Key(pool=NODE, device=NAME)
+    world.pool.watch(frozenset({key}))
+    assert await taints() is None
+    world.health.verdicts[key] = ILL
+    assert await taints() == (LINK,)
+    world.health.verdicts[key] = verdicts.Verdict(status=verdicts.Status.HEALTHY)
+    assert await taints() == ()
+
+
+def test_just_the_devices_of_the_pool_are_watched_each_as_it_is_now(tmp_path):
+    world = World(tmp_path)
+    first, second = (verdicts.Key(pool=NODE, device=name) for name in (NAME, MEMORY))
+    world.pool.watch(frozenset({first, second}))
+    assert world.health.watched[first]().first.serial == SERIAL
+    world.inventory = model.Inventory(functions=())
+    assert world.health.watched[first]() is None
+    world.pool.watch(frozenset({second}))
+    assert world.health.watched.keys() == {second}

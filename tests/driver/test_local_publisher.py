@@ -1,0 +1,322 @@
+"""The node's own slices against the API server double, under the rights that the node daemon is deployed with."""
+
+import asyncio
+import contextlib
+import datetime
+import random
+
+import pytest
+
+from drawbar.driver.api import slices
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.local import pacing, plan, publisher
+from drawbar.mocks import apiserver
+from drawbar.mocks.cluster import deployment
+
+NODE, DRIVER = "node-1", "drawbar.dev"
+LINK = verdicts.Taint(key="link-degraded", value="x4", effect=verdicts.Effect.NO_SCHEDULE)
+WIPE = {"fieldSelector": f"spec.nodeName={NODE}"}
+
+
+def offer(name, *taints):
+    device = slices.Device(name=name, attributes={"class": slices.Attribute(string="gpu")})
+    return plan.Offer(device=device, taints=taints)
+
+
+class Wire:
+    """The publisher's client: counts, can be deaf to the watch, can fail some writes, and can lose a field of devices."""
+
+    def __init__(self, api, *, deaf=False):
+        self._api, self.deaf, self.dry_runs, self.refusals = api, deaf, 0, {}
+        self.writes, self.drops = 0, ""
+
+    def __getattr__(self, name):
+        return getattr(self._api, name)
+
+    async def watch(self, *args, **kwargs):
+        if self.deaf:
+            await asyncio.get_running_loop().create_future()
+        async for event in self._api.watch(*args, **kwargs):
+            yield event
+
+    async def create(self, kind, body, *, dry_run=False, **kwargs):
+        self.dry_runs += dry_run
+        await self._refuse("create")
+        return await self._api.create(kind, self._without(body), dry_run=dry_run, **kwargs)
+
+    async def replace(self, kind, name, body, **kwargs):
+        self.writes += 1
+        await self._refuse("replace")
+        return await self._api.replace(kind, name, self._without(body), **kwargs)
+
+    def _without(self, body):
+        for device in body["spec"]["devices"]:
+            device.pop(self.drops, None)
+        return body
+
+    async def _refuse(self, verb):
+        if self.refusals.get(verb, 0):
+            self.refusals[verb] -= 1
+            await self._api.read(kinds.SLICE, "there-is-none", into=dict)
+
+
+class Cluster:
+    """An API server, a node, and the publisher of its pool, which offers what `offers` holds."""
+
+    def __init__(self, api, wire):
+        self.api, self.wire, self.offers, self.watched = api, wire, [], None
+        self.surveys, self.publisher = 0, None
+
+    async def survey(self, known):
+        self.surveys += 1
+        return tuple(self.offers)
+
+    def watch(self, keys):
+        self.watched = keys
+
+    def offer(self, *offers):
+        self.offers = list(offers)
+        self.publisher.changed()
+
+    async def slices(self):
+        return (await self.api.list_all(kinds.SLICE, into=dict)).items
+
+    async def devices(self):
+        return {
+            device["name"]: device for one in await self.slices() for device in one["spec"].get("devices", ())
+        }
+
+
+@contextlib.asynccontextmanager
+async def cluster(tmp_path, profile="1.36", node=True, deaf=False, **options):
+    async with apiserver.serving(profile=profile) as server:
+        server.kubeconfig(tmp_path / "admin", "admin")
+        server.kubeconfig(tmp_path / "node", "drawbar:drawbar-node", node=NODE)
+        async with (
+            client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api,
+            client.connecting(config.from_kubeconfig(tmp_path / "node")) as own,
+        ):
+            await deployment.apply(api)
+            found = Cluster(api, Wire(own, deaf=deaf))
+            if node:
+                await make_node(api)
+            found.publisher = publisher.Publisher(
+                found.wire,
+                driver=DRIVER,
+                node_name=NODE,
+                offers=found.survey,
+                watch=found.watch,
+                clock=lambda: datetime.datetime.now(datetime.UTC),
+                **options,
+            )
+            task = asyncio.Task(found.publisher.run(), name="publisher")
+            try:
+                yield found
+            finally:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+
+async def make_node(api):
+    return await api.create(
+        kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}, into=dict
+    )
+
+
+def named(*names):
+    return lambda devices: devices.keys() == set(names)
+
+
+async def test_the_pool_is_published_for_the_node_and_goes_with_its_node_object(tmp_path, until):
+    async with cluster(tmp_path) as world:
+        world.offer(offer("gpu-a"))
+        await until(world.devices, named("gpu-a"))
+        (one,) = await world.slices()
+        node = await world.api.read(kinds.NODE, NODE, into=dict)
+        (owner,) = one["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (node["metadata"]["uid"], True)
+        assert one["spec"]["nodeName"] == NODE
+        assert one["spec"]["pool"] == {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+        assert world.watched == {verdicts.Key(pool=NODE, device="gpu-a")}
+
+
+async def test_a_pool_that_the_kubelet_wipes_is_back_at_once_with_its_taints_as_they_were(tmp_path, until):
+    async with cluster(tmp_path) as world:
+        world.offer(offer("gpu-a", LINK))
+        before = await until(world.devices, named("gpu-a"))
+        (one,) = await world.slices()
+        await world.api.request("DELETE", kinds.SLICE.path(), WIPE)
+
+        async def again():
+            return [found["metadata"]["uid"] for found in await world.slices()]
+
+        await until(again, lambda uids: uids not in ([], [one["metadata"]["uid"]]))
+        assert await world.devices() == before
+
+
+async def test_what_is_not_offered_any_more_goes_and_the_pool_with_the_last(tmp_path, until):
+    async with cluster(tmp_path) as world:
+        world.offer(offer("gpu-a"), offer("gpu-b"))
+        await until(world.devices, named("gpu-a", "gpu-b"))
+        world.offer(offer("gpu-b", LINK))
+        devices = await until(world.devices, named("gpu-b"))
+        assert devices["gpu-b"]["taints"][0]["key"] == f"{DRIVER}/link-degraded"
+        world.offer()
+        await until(world.slices, lambda found: not found)
+        assert world.watched == frozenset()
+
+
+async def test_nothing_is_written_when_nothing_changed(tmp_path, until):
+    async with cluster(tmp_path, resync_seconds=0.05) as world:
+        world.offer(offer("gpu-a"), offer("gpu-b", LINK))
+        await until(world.devices, named("gpu-a", "gpu-b"))
+        (before,) = await world.slices()
+
+        async def rounds():
+            world.publisher.changed()
+            return world.surveys
+
+        done = world.surveys
+        await until(rounds, lambda number: number > done + 5)
+        assert await world.slices() == (before,)
+
+
+async def test_without_a_device_neither_the_node_is_read_nor_a_slice_written(tmp_path, until):
+    async with cluster(tmp_path, node=False) as world:
+        world.offer()
+
+        async def watched():
+            return world.watched
+
+        await until(watched, lambda keys: keys == frozenset())
+        assert await world.slices() == ()
+
+
+async def test_a_node_object_that_comes_late_is_waited_for(tmp_path, until):
+    async with cluster(tmp_path, node=False) as world:
+        world.offer(offer("gpu-a"))
+        await make_node(world.api)
+        await until(world.devices, named("gpu-a"))
+
+
+async def test_a_slice_that_is_lost_behind_the_back_of_the_watch_is_found_by_the_full_round(tmp_path, until):
+    async with cluster(tmp_path, deaf=True, resync_seconds=0.05) as world:
+        world.offer(offer("gpu-a"))
+        await until(world.devices, named("gpu-a"))
+        (known,) = await world.slices()
+        await world.api.delete(kinds.SLICE, known["metadata"]["name"])
+        await until(world.devices, named("gpu-a"))
+
+
+async def test_a_slice_of_somebody_else_for_this_node_is_left_alone(tmp_path, until):
+    async with cluster(tmp_path) as world:
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": "by-hand"},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": NODE,
+                "pool": {"name": "by-hand", "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": "x"}],
+            },
+        }
+        await world.api.create(kinds.SLICE, body, into=dict)
+        world.offer(offer("gpu-a"))
+        await until(world.devices, named("gpu-a", "x"))
+        world.offer()
+        await until(world.devices, named("x"))
+
+
+@pytest.mark.parametrize("profile", ["1.34", "kep-5055"])
+async def test_where_taints_are_dropped_a_tainted_device_is_withdrawn_and_nothing_is_written_over_and_over(
+    tmp_path, until, profile
+):
+    async with cluster(tmp_path, profile=profile) as world:
+        world.offer(offer("gpu-a", LINK), offer("gpu-b"))
+        await until(world.devices, named("gpu-b"))
+        assert world.publisher.dropped_fields == ("taints",)
+        (before,) = await world.slices()
+        world.offer(offer("gpu-a"), offer("gpu-b"))
+        await until(world.devices, named("gpu-a", "gpu-b"))
+        (after,) = await world.slices()
+        assert int(after["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
+        assert len(world.watched) == 2
+
+
+async def test_what_an_api_server_makes_of_a_device_is_adopted(tmp_path, until):
+    async with cluster(tmp_path) as world:
+        world.wire.drops = "attributes"
+        world.offer(offer("gpu-a"))
+        assert "attributes" not in (await until(world.devices, named("gpu-a")))["gpu-a"]
+        done = world.surveys
+
+        async def surveys():
+            world.publisher.changed()
+            return world.surveys
+
+        await until(surveys, lambda number: number > done + 5)
+        assert world.wire.writes == 0
+        assert world.publisher.dropped_fields == ("attributes",)
+
+
+async def test_what_is_dropped_is_asked_for_again_without_writing(tmp_path, until):
+    async with cluster(tmp_path, profile="1.34", resync_seconds=0.05) as world:
+        world.offer(offer("gpu-a", LINK), offer("gpu-b"))
+        await until(world.devices, named("gpu-b"))
+        (before,) = await world.slices()
+
+        async def asked():
+            return world.wire.dry_runs
+
+        await until(asked, lambda number: number > 2)
+        assert world.publisher.dropped_fields == ("taints",)
+        assert await world.slices() == (before,)
+
+
+def test_two_writers_who_disagree_do_not_chase_each_other():
+    pace = pacing.Pace(jitter=random.Random(1))
+    pace.disturbed(0.0)
+    assert pace.disturbed_pause(0.0) == 0.0
+    pauses = []
+    now = 0.0
+    for _ in range(8):
+        now += 1.0 + (pauses[-1] if pauses else 0.0)
+        pace.disturbed(now)
+        pauses.append(pace.disturbed_pause(now))
+    assert pauses[0] > 0
+    assert pauses[-1] > 10
+    assert max(pauses) <= pacing.DISTURBED_MAX_SECONDS
+    assert pace.disturbed_pause(now + pacing.CALM_SECONDS + 1) == 0.0
+    pace.disturbed(now + pacing.CALM_SECONDS + 1)
+    assert pace.disturbed_pause(now + pacing.CALM_SECONDS + 1) == 0.0
+
+
+def test_the_slices_of_one_wipe_count_once():
+    pace = pacing.Pace(jitter=random.Random(1))
+    for moment in (0.0, 0.1, 0.2):
+        pace.disturbed(moment)
+    assert pace.disturbed_pause(0.2) == 0.0
+
+
+def test_the_pause_after_failures_grows_to_a_bound_and_begins_anew_after_a_success():
+    pace = pacing.Pace(jitter=random.Random(1))
+    pauses = [pace.failed() for _ in range(30)]
+    assert pauses[0] <= pacing.FAILED_FIRST_SECONDS
+    assert pacing.FAILED_MAX_SECONDS / 2 <= pauses[-1] <= pacing.FAILED_MAX_SECONDS
+    pace.succeeded()
+    assert pace.failed() <= pacing.FAILED_FIRST_SECONDS
+
+
+@pytest.mark.parametrize("kind", ["create", "replace"])
+async def test_a_round_that_fails_is_made_again(tmp_path, until, kind):
+    async with cluster(tmp_path) as world:
+        if kind == "replace":
+            world.offer(offer("gpu-a"))
+            await until(world.devices, named("gpu-a"))
+        world.wire.refusals[kind] = 2
+        world.offer(offer("gpu-a", LINK))
+        await until(world.devices, lambda devices: "taints" in devices.get("gpu-a", {}))
+        assert world.wire.refusals[kind] == 0

@@ -1,0 +1,297 @@
+"""A node daemon that is killed at any moment of an arrival or a release: the next one finishes, and nothing is lost.
+
+A round is a coroutine. It is driven until its n-th suspension and then abandoned, as a SIGKILL would: nothing of it goes
+on but what was already given to the kernel or the API server. A fresh daemon, which remembers nothing, finds the same
+API server, tree and files.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import types
+
+import pytest
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.kube import client, config, events, kinds
+from drawbar.driver.node import devices, executor, kernel, uevents
+from drawbar.driver.node.attachments import reporting
+from drawbar.driver.node.release import releaser
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import apiserver, sysfs
+from drawbar.mocks.cluster import deployment
+
+DRIVER = "drawbar.dev"
+NAME = "fab.nvme-0"
+DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
+ALLOCATED = "2026-01-02T03:04:05Z"
+MOST_SUSPENSIONS = 60
+ROUNDS_MAX = 400
+
+
+@types.coroutine
+def driven(coroutine, most):
+    """Runs a coroutine until it ends, or to its suspension number `most`; answers whether it ended."""
+    value = None
+    for _ in range(most):
+        try:
+            awaited = coroutine.send(value)
+        except StopIteration:
+            return True
+        value = yield awaited
+    return False
+
+
+class Cluster:
+    """An API server, a tree that reacts, and daemons that come and go."""
+
+    def __init__(self, server, api, tree, source):
+        self.server, self.api, self.tree, self.source = server, api, tree, source
+        self.holder = None
+        self.daemons = 0
+        self.abandoned = []
+
+    @contextlib.asynccontextmanager
+    async def daemon(self):
+        """What a daemon has in memory, as it is right after a start."""
+        self.daemons += 1
+        arrivals = devices.Devices(self.tree.root)
+        await arrivals.read()
+        asked = kernel.Kernel(self.tree.root)
+        recorder = events.Recorder(self.api, controller=DRIVER, instance="n")
+        yield executor.Context(
+            reporter=reporting.Reporter(api=self.api, recorder=recorder, boot_id="boot-1"),
+            arrivals=arrivals,
+            kernel=asked,
+            releaser=releaser.Releaser(asked),
+            boot_id="boot-1",
+            since=datetime.datetime.now(datetime.UTC),
+            patience=datetime.timedelta(seconds=60),
+            clock=lambda: datetime.datetime.now(datetime.UTC),
+            holder=lambda _pool, _device: self.holder,
+        )
+
+    async def attachment(self):
+        return await self.api.read(kinds.ATTACHMENT, NAME, into=attachments.DeviceAttachment)
+
+    async def round(self, context, most):
+        """One round, cut short at a suspension; answers whether it came to its end."""
+        await context.arrivals.read()
+        found = await self.attachment()
+        coroutine = executor.reconcile(context, found)
+        ended = await asyncio.Task(self._drive(coroutine, most))
+        if not ended:
+            self.abandoned.append(coroutine)  # what is garbage is closed, and its clean-up would run
+        return ended
+
+    async def _drive(self, coroutine, most):
+        return await driven(coroutine, most)
+
+    async def killed_in_each_round(self, holds, at):
+        """Rounds, the one after the other killed at its suspension `at`, each time with a new daemon; then one that lives."""
+        for _ in range(3):
+            async with self.daemon() as context:
+                await self.round(context, at)
+        async with self.daemon() as context, asyncio.timeout(20):
+            while not holds(await self.attachment()):
+                await self.round(context, MOST_SUSPENSIONS**2)
+                await asyncio.sleep(0.005)
+
+    def finish(self):
+        for coroutine in self.abandoned:
+            with contextlib.suppress(RuntimeError):
+                coroutine.close()
+
+
+@contextlib.asynccontextmanager
+async def cluster(tmp_path):
+    tree = sysfs.SysfsTree.create(tmp_path / "sys", uevent_socket=tmp_path / "uevents")
+    async with apiserver.serving() as server, tree.reacting():
+        server.kubeconfig(tmp_path / "admin", "admin")
+        async with (
+            client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api,
+            uevents.listening(f"unix:{tmp_path / 'uevents'}") as source,
+        ):
+            await deployment.apply(api)
+            found = Cluster(server, api, tree, source)
+            yield found
+            found.finish()
+
+
+async def allocate(api):
+    claim = await api.create(
+        kinds.CLAIM,
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "c1"},
+            "spec": {"devices": {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme"}}]}},
+        },
+        namespace="default",
+        into=dict,
+    )
+    result = {
+        "request": "disk",
+        "driver": DRIVER,
+        "pool": "fab/enc",
+        "device": "nvme-0",
+        "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
+        "bindingFailureConditions": [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"],
+    }
+    claim["status"] = {"allocation": {"devices": {"results": [result]}, "allocationTimestamp": ALLOCATED}}
+    return await api.replace(kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict)
+
+
+async def attach(cluster):
+    claim = await allocate(cluster.api)
+    body = {
+        "apiVersion": "drawbar.dev/v1alpha1",
+        "kind": "DeviceAttachment",
+        "metadata": {
+            "name": NAME,
+            "labels": {"drawbar.dev/node": "n"},
+            "finalizers": ["drawbar.dev/detach"],
+        },
+        "spec": {
+            "fabric": "fab",
+            "deviceID": "nvme-0",
+            "driver": DRIVER,
+            "pool": "fab/enc",
+            "device": "nvme-0",
+            "nodeName": "n",
+            "hostID": "h1",
+            "identity": {"deviceClass": "nvme", "serial": "SN0001", "pciID": "1b36:0010"},
+            "claim": {"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
+            "allocationTimestamp": ALLOCATED,
+        },
+    }
+    await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
+    condition = {
+        "type": "Attached",
+        "status": "True",
+        "reason": "Attached",
+        "message": "",
+        "lastTransitionTime": meta.timestamp(datetime.datetime.now(datetime.UTC)),
+    }
+    said = {
+        "apiVersion": "drawbar.dev/v1alpha1",
+        "kind": "DeviceAttachment",
+        "metadata": {"name": NAME},
+        "status": {"conditions": [condition], "connection": {"slot": "1"}},
+    }
+    await cluster.api.patch(
+        kinds.ATTACHMENT,
+        NAME,
+        said,
+        content=client.Patch.APPLY,
+        into=dict,
+        subresource="status",
+        manager="drawbar-controller",
+    )
+
+
+def visible(attachment):
+    return attachment.holds(attachments.VISIBLE)
+
+
+def released(attachment):
+    return attachment.holds(attachments.RELEASED)
+
+
+async def suspensions(tmp_path, arrival, work):
+    """How many suspensions the longest round of some work has."""
+    async with cluster(tmp_path) as found:
+        await prepared(found, arrival, work)
+        most = 0
+        async with found.daemon() as context:
+            for _ in range(ROUNDS_MAX):
+                if work(await found.attachment()):
+                    return most
+                await context.arrivals.read()
+                counted = Counted(executor.reconcile(context, await found.attachment()))
+                await counted
+                most = max(most, counted.suspensions)
+                await asyncio.sleep(0.005)
+    raise AssertionError("it does not end")
+
+
+class Counted:
+    """A coroutine and how often it was suspended."""
+
+    def __init__(self, coroutine):
+        self._coroutine, self.suspensions = coroutine, 0
+
+    def __await__(self):
+        value = None
+        while True:
+            try:
+                awaited = self._coroutine.send(value)
+            except StopIteration as stop:
+                return stop.value
+            self.suspensions += 1
+            value = yield awaited
+
+
+async def prepared(found, arrival, work):
+    await asyncio.to_thread(found.tree.attach, 1, DISK, arrival=arrival)
+    await attach(found)
+    if work is released:
+        async with found.daemon() as context:
+            while not visible(await found.attachment()):
+                await found.round(context, MOST_SUSPENSIONS**2)
+                await asyncio.sleep(0.005)
+        await found.api.delete(kinds.ATTACHMENT, NAME)
+
+
+async def test_an_arrival_and_a_release_cost_as_many_writes_as_there_is_to_say(tmp_path):
+    async with cluster(tmp_path) as found, found.daemon() as context:
+        await asyncio.to_thread(found.tree.attach, 1, DISK)
+        await attach(found)
+        for work, expected in (
+            (visible, ["resourceclaims/status", "deviceattachments/status"]),
+            (released, ["deviceattachments/status"]),
+        ):
+            if work is released:
+                await found.api.delete(kinds.ATTACHMENT, NAME)
+            found.server.writes.clear()
+            while not work(await found.attachment()):
+                await found.round(context, MOST_SUSPENSIONS**2)
+                await asyncio.sleep(0.005)
+            await found.round(context, MOST_SUSPENSIONS**2)
+            assert [f"{one.resource}/{one.subresource}" for one in found.server.writes] == expected
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("arrival", "work"),
+    [
+        (sysfs.Arrival.COMPLETE, visible),
+        (sysfs.Arrival.UNPOWERED, visible),
+        (sysfs.Arrival.COMPLETE, released),
+    ],
+    ids=["arrival", "arrival-without-power", "release"],
+)
+async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arrival, work):
+    (tmp_path / "counted").mkdir()
+    most = await suspensions(tmp_path / "counted", arrival, work)
+    assert 2 <= most < MOST_SUSPENSIONS
+    for moment in range(1, most + 1):
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        async with cluster(folder) as found:
+            await prepared(found, arrival, work)
+            await found.killed_in_each_round(work, moment)
+            attachment = await found.attachment()
+            shown = (found.tree.root / "bus/pci/devices" / found.tree.address(1)).exists()
+            power = (found.tree.root / "bus/pci/slots/1/power").read_text().strip()
+            assert 1 in found.tree.attached(), "the card was lost"
+            if work is visible:
+                assert shown
+                assert attachment.status.node.slot == "1"
+                claim = await found.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
+                (device,) = claim["status"]["devices"]
+                assert [one["type"] for one in device["conditions"]] == [f"{DRIVER}/visible"]
+            else:
+                assert not shown
+                assert power == "0"
+                assert visible(attachment), "what was said is kept"

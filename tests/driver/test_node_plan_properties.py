@@ -1,0 +1,382 @@
+"""What holds of the node's plans whatever happens: a machine that plays the fabric, the kernel, the kubelet and crashes.
+
+The world is a model of one node with two slots: the device may be in either, with or without power, driver and serial;
+the executor carries a prefix of each plan out and forgets what it remembered.
+"""
+
+import dataclasses
+import datetime
+
+import msgspec
+from hypothesis import settings, stateful
+from hypothesis import strategies as st
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.node.attachments import actions, matching, plan
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.release import outcomes
+
+START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
+CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="claim-1")
+LACK = "no kernel driver is bound"
+
+
+def seconds(amount):
+    return datetime.timedelta(seconds=amount)
+
+
+def function(slot, driver, address=None):
+    """A disk shows its serial number while its driver is bound."""
+    address = address or f"0000:0{slot}:00.0"
+    controller = model.NvmeController(name="nvme0", state="live", model=None, firmware=None, serial="SN1")
+    return model.PciFunction(
+        address=address,
+        path=f"devices/pci0000:00/{address}",
+        class_code=0x010802,
+        device_class=FunctionClass.NVME,
+        vendor=0x144D,
+        device=0xA824,
+        subsystem_vendor=None,
+        subsystem_device=None,
+        driver=driver,
+        numa_node=None,
+        pcie_root=None,
+        link=model.Link(),
+        serial="SN1" if driver else None,
+        dsn=None,
+        dsn_hidden=False,
+        iommu_group=None,
+        sriov=None,
+        physical_function=None,
+        slot=slot,
+        device_nodes=(),
+        net_interfaces=(),
+        nvme=(controller,) if driver else (),
+    )
+
+
+@dataclasses.dataclass
+class Kernel:
+    """The device's slot, and what the kernel has of the device."""
+
+    slot: str | None = None
+    powered: bool = False
+    shown: bool = False
+    bound: bool = False
+    willing: bool = True
+    initialised: bool = False
+    going: bool = False
+
+    def inventory(self):
+        slots = tuple(
+            model.Slot(
+                name=name,
+                address=f"0000:0{name}:00",
+                present=name == self.slot,
+                powered=name == self.slot and self.powered,
+                attention=None,
+                speed_gts=None,
+                max_speed_gts=None,
+            )
+            for name in "12"
+        )
+        functions = (function(self.slot, "nvme" if self.bound else None),) if self.shown else ()
+        return model.Inventory(functions=functions, slots=slots)
+
+    def release(self):
+        """One step."""
+        self.going = True
+        if self.bound:
+            self.bound = self.initialised = False
+        elif self.shown:
+            self.shown = False
+        elif self.powered:
+            self.powered = False
+        else:
+            return outcomes.Released()
+        return outcomes.Working(seconds=0.01)
+
+
+class Node(stateful.RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.now = START
+        self.kernel = Kernel()
+        self.boot = 1
+        self.attachment = attachments.DeviceAttachment(
+            metadata=meta.ObjectMeta(name="fab.d", uid="u"),
+            spec=attachments.AttachmentSpec(
+                fabric="fab",
+                device_id="d",
+                driver="drawbar.dev",
+                pool="p",
+                device="d",
+                node_name="n",
+                host_id="h",
+                identity=attachments.Identity(device_class="nvme", serial="SN1", pci_id="144d:a824"),
+                claim=CLAIM,
+            ),
+        )
+        self.held = None
+        self.busy = False
+        self.restart()
+        self.writes = 0
+
+    # --- the world ---
+
+    @stateful.initialize(
+        slot=st.sampled_from("12"),
+        powered=st.booleans(),
+        hint=st.booleans(),
+        so_far=st.sampled_from(
+            ["nothing", "attached", "attached, deleted", "visible", "deleted", "held", "held, deleted"]
+        ),
+    )
+    def begin(self, slot, powered, hint, so_far):
+        """Somewhere in the life of an attachment: what comes late in it would be reached too seldom otherwise."""
+        if so_far == "nothing":
+            return
+        self.attach(slot, powered, hint)
+        if "attached" not in so_far:
+            self.as_many_rounds_as_it_takes()
+        if "held" in so_far:
+            self.prepare()
+        if "deleted" in so_far:
+            self.delete()
+
+    @stateful.rule(slot=st.sampled_from("12"), powered=st.booleans(), hint=st.booleans())
+    def attach(self, slot, powered, hint):
+        if self.kernel.slot is not None or self.attachment.deleting:
+            return
+        self.kernel = Kernel(
+            slot=slot, powered=powered, shown=powered, bound=powered, willing=self.kernel.willing
+        )
+        self._condition(attachments.ATTACHED, status=True)
+        if hint:
+            self._status(connection=attachments.ConnectionRecord(slot=slot))
+
+    @stateful.rule(back=st.booleans())
+    def pull(self, back):
+        """And perhaps put in again, which waits for power."""
+        self.kernel = Kernel(slot=self.kernel.slot if back else None, willing=self.kernel.willing)
+
+    @stateful.rule(willing=st.booleans())
+    def driver(self, willing):
+        self.kernel.willing = willing
+        self.kernel.bound = self.kernel.bound and willing
+        self.kernel.initialised = self.kernel.initialised and willing
+
+    @stateful.rule()
+    def prepare(self):
+        if self.attachment.holds(attachments.VISIBLE) and not self.attachment.deleting:
+            self.held = CLAIM.uid
+
+    @stateful.rule()
+    def unprepare(self):
+        self.held = None
+
+    @stateful.rule()
+    def give_up(self):
+        visible = meta.find(self.attachment.status.conditions, attachments.VISIBLE)
+        if visible is not None and visible.status == "False":
+            self._status(error=attachments.Failure(reason="X", message="x"))
+
+    @stateful.rule()
+    def delete(self):
+        metadata = msgspec.structs.replace(
+            self.attachment.metadata, deletion_timestamp=meta.timestamp(self.now)
+        )
+        self.attachment = msgspec.structs.replace(self.attachment, metadata=metadata)
+
+    @stateful.rule(busy=st.booleans())
+    def use(self, busy):
+        self.busy = busy
+
+    @stateful.rule(amount=st.sampled_from([0.1, 1, 6, 59, 61]))
+    def wait(self, amount):
+        self.now += seconds(amount)
+
+    @stateful.rule()
+    def restart(self):
+        self.attempt = self.leaving = None
+        self.told = False
+        self.since = self.now
+
+    @stateful.rule()
+    def reboot(self):
+        self.boot += 1
+        self.held = None
+        here = self.kernel.slot is not None
+        self.kernel.powered = self.kernel.shown = here
+        self.kernel.bound = here and self.kernel.willing
+        self.kernel.initialised = self.kernel.going = False
+        self.restart()
+
+    # --- the node ---
+
+    @stateful.rule(steps=st.integers(min_value=0, max_value=3))
+    def a_round_that_is_cut_short(self, steps):
+        self._round(steps)
+        self.restart()
+
+    @stateful.rule()
+    def as_many_rounds_as_it_takes(self):
+        """The device ends where it belongs, and then nothing is said any more."""
+        if self.attachment.deleting:
+            self.busy = False
+        for _ in range(400):
+            before = self.now
+            moment = self._round(None)
+            if moment is None:
+                break
+            self.now = max(moment, before)
+        else:
+            raise AssertionError("no end of it")
+        self.writes = 0
+        assert self._round(None) is None
+        assert self.writes == 0
+        self._check_ends()
+
+    def _check_ends(self):
+        attachment, kernel = self.attachment, self.kernel
+        if attachment.deleting and self.held is None and not self.busy:
+            assert attachment.holds(attachments.RELEASED)
+        elif (
+            attachment.holds(attachments.ATTACHED) and not attachment.deleting and not attachment.status.error
+        ):
+            visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
+            assert visible is not None
+            if kernel.shown and kernel.bound:
+                assert visible.is_true
+
+    def _round(self, steps):
+        released = None
+        moment = None
+        for _ in range(8):
+            planned = plan.plan(self._observed(released), self.now)
+            released, again = None, False
+            for action in planned:
+                if isinstance(action, actions.LookAgain):
+                    assert action.at > self.now
+                    moment = action.at
+                    continue
+                if steps is not None:
+                    if steps == 0:
+                        return None
+                    steps -= 1
+                again, released = self._carry_out(action)
+                moment = None
+            if not again:
+                changed = any(not isinstance(one, actions.LookAgain | actions.PowerSlot) for one in planned)
+                return self.now if changed else moment
+        return self.now
+
+    def _carry_out(self, action):
+        kernel = self.kernel
+        match action:
+            case actions.PowerSlot(slot=slot):
+                assert slot == kernel.slot
+                assert not self._was_here(), "it was here in this boot, and was pulled"
+                kernel.powered = kernel.shown = True
+                kernel.bound = kernel.willing
+                self.attempt = self._tried(None, "it stays off")
+            case actions.Initialise(card=card):
+                kernel.bound = kernel.bound or (kernel.shown and kernel.willing)
+                kernel.initialised = kernel.bound
+                self.attempt = self._tried(card, "" if kernel.bound and card.first.driver else LACK)
+                return True, None
+            case actions.Release():
+                assert self.held is None
+                self.leaving = action.card
+                if self.busy and kernel.bound:
+                    return True, outcomes.Blocked(reason=outcomes.IN_USE, message="held by pid 1", seconds=2)
+                outcome = kernel.release()
+                if isinstance(outcome, outcomes.Released):
+                    self.leaving = None
+                return True, outcome
+            case _:
+                self._say(action)
+        return False, None
+
+    def _tried(self, card, lack):
+        known = self.attempt
+        same = known is not None and (known.card is None) == (card is None) and known.lack
+        return actions.Attempt(card=card, lack=lack, at=self.now, since=known.since if same else self.now)
+
+    def _say(self, action):
+        self.writes += 1
+        kernel = self.kernel
+        match action:
+            case actions.ReportVisible(card=card):
+                assert kernel.initialised
+                assert not self.attachment.deleting
+                self._condition(attachments.VISIBLE, status=True)
+                self._place(card)
+            case actions.RecordPlace(card=card):
+                assert kernel.shown
+                self._place(card)
+            case actions.ReportFailed(reason=reason, message=message):
+                assert self.attachment.holds(attachments.ATTACHED)
+                assert not self.attachment.deleting
+                self._condition(attachments.VISIBLE, status=False, reason=reason, message=message)
+            case actions.TellClaim():
+                assert self.attachment.status.error is not None
+                self.told = True
+            case actions.ReportBlocked(reason=reason, message=message):
+                assert self.attachment.deleting
+                self._condition(attachments.RELEASED, status=False, reason=reason, message=message)
+            case actions.ReportReleased():
+                assert self.held is None
+                assert not (kernel.powered and (kernel.going or self._was_here()))
+                self._condition(attachments.RELEASED, status=True)
+            case _:
+                raise AssertionError(action)
+
+    def _was_here(self):
+        node = self.attachment.status.node
+        return node is not None and node.boot_id == f"boot-{self.boot}" and node.slot == self.kernel.slot
+
+    def _place(self, card):
+        self._status(
+            node=attachments.NodeReport(
+                pci_address=card.address,
+                kernel_driver=card.first.driver or "",
+                boot_id=f"boot-{self.boot}",
+                slot=card.first.slot,
+                claim_uid=CLAIM.uid,
+            )
+        )
+
+    def _observed(self, released):
+        slot = matching.expected_slot(self.attachment, f"boot-{self.boot}")
+        match = matching.match(self.kernel.inventory(), self.attachment.spec.identity, slot=slot)
+        card = match.card if isinstance(match, matching.Found) else None
+        return actions.Observed(
+            attachment=self.attachment,
+            match=match,
+            lack=LACK if card is not None and card.first.driver is None else None,
+            attempt=self.attempt,
+            held_by=self.held,
+            boot_id=f"boot-{self.boot}",
+            since=self.since,
+            patience=seconds(60),
+            told=self.told,
+            leaving=self.leaving,
+            released=released,
+        )
+
+    def _condition(self, kind, *, status, reason="R", message=""):
+        known = self.attachment.status.conditions
+        fresh = meta.transition(
+            known, kind, status=status, reason=reason, message=message, now=meta.timestamp(self.now)
+        )
+        self._status(conditions=(*(one for one in known if one.type != kind), fresh))
+
+    def _status(self, **changes):
+        status = msgspec.structs.replace(self.attachment.status, **changes)
+        self.attachment = msgspec.structs.replace(self.attachment, status=status)
+
+
+TestNode = Node.TestCase
+TestNode.settings = settings(max_examples=300, stateful_step_count=20, deadline=None)

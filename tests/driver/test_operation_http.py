@@ -1,0 +1,248 @@
+"""The daemon's own small HTTP server, and the client of `drawbar node --check`."""
+
+import asyncio
+import contextlib
+import http
+import json
+import socket
+import stat
+from pathlib import Path
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawbar.driver.node import errors
+from drawbar.driver.node.operation import readiness
+from drawbar.driver.node.operation.http import address, check, pages, server
+
+HELLO = {"/hello": lambda: server.Answer(status=http.HTTPStatus.OK, content=b'"hello"')}
+
+
+@pytest.fixture
+def endpoint(tmp_path):
+    return address.Endpoint(family=address.Family.UNIX, host=str(tmp_path / "h.sock"))
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return address.Endpoint(family=address.Family.TCP, host="127.0.0.1", port=free.getsockname()[1])
+
+
+async def raw(endpoint, request):
+    """The answer to these bytes; empty if the server hung up."""
+    reader, writer = await asyncio.open_unix_connection(endpoint.host)
+    try:
+        writer.write(request)
+        async with asyncio.timeout(20):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+@pytest.mark.parametrize("family", ["unix", "tcp"])
+async def test_a_real_client_gets_the_page(endpoint, port, family):
+    where = endpoint if family == "unix" else port
+    connector = aiohttp.UnixConnector(endpoint.host) if family == "unix" else aiohttp.TCPConnector()
+    url = f"http://127.0.0.1:{port.port}/hello?name=x"
+    async with server.serving(where, HELLO), aiohttp.ClientSession(connector=connector) as session:
+        for _ in range(3):
+            async with session.get(url) as response:
+                assert (response.status, await response.json()) == (200, "hello")
+        async with session.head(url) as response:
+            assert (response.headers["Content-Length"], await response.read()) == ("7", b"")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /other HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /hello HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", b"405"),
+        (b"\r\n\r\n", b"404"),
+        (b"GET\r\n\r\n", b"404"),
+        (b"\xff\x00 /hello\r\n\r\n", b"405"),
+    ],
+)
+async def test_other_requests_are_refused(endpoint, request_, status):
+    async with server.serving(endpoint, HELLO):
+        assert (await raw(endpoint, request_)).split(b" ")[1] == status
+
+
+async def test_a_request_without_end_is_cut_off(endpoint):
+    async with server.serving(endpoint, HELLO):
+        assert await raw(endpoint, b"GET /" + b"x" * (server.REQUEST_LIMIT_BYTES * 4)) == b""
+
+
+async def test_silent_callers_do_not_keep_others_out_for_ever(endpoint, until):
+    async with server.serving(endpoint, HELLO):
+        silent = [await asyncio.open_unix_connection(endpoint.host) for _ in range(server.CONNECTIONS_LIMIT)]
+        request = b"GET /hello HTTP/1.1\r\n\r\n"
+        assert await raw(endpoint, request) == b""
+        for _, writer in silent[:2]:
+            writer.close()
+            await writer.wait_closed()
+        await until(lambda: raw(endpoint, request), bool)
+        for _, writer in silent[2:]:
+            writer.close()
+
+
+async def test_open_connections_do_not_hold_up_the_end(endpoint, tmp_path):
+    async with asyncio.timeout(20):
+        async with server.serving(endpoint, HELLO):
+            reader, writer = await asyncio.open_unix_connection(endpoint.host)
+            writer.write(b"GET ")
+            # Connections are taken up in turn: once this one is answered, that one is open.
+            await raw(endpoint, b"GET /hello HTTP/1.1\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_socket_belongs_to_its_owner_alone(endpoint, tmp_path):
+    async with server.serving(endpoint, HELLO):
+        assert stat.S_IMODE((tmp_path / "h.sock").stat().st_mode) == 0o700
+
+
+async def test_the_socket_of_a_dead_daemon_is_replaced(endpoint):
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(endpoint.host)
+    async with server.serving(endpoint, HELLO):
+        assert (await asyncio.to_thread(check.ask, endpoint, "/hello")).good
+
+
+async def test_sockets_of_dead_daemons_are_swept_and_nothing_else(tmp_path):
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "http-dead.sock"))
+    (tmp_path / "http-file.sock").write_text("")
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "dra.sock"))
+    alive = address.Endpoint(family=address.Family.UNIX, host=str(tmp_path / "http-alive.sock"))
+    async with server.serving(alive, HELLO):
+        server.sweep(tmp_path)
+        left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["dra.sock", "http-alive.sock", "http-file.sock"]
+
+
+@pytest.mark.parametrize("family", ["unix", "tcp"])
+async def test_an_address_that_another_holds_is_taken_over_when_it_is_free(endpoint, port, until, family):
+    where = endpoint if family == "unix" else port
+
+    async def good():
+        try:
+            return (await asyncio.to_thread(check.ask, where, "/hello")).good
+        except errors.SocketError:
+            return False
+
+    async with contextlib.AsyncExitStack() as second:
+        async with server.serving(where, {}):
+            await second.enter_async_context(server.serving(where, HELLO, pause_seconds=0.01))
+            assert not await good()
+        await until(good, bool)
+
+
+async def test_a_live_socket_is_not_taken_away(endpoint):
+    async with server.serving(endpoint, HELLO):
+        async with server.serving(endpoint, {}):
+            assert (await asyncio.to_thread(check.ask, endpoint, "/hello")).good
+        assert (await asyncio.to_thread(check.ask, endpoint, "/hello")).good
+
+
+@pytest.mark.parametrize("obstacle", ["file", "no-directory"])
+async def test_an_address_that_can_never_be_listened_on_is_an_error(endpoint, tmp_path, obstacle):
+    if obstacle == "file":
+        (tmp_path / "h.sock").write_text("")
+    else:
+        endpoint = address.Endpoint(family=address.Family.UNIX, host=str(tmp_path / "no" / "h"))
+    with pytest.raises(errors.SocketError, match="choose another --http-address"):
+        async with server.serving(endpoint, HELLO):
+            pass
+
+
+def test_nobody_answers_is_one_sentence(endpoint):
+    with pytest.raises(errors.SocketError, match="no daemon answers at unix:"):
+        check.ask(endpoint, "/readyz")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("off", None),
+        ("auto", "unix:/k/http-uid.sock"),
+        ("unix:/run/x", "unix:/run/x"),
+        ("127.0.0.1:9178", "127.0.0.1:9178"),
+        ("localhost:1", "localhost:1"),
+        ("[::1]:80", "::1:80"),
+    ],
+)
+def test_addresses_are_understood(text, expected):
+    found = address.parse(text, Path("/k"), "uid")
+    assert (str(found) if found else None) == expected
+    assert address.problems(address.Http(address=text)) == []
+
+
+@given(st.text())
+def test_no_address_reaches_beyond_this_host(text):
+    if address.problems(address.Http(address=text)):
+        return
+    found = address.parse(text, Path("/k"), "uid")
+    assert found is None or found.family is address.Family.UNIX or found.host in address.LOOPBACK
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0.0.0.0:80", ":80", "127.0.0.1", "127.0.0.1:0", "unix:x", "unix:/" + "x" * 200]
+)
+def test_an_address_for_others_is_refused(text):
+    assert "--http-address" in address.problems(address.Http(address=text))[0]
+
+
+@given(st.text("ab0-", max_size=60), st.integers(0, 60))
+def test_the_socket_beside_the_kubelets_is_never_too_long(uid, length):
+    found = address.parse("auto", Path("/" + "d" * length), uid)
+    assert len(found.host.encode()) <= address.PATH_LIMIT_BYTES
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def answered(page):
+    answer = page()
+    return answer.status.value, json.loads(answer.content)
+
+
+def test_the_daemon_is_ready_once_nothing_is_missing():
+    known, registered = readiness.Milestone("not known"), readiness.Milestone("not registered")
+    ready = readiness.Readiness({"attachments": known.missing, "kubelet": registered.missing})
+    page = pages.pages(readiness.Watchdog(), ready, bytes)["/readyz"]
+    known.reach(True)
+    assert answered(page) == (503, {"ready": False, "missing": {"kubelet": "not registered"}})
+    registered.reach(True)
+    assert answered(page) == (200, {"ready": True, "missing": {}})
+    registered.reach(False)
+    assert answered(page)[0] == 503
+
+
+def test_the_daemon_is_alive_while_nothing_hangs():
+    clock = Clock()
+    watchdog = readiness.Watchdog(clock)
+    page = pages.pages(watchdog, readiness.Readiness({}), bytes)["/healthz"]
+    with (
+        watchdog.watching("attachment a", limit_seconds=10),
+        watchdog.watching("attachment b", limit_seconds=99),
+    ):
+        clock.now = 10.0
+        assert answered(page) == (200, {"alive": True, "overdue": []})
+        clock.now = 15.0
+        assert answered(page) == (503, {"alive": False, "overdue": ["attachment a is 5 s overdue"]})
+    assert answered(page)[0] == 200

@@ -1,0 +1,83 @@
+"""What a node says of a device's health keeps new claims away from it, and nothing else."""
+
+import datetime
+
+import pytest
+
+from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.controller.pools import plan, sources
+from drawbar.driver.node.health import verdicts
+from drawbar.fabric import contract
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+KEY = "drawbar.dev/node-unhealthy"
+
+
+def attachment(health):
+    spec = attachments.AttachmentSpec(
+        fabric="f",
+        device_id="a",
+        driver="drawbar.dev",
+        pool="f/e",
+        device="a",
+        node_name="node-1",
+        host_id="h1",
+        identity=attachments.Identity(device_class="gpu"),
+        claim=attachments.ClaimReference(namespace="default", name="c1", uid="u"),
+    )
+    node = attachments.NodeReport(health=health) if health is not None else None
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(name="f.a"), spec=spec, status=attachments.AttachmentStatus(node=node)
+    )
+
+
+@pytest.mark.parametrize(
+    ("health", "unhealthy"),
+    [("Unhealthy", True), ("Healthy", False), ("Unknown", False), ("", False), (None, False)],
+)
+def test_only_a_device_that_its_node_calls_unhealthy_is_that(health, unhealthy):
+    assert sources.verdict(attachment(health)).unhealthy is unhealthy
+
+
+def test_the_node_and_the_controller_mean_the_same_word():
+    assert verdicts.Status.UNHEALTHY.value == sources.UNHEALTHY
+
+
+def published(*before, unhealthy=frozenset()):
+    """The taints of the pool's only device, and whether anything was written for them."""
+    observed = plan.Observed(
+        driver="drawbar.dev",
+        fabric="f",
+        devices=(
+            contract.Device(
+                id="a",
+                device_class=contract.DeviceClass.GPU,
+                enclosure="e",
+                connection=contract.Connection(host_id="h1"),
+            ),
+        ),
+        attached_by_us=frozenset({"a"}),
+        unhealthy=unhealthy,
+        published=before,
+        keeps_conditions=True,
+        probation=datetime.timedelta(seconds=300),
+    )
+    return [one.slice for one in plan.plan(observed, NOW) if isinstance(one, plan.Create | plan.Replace)]
+
+
+def stored(found):
+    """As the API server has it."""
+    metadata = meta.ObjectMeta(name=found.metadata.name, labels=found.metadata.labels, resource_version="1")
+    return slices.ResourceSlice(metadata=metadata, spec=found.spec)
+
+
+def test_an_unhealthy_device_repels_new_claims_until_it_is_well_and_evicts_nobody():
+    (healthy,) = published()
+    (device,) = healthy.spec.devices
+    assert device.taints == ()
+    (ill,) = published(stored(healthy), unhealthy=frozenset({"a"}))
+    (taint,) = ill.spec.devices[0].taints
+    assert (taint.key, taint.effect) == (KEY, "NoSchedule")
+    assert published(stored(ill), unhealthy=frozenset({"a"})) == []
+    (well,) = published(stored(ill))
+    assert well.spec.devices[0].taints == ()
