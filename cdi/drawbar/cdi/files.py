@@ -36,7 +36,7 @@ def write(file: Path, content: spec.Spec) -> None:
         errors.InvalidSpec: the content breaks the specification.
         errors.UnwritableDir: the directory cannot be made or written.
     """
-    text = json.dumps(documents.encode(content), indent=1)
+    text = json.dumps(documents.encode(content))
     # Two instances may write the same file at once, each its own draft.
     draft = file.with_name(f".{file.stem}.{secrets.token_hex(4)}{DRAFT_SUFFIX}")
     try:
