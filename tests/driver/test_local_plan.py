@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drawbar.driver.api import meta, slices
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import description, naming, plan
+from drawbar.driver.node.local import naming, plan
 
 NODE, DRIVER = "node-1", "drawbar.dev"
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -232,11 +232,3 @@ def test_what_an_api_server_dropped_is_found():
     assert plan.missing(wanted, wanted) == ()
     assert plan.missing(wanted, bare) == ("attributes", "capacity", "taints")
     assert plan.missing(wanted, none) == ("devices",)
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [(0, "0"), (1, "1"), (1024, "1Ki"), (80 * 1024**3, "80Gi"), (1536 * 1024**2, "1536Mi")],
-)
-def test_memory_is_written_as_the_api_server_gives_it_back(amount, text):
-    assert description.quantity(amount) == text

@@ -132,7 +132,7 @@ class World:
         )
 
     def card(self, one):
-        function = self.arrivals.find(one.spec.identity)
+        function = self.arrivals.inventory.by_serial(one.spec.identity.serial)
         return self.arrivals.card_at(function.address) if function is not None else None
 
     def started(self, boot_id="boot-1", api=None, waits=NONE):

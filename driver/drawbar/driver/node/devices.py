@@ -14,7 +14,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from drawbar.driver.api import attachments
 from drawbar.driver.node import errors, inventory, uevents
 from drawbar.driver.node.inventory import live, model, observation, subjects, tracking
 from drawbar.driver.node.uevents import settling
@@ -87,10 +86,6 @@ class Devices:
     def card_at(self, address: str) -> model.Card | None:
         """The card that the function at this address belongs to, or None."""
         return self._live.card_of(address)
-
-    def find(self, identity: attachments.Identity) -> model.PciFunction | None:
-        """The device of that serial, wherever it sits; never one that only has the right address."""
-        return self.inventory.by_serial(identity.serial) if identity.serial else None
 
     def subscribe(self, changed: Callable[[live.Changes], None]) -> Callable[[], None]:
         """Calls `changed` in the event loop after each change; the answer ends it."""

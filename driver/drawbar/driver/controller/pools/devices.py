@@ -3,12 +3,11 @@
 Source: `resource.k8s.io/v1` Device; limits from its validation (a string attribute has at most 64 characters).
 """
 
-from drawbar.driver.api import bindings, slices
+from drawbar.driver.api import bindings, quantities, slices
 from drawbar.driver.controller import names
 from drawbar.fabric import contract
 
 ATTRIBUTE_CHARS = 64
-_BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 
 def published(
@@ -25,7 +24,7 @@ def published(
     return slices.Device(
         name=names.label(device.id),
         attributes=_attributes(fabric, device),
-        capacity={"memory": slices.Capacity(value=quantity(device.memory_bytes))}
+        capacity={"memory": slices.Capacity(value=quantities.of_bytes(device.memory_bytes))}
         if device.memory_bytes
         else {},
         binds_to_node=True,
@@ -33,14 +32,6 @@ def published(
         binding_failure_conditions=bindings.failure_conditions(driver),
         taints=taints,
     )
-
-
-def quantity(amount_bytes: int) -> str:
-    """A Kubernetes quantity in canonical form, as the API server gives it back."""
-    for power in range(len(_BINARY_SUFFIXES) - 1, -1, -1):
-        if amount_bytes % 1024**power == 0:
-            return f"{amount_bytes // 1024**power}{_BINARY_SUFFIXES[power]}"
-    return str(amount_bytes)
 
 
 def _attributes(fabric: str, device: contract.Device) -> dict[str, slices.Attribute]:
