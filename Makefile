@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv demo lint types test contract bench generate clean
+.PHONY: help venv demo lint types test contract storm bench generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ test: lint types ## every check and every test
 
 contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
 	@$(BIN)/pytest mocks/contract -q
+
+storm: venv ## the controller through more than 10,000 random steps, two minutes, different ones each time
+	@DRAWBAR_STORM_EXAMPLES=140 $(BIN)/pytest -q tests/driver/test_controller_storm.py
 
 bench: venv ## the numbers of the design beside their targets, on this machine
 	@failed=0; for what in apiserver controller discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
