@@ -144,6 +144,8 @@ class Storm:
         self.foreign = set()
         self.dead = set()
         self.believed = set()
+        # Where a device hung before its link broke: who has not heard of that yet says what was true.
+        self.broken = {}
 
     async def begin(self, keep_seconds):
         described = {
@@ -352,6 +354,7 @@ class Storm:
 
     async def surprise(self, device):
         if device not in self.foreign:
+            self.broken[device] = self.connections().get(device, self.broken.get(device))
             with contextlib.suppress(fabric_errors.Aborted):
                 await self.fabric.console.surprise_detach(device)
 
@@ -426,7 +429,9 @@ class Storm:
                     believed.add(key)
                     if key not in self.believed:
                         where = connected.get(said["device"])
-                        assert where == f"h-{node}", f"{key} is said to be attached and is at {where}"
+                        assert f"h-{node}" in (where, self.broken.get(said["device"])), (
+                            f"{key} is said to be attached and is at {where}"
+                        )
         self.believed = believed
 
     async def come_to_rest(self):
