@@ -291,6 +291,7 @@ CHANGING_HANDS = {
         IDLE | {"wish": None, "keep": datetime.timedelta()},
         [actions.Delete],
     ),
+    "one of the least number of its model is idle for ever": (IDLE | {"wish": None, "keep": None}, []),
     "the next claim ends the timer": (IDLE, [actions.TakeOver]),
     "a claim elsewhere ends the wait": (IDLE | {"wish": wish(node="n2", host_id="h2")}, [actions.Delete]),
     "the operator's force goes first": (

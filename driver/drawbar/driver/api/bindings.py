@@ -116,9 +116,12 @@ def applied(
             changed = changed or mine.get(fresh.type) != fresh
             mine[fresh.type] = fresh
         if mine:
-            devices.append(_entry(result, tuple(mine[name] for name in sorted(mine))))
-    if not changed:
-        return None
+            devices.append(entry(result, tuple(mine[name] for name in sorted(mine))))
+    return document(claim, devices) if changed else None
+
+
+def document(claim: claims.ResourceClaim, devices: list[dict[str, Any]]) -> dict[str, Any]:
+    """The object for a server-side apply, guarded by the claim's uid and resourceVersion."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -132,14 +135,15 @@ def applied(
     }
 
 
-def _entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...]) -> dict[str, Any]:
-    entry: dict[str, Any] = {
+def entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...]) -> dict[str, Any]:
+    """One device of the claim's status with all that a writer says of it."""
+    found: dict[str, Any] = {
         "driver": result.driver,
         "pool": result.pool,
         "device": result.device,
         "conditions": [msgspec.to_builtins(condition) for condition in conditions],
     }
-    return entry | ({"shareID": result.share_id} if result.share_id else {})
+    return found | ({"shareID": result.share_id} if result.share_id else {})
 
 
 def _known(claim: claims.ResourceClaim, driver: str, key: Key) -> tuple[meta.Condition, ...]:

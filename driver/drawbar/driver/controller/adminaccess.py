@@ -10,8 +10,6 @@ Source: KEP-5018 (admin access), KEP-5007.
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from drawbar.driver.api import attachments, bindings, claims, meta
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import plan
@@ -58,20 +56,8 @@ def applied(
         mine = tuple(meta.find(before, one.type) for one in after)
         changed = changed or mine != after
         if after:
-            entries.append(_entry(result, after))
-    if not changed:
-        return None
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "name": claim.metadata.name,
-            "namespace": claim.metadata.namespace,
-            "uid": claim.metadata.uid,
-            "resourceVersion": claim.metadata.resource_version,
-        },
-        "status": {"devices": entries},
-    }
+            entries.append(bindings.entry(result, after))
+    return bindings.document(claim, entries) if changed else None
 
 
 def _may_come(attachment: attachments.DeviceAttachment | None, node: str | None) -> bool:
@@ -122,13 +108,3 @@ def _conditions(
         )
         for condition, reason, message in said
     )
-
-
-def _entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...]) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "driver": result.driver,
-        "pool": result.pool,
-        "device": result.device,
-        "conditions": [msgspec.to_builtins(condition) for condition in conditions],
-    }
-    return entry | ({"shareID": result.share_id} if result.share_id else {})

@@ -208,25 +208,28 @@ class _Controller:
         if (old is None or new is None) and fabric is not None and fabric.spec.policy.models:
             self._chores.add(chores.What.LABELS)
         before, after = sources.verdict(old), sources.verdict(new)
-        self._learn_from(key, before, new)
+        self._learn_from(key, before, after, new)
         # Whose a device is shows in its pool only while it is connected.
         moved = before.ours != after.ours and self._is_connected(key)
         if moved or replace(before, ours=after.ours) != after:
             self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
 
     def _learn_from(
-        self, key: names.DeviceKey, before: sources.Verdict, new: attachments.DeviceAttachment | None
+        self,
+        key: names.DeviceKey,
+        before: sources.Verdict,
+        after: sources.Verdict,
+        new: attachments.DeviceAttachment | None,
     ) -> None:
         """Keeps account of what failed and what worked, and where."""
         view = self._directory.get(key.fabric)
         if view is None or new is None:
             return
-        failing = sources.verdict(new).failing
-        if failing and not before.failing:
+        if after.failing and not before.failing:
             view.faults.failed(key.device, new.spec.host_id, self._clock())
             self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
             self._chores.add(chores.What.STATUS, key.fabric, after=chores.GATHER_SECONDS)
-        elif not failing and new.holds(attachments.VISIBLE):
+        elif not after.failing and new.holds(attachments.VISIBLE):
             view.faults.succeeded(key.device, new.spec.host_id)
 
     def _claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
