@@ -3,10 +3,11 @@
 The kubelet's side is this process, the node daemon's is another one on the same cores: the real gRPC service on its UNIX
 socket, the real checkpoint with its fsyncs on the file system of ``--folder``, the real CDI files (on a tmpfs, as on a
 node, where there is one).  The attachments tell who may use which device, so no API server is asked, as on a node.  A
-call is timed from the request to the answer.
+call is timed from the request to the answer, on the socket: the kubelet's client is written in Go, and Python's takes
+time of its own on the same cores, which is measured beside.
 
-How long the disk takes for what every durable write costs at least (one file and its directory synced) is measured
-beside, since no software gets below that.
+How long the disk takes for a file that is replaced and for one that is written in place, both synced, is measured
+beside, too.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from typing import Any
 
 import grpc
 import report
+import socketclient
 
 from drawbar.proto.kubelet.dra.v1 import api_pb2, api_pb2_grpc
 
 DRIVER = "drawbar.dev"
+SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 PARALLEL = 64
 MEMORY = Path("/dev/shm")
 
@@ -131,27 +134,67 @@ async def timed(call: Any, request: Any) -> tuple[float, Any]:
     began = time.perf_counter()
     answer = await call(request, timeout=45)
     took = (time.perf_counter() - began) * 1e3
-    wrong = [one.error for one in answer.claims.values() if one.error]
-    if wrong or len(answer.claims) != len(request.claims):
-        raise SystemExit(f"{len(wrong)} of {len(request.claims)} claims failed, first: {wrong[:1]}")
+    check(request, answer)
     return took, answer
 
 
-async def one_by_one(stub: Any, count: int) -> tuple[list[float], list[float]]:
-    """Prepare and Unprepare of one claim at a time, with as many prepared claims beside as a node has devices."""
+def check(request: Any, answer: Any) -> None:
+    """Sees that every claim of the request is well in the answer."""
+    wrong = [one.error for one in answer.claims.values() if one.error]
+    if wrong or len(answer.claims) != len(request.claims):
+        raise SystemExit(f"{len(wrong)} of {len(request.claims)} claims failed, first: {wrong[:1]}")
+
+
+def prepare(client: socketclient.Client, claims: list[api_pb2.Claim]) -> float:
+    """Milliseconds."""
+    request = api_pb2.NodePrepareResourcesRequest(claims=claims)
+    return _timed(client, "NodePrepareResources", request, api_pb2.NodePrepareResourcesResponse)
+
+
+def unprepare(client: socketclient.Client, claims: list[api_pb2.Claim]) -> float:
+    """Milliseconds."""
+    request = api_pb2.NodeUnprepareResourcesRequest(claims=claims)
+    return _timed(client, "NodeUnprepareResources", request, api_pb2.NodeUnprepareResourcesResponse)
+
+
+def _timed(client: socketclient.Client, method: str, request: Any, answer: Any) -> float:
+    began = time.perf_counter()
+    found = client.call(f"/{SERVICE}/{method}", request, answer)
+    took = (time.perf_counter() - began) * 1e3
+    check(request, found)
+    return took
+
+
+def one_by_one(path: str, count: int) -> tuple[list[float], list[float], list[float]]:
+    """Prepare and Unprepare of one claim at a time, with as many prepared claims beside as a node has devices.
+
+    The third list is of calls that ask for nothing.
+    """
     beside = [claim(number) for number in range(16, 31)]
-    await timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=beside))
-    prepares, unprepares = [], []
+    prepares, unprepares, nothing = [], [], []
+    with socketclient.Client(path) as client:
+        prepare(client, beside)
+        for number in range(-20, count):
+            names = [claim(number % 16)]
+            took = prepare(client, names), unprepare(client, names), prepare(client, [])
+            if number >= 0:
+                for each, one in zip((prepares, unprepares, nothing), took, strict=True):
+                    each.append(one)
+        unprepare(client, beside)
+    return prepares, unprepares, nothing
+
+
+async def by_library(stub: Any, count: int) -> tuple[list[float], list[float]]:
+    """Prepare of one claim at a time and calls that ask for nothing, through Python's gRPC."""
+    prepares, nothing = [], []
     for number in range(count):
         names = [claim(number % 16)]
         took, _ = await timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=names))
         prepares.append(took)
-        took, _ = await timed(
-            stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=names)
-        )
-        unprepares.append(took)
-    await timed(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=beside))
-    return prepares, unprepares
+        await timed(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=names))
+        took, _ = await timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest())
+        nothing.append(took)
+    return prepares, nothing
 
 
 async def at_once(stub: Any, rounds: int) -> tuple[list[float], list[float]]:
@@ -178,20 +221,27 @@ async def at_once(stub: Any, rounds: int) -> tuple[list[float], list[float]]:
     return each, whole
 
 
-def disk(folder: Path, count: int) -> list[float]:
-    """Milliseconds that a file of the checkpoint's size and its directory take to be on the disk."""
-    took = []
-    for _ in range(count):
-        began = time.perf_counter()
-        with (folder / "draft").open("wb", buffering=0) as file:
-            file.write(b"x" * 5000)
-            os.fsync(file.fileno())
-        (folder / "draft").rename(folder / "file")
-        directory = os.open(folder, os.O_RDONLY)
-        os.fsync(directory)
-        os.close(directory)
-        took.append((time.perf_counter() - began) * 1e3)
-    return took
+def disk(folder: Path, count: int) -> tuple[list[float], list[float]]:
+    """Milliseconds until 5 kB are on the disk: as a file that replaces another, and within a file that is there."""
+    replaced, within = [], []
+    with (folder / "there").open("wb", buffering=0) as there:
+        there.write(b"x" * 512 * 1024)
+        os.fsync(there.fileno())
+        for number in range(count):
+            began = time.perf_counter()
+            with (folder / "draft").open("wb", buffering=0) as file:
+                file.write(b"x" * 5000)
+                os.fsync(file.fileno())
+            (folder / "draft").rename(folder / "file")
+            directory = os.open(folder, os.O_RDONLY)
+            os.fsync(directory)
+            os.close(directory)
+            replaced.append((time.perf_counter() - began) * 1e3)
+            began = time.perf_counter()
+            os.pwrite(there.fileno(), b"y" * 5000, number % 100 * 5000)
+            os.fdatasync(there.fileno())
+            within.append((time.perf_counter() - began) * 1e3)
+    return replaced, within
 
 
 def p99(values: list[float]) -> float:
@@ -211,30 +261,34 @@ def folders(parent: Path | None) -> Iterator[tuple[Path, Path]]:
 async def measure(options: argparse.Namespace) -> list[report.Measure]:
     """Everything, in one run."""
     with folders(options.folder) as (folder, cdi):
-        bare = disk(folder, options.count)
-        async with (
-            daemon(folder, cdi) as path,
-            grpc.aio.insecure_channel(f"unix:{path}") as channel,
-        ):
-            stub = api_pb2_grpc.DRAPluginStub(channel)
-            await one_by_one(stub, 20)
-            prepares, unprepares = await one_by_one(stub, options.count)
-            each, whole = await at_once(stub, options.rounds)
+        replaced, within = disk(folder, options.count)
+        async with daemon(folder, cdi) as path:
+            prepares, unprepares, nothing = await asyncio.to_thread(one_by_one, path, options.count)
+            async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+                stub = api_pb2_grpc.DRAPluginStub(channel)
+                library, library_nothing = await by_library(stub, options.count)
+                each, whole = await at_once(stub, options.rounds)
     one, many = "prepare: one claim, durable", f"prepare: {PARALLEL} claims at once, durable"
+
+    def median(name: str, values: list[float], target: float | None = None) -> report.Measure:
+        return report.Measure(name=name, value=statistics.median(values), unit="ms", target=target)
+
     return [
-        report.Measure(name=f"{one}, p50", value=statistics.median(prepares), unit="ms", target=2),
+        median(f"{one}, p50", prepares, 2),
         report.Measure(name=f"{one}, p99", value=p99(prepares), unit="ms", target=10),
-        report.Measure(
-            name="prepare: unprepare, p50", value=statistics.median(unprepares), unit="ms", target=2
-        ),
+        median("prepare: unprepare, p50", unprepares, 2),
         report.Measure(name="prepare: unprepare, p99", value=p99(unprepares), unit="ms", target=10),
+        median("prepare: a call for no claim, p50", nothing),
+        median(f"{one}, by Python's gRPC client, p50", library),
+        median("prepare: a call for no claim, by Python's gRPC client, p50", library_nothing),
         report.Measure(
             name=f"{many}, per claim", value=statistics.median(whole) / PARALLEL, unit="ms", target=2
         ),
-        report.Measure(name=f"{many}, a call's p50", value=statistics.median(each), unit="ms"),
+        median(f"{many}, a call's p50", each),
         report.Measure(name=f"{many}, a call's p99", value=p99(each), unit="ms"),
-        report.Measure(name="prepare: the disk alone, p50", value=statistics.median(bare), unit="ms"),
-        report.Measure(name="prepare: the disk alone, p99", value=p99(bare), unit="ms"),
+        median("prepare: the disk alone, a file replaced, p50", replaced),
+        median("prepare: the disk alone, within a file, p50", within),
+        report.Measure(name="prepare: the disk alone, within a file, p99", value=p99(within), unit="ms"),
     ]
 
 

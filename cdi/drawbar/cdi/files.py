@@ -10,6 +10,7 @@ halfway is a hidden file of no consequence; `sweep` removes it once it is so old
 """
 
 import json
+import os
 import secrets
 import time
 from pathlib import Path
@@ -36,21 +37,35 @@ def write(file: Path, content: spec.Spec) -> None:
         errors.InvalidSpec: the content breaks the specification.
         errors.UnwritableDir: the directory cannot be made or written.
     """
-    text = json.dumps(documents.encode(content))
+    raw = json.dumps(documents.encode(content)).encode()
+    folder, name = os.path.split(file)
     # Two instances may write the same file at once, each its own draft.
-    draft = file.with_name(f".{file.stem}.{secrets.token_hex(4)}{DRAFT_SUFFIX}")
+    draft = f"{folder}/.{name.removesuffix(SUFFIX)}.{secrets.token_hex(4)}{DRAFT_SUFFIX}"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            draft.write_text(text, encoding="utf-8")
-            draft.rename(file)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
+            _put(draft, file, raw)
+        except FileNotFoundError:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _put(draft, file, raw)
     except OSError as error:
         raise errors.UnwritableDir(
             f"cannot write CDI file {file}: {error.strerror}; mount the directory read-write into the pod"
         ) from error
+
+
+def _put(draft: str, file: Path, raw: bytes) -> None:
+    # Plain calls: this is on the way of every Prepare.
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            while raw:
+                raw = raw[os.write(descriptor, raw) :]
+        finally:
+            os.close(descriptor)
+        os.rename(draft, file)  # noqa: PTH104 - see above
+    except OSError:
+        Path(draft).unlink(missing_ok=True)
+        raise
 
 
 def read(file: Path) -> spec.Spec | None:

@@ -35,6 +35,8 @@ LOOKS = {
     "urandom",
     "getpid",
     "read",
+    "pread",
+    "lseek",
     "fileno",
     "readline",
 }

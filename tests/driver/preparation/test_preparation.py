@@ -184,6 +184,7 @@ async def test_a_cdi_directory_that_cannot_be_written_is_said_and_a_later_call_s
 async def test_a_checkpoint_that_cannot_be_written_fails_the_call_and_a_later_one_succeeds(world):
     name = await world.claim()
     world.attached = [world.attachment("d1", name.uid)]
+    world.checkpoint.unlink()
     in_the_way = world.folder / ".checkpoint.json.tmp"
     in_the_way.mkdir()
     with pytest.raises(errors.CheckpointError):

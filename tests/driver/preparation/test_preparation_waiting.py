@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import select
 
 import pytest
 
@@ -114,8 +115,8 @@ async def test_a_slow_claim_holds_up_no_other(world):
 
 @pytest.fixture
 def writes(world):
-    """How many different checkpoints were seen; a rename makes another file."""
-    return lambda: checkpoint.stamp(world.checkpoint)
+    """Which write of the checkpoint is the last."""
+    return lambda: checkpoint.read(world.checkpoint)[1]
 
 
 def lock(world):
@@ -180,6 +181,19 @@ async def test_of_many_claims_at_once_each_gets_its_own(world):
     assert (world.cdi(), world.recorded()) == ({}, [])
 
 
+async def test_a_device_that_another_instance_freed_since_is_given_out(world):
+    old = world.preparer
+    first, second = await world.claim("c1"), await world.claim("c2")
+    world.attached = [world.told("d1", first.uid)]
+    await old.prepare(first)
+    await world.restarted()
+    assert world.preparer.ledger.known.claims.keys() == {first.uid}
+    await old.unprepare(first)
+    world.attached = [world.told("d1", second.uid)]
+    await world.preparer.prepare(second)
+    assert world.recorded() == [second.uid]
+
+
 # --- the kubelet gives up ---
 
 
@@ -198,20 +212,26 @@ async def test_a_call_that_was_given_up_before_its_write_leaves_nothing(world):
 
 
 async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next_one_begins(world):
-    """The draft is a pipe, so that the write lasts until somebody reads."""
+    """A new file is to be made, and its draft is a pipe, so that the write lasts until somebody empties it."""
     name = await world.claim()
     world.attached = [world.told("d1", name.uid)]
+    world.checkpoint.unlink()
     pipe = world.folder / ".checkpoint.json.tmp"
     os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     (given_up,) = await waiting(world, name)
-    await asyncio.sleep(0.05)  # it is in its thread, or else cancelled before, which another test has
+    await asyncio.to_thread(select.select, [reader], [], [], 10)
+    assert os.read(reader, 1)
+    pipe.unlink()
     given_up.cancel()
     next_one = asyncio.Task(world.preparer.unprepare(name))
     for _ in range(50):
         await asyncio.sleep(0)
     assert not next_one.done()
-    reader = asyncio.to_thread(pipe.read_bytes)
-    await reader
+    os.set_blocking(reader, True)
+    while await asyncio.to_thread(os.read, reader, 65536):
+        pass
+    os.close(reader)
     with contextlib.suppress(asyncio.CancelledError, errors.CheckpointError):
         await given_up
     await next_one
@@ -253,6 +273,7 @@ async def test_a_claim_that_is_gone_is_told_nothing(world):
 async def test_a_checkpoint_that_cannot_be_written_is_told_too(world):
     name = await world.claim()
     world.attached = [world.told("d1", name.uid)]
+    world.checkpoint.unlink()
     (world.folder / ".checkpoint.json.tmp").mkdir()
     with pytest.raises(errors.CheckpointError):
         await world.preparer.prepare(name)

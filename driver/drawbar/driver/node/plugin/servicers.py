@@ -177,7 +177,11 @@ class ServiceV1Beta1(_Service, dra_v1beta1_grpc.DRAPluginServicer):
 
 async def _each(claims: Iterable[Any], call: Callable[[ClaimName], Awaitable[Any]]) -> dict[str, Any]:
     named = [ClaimName(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
-    answers = await asyncio.gather(*(call(claim) for claim in named))
+    if len(named) == 1:
+        # Most calls: no task of its own, which would cost a twentieth of the call.
+        answers = [await call(named[0])]
+    else:
+        answers = await asyncio.gather(*(call(claim) for claim in named))
     return dict(zip((claim.uid for claim in named), answers, strict=True))
 
 

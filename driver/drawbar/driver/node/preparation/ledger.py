@@ -61,12 +61,18 @@ class Ledger:
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
     @property
+    def known(self) -> records.Content:
+        """What the checkpoint said when this instance last read or wrote it; for what a commit checks again."""
+        return self._known.content
+
+    @property
     def content(self) -> records.Content:
         """What the checkpoint says now, whoever wrote it.
 
-        That is one stat(2), and a read only when another instance wrote. If that fails, what was known holds on.
+        That is two short reads, and a whole one only when another instance wrote. If that fails, what was known holds on.
         """
-        if self._known.stamp is not None and checkpoint.stamp(self._files.checkpoint) != self._known.stamp:
+        stamp = self._known.stamp
+        if stamp is not None and not checkpoint.is_current(self._files.checkpoint, stamp):
             try:
                 found = checkpoint.read(self._files.checkpoint)
             except errors.CheckpointError as error:

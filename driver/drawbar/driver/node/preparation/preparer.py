@@ -161,8 +161,14 @@ class Preparer:
         for one in wanted:
             if one.share_id is None and not one.admin:
                 self._underway[uid].add((one.pool, one.device))
-                store.refuse_overlap(self.ledger.content, one.pool, one.device, uid)
+                self._refuse_overlap(one, uid)
         return [self._finder.find(one, uid) for one in wanted]
+
+    def _refuse_overlap(self, wanted: finding.Wanted, uid: str) -> None:
+        # The commit looks again. Only who would be refused is worth reading what another instance may have dropped.
+        holder = self.ledger.known.holder(wanted.pool, wanted.device)
+        if holder is not None and holder.uid != uid:
+            store.refuse_overlap(self.ledger.content, wanted.pool, wanted.device, uid)
 
     async def _read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
         where = f"claim {claim.namespace}/{claim.name}"

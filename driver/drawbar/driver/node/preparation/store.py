@@ -114,7 +114,7 @@ class Store:
         after = before
         if content is not base or before.stamp is None:
             try:
-                stamp = checkpoint.save(self.checkpoint, content)
+                stamp = checkpoint.save(self.checkpoint, content, before.stamp)
             except errors.CheckpointError as error:
                 return Round(known=before, outcomes=tuple(one or error for one in outcomes))
             after = Known(content=content, stamp=stamp, completed={})
@@ -137,7 +137,7 @@ class Store:
         Raises:
             errors.CheckpointError: a newer Drawbar wrote, or the file cannot be read.
         """
-        if known.stamp is not None and checkpoint.stamp(self.checkpoint) == known.stamp:
+        if known.stamp is not None and checkpoint.is_current(self.checkpoint, known.stamp):
             return known
         try:
             found = checkpoint.read(self.checkpoint)
@@ -177,7 +177,10 @@ class Store:
             found = checkpoint.read(self.checkpoint)
         except errors.CorruptCheckpoint:
             found = None
-        stamp = found[1] if found and found[0] == content else checkpoint.save(self.checkpoint, content)
+        if found is not None and found[0] == content:
+            stamp = found[1]
+        else:
+            stamp = checkpoint.save(self.checkpoint, content, found[1] if found is not None else None)
         try:
             for uid, written in specs.items():
                 self._write(uid, written)
