@@ -208,20 +208,17 @@ def _held_against_nodes(
 ) -> Decision:
     refusals: list[str] = []
     unavailable: list[documents.Document] = []
+    # Most nodes of a cluster are offered the same, and a search that found nothing is the longest one.
+    refused: dict[tuple[bool, ...], allocation.Refusal] = {}
     for node in world.nodes:
         refusal = node.closed or _objection(node, pod)
         if refusal:
             refusals.append(refusal)
             continue
-        answer = allocation.allocate(
-            tuple(demands.values()),
-            node=node,
-            supply=world.supply,
-            classes=world.classes,
-            used=world.used,
-            new_share_id=world.new_share_id,
-        )
+        known = refused.get(pools.offer(world.supply, node)) if refused else None
+        answer = known if known is not None else _allocated(demands.values(), node, world)
         if isinstance(answer, allocation.Refusal):
+            refused[pools.offer(world.supply, node)] = answer
             refusals.append(answer.reason)
             continue
         unfit = [claim for claim in claims if claim in spoilt or not _is_usable_on(claim, node)]
@@ -230,6 +227,19 @@ def _held_against_nodes(
         refusals.append("resourceclaim not available on the node")
         unavailable += unfit
     return _without(pod, claims, unavailable, refusals)
+
+
+def _allocated(
+    demands: Iterable[search.Demand], node: matching.Node, world: World
+) -> tuple[objects.Allocation, ...] | allocation.Refusal:
+    return allocation.allocate(
+        tuple(demands),
+        node=node,
+        supply=world.supply,
+        classes=world.classes,
+        used=world.used,
+        new_share_id=world.new_share_id,
+    )
 
 
 def _is_spoilt(claim: documents.Document, *, now: datetime.datetime, timeout: datetime.timedelta) -> bool:

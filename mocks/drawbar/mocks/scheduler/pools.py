@@ -78,6 +78,19 @@ def serves(pool: PoolSupply, node: matching.Node) -> bool:
     return any(_slice_reaches(one, node) for one in pool.slices)
 
 
+def offer(supply: Iterable[PoolSupply], node: matching.Node) -> tuple[bool, ...]:
+    """Which slices, or where a slice says it of each device which devices, can be used on the node.
+
+    Two nodes with the same offer get the same answer to the same request.
+    """
+    return tuple(
+        _is_place(place, node)
+        for pool in supply
+        for one in pool.slices
+        for place in (one.devices if one.per_device_node_selection else (one,))
+    )
+
+
 def reaches(candidate: Candidate, node: matching.Node) -> bool:
     """Whether the device can be used on the node."""
     if candidate.slice.per_device_node_selection:

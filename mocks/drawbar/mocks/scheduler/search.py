@@ -105,8 +105,9 @@ class Search:
             pool.name: _counters_left(pool, used) for pool in self._supply if pool.usable and pool.counters
         }
         self._attempts = 0
-        usable = [pool for pool in self._supply if pool.usable]
-        self._line = tuple(one for pool in usable for one in pool.candidates)
+        self._line = tuple(one for pool in self._supply if pool.usable for one in pool.candidates)
+        # What is taken whole helps nobody but who asks for all devices, or looks on with admin access.
+        self._free = tuple(one for one in self._line if one.id not in used.whole)
         self._steps = [
             self._ways(number, request)
             for number, demand in enumerate(demands)
@@ -226,7 +227,7 @@ class Search:
             ask=ask,
             expressions=expressions,
             count=ask.count,
-            choices=self._line,
+            choices=self._line if ask.admin_access else self._free,
             everything=False,
         )
         if ask.allocation_mode == "ExactCount":

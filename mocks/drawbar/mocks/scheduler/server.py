@@ -10,8 +10,7 @@ import asyncio
 import datetime
 import logging
 import uuid
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, assert_never
 
@@ -22,6 +21,7 @@ from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler import (
     binding,
     discovery,
+    ledger,
     matching,
     messages,
     nodes,
@@ -31,7 +31,6 @@ from drawbar.mocks.scheduler import (
     reports,
     settings,
     taintrules,
-    usage,
 )
 
 log = logging.getLogger(__name__)
@@ -62,8 +61,8 @@ class Scheduler:
         self._binding: dict[documents.Key, plan.Placement] = {}
         # Uids of bound pods, until the watch shows their node: otherwise they would be scheduled again.
         self._bound: dict[documents.Key, str] = {}
-        self._uses: dict[documents.Key, tuple[usage.Use, ...]] = {}
-        self._allocated: set[str] = set()
+        self._ledger = ledger.Ledger()
+        self._views: dict[str, matching.Node] = {}
         self._supply: tuple[pools.PoolSupply, ...] | None = None
         self._rules: reflector.Reflector[taintrules.Rule] | None = None
         self._classes = self._reflector(kinds.DEVICE_CLASS, objects.DeviceClass, self._something_changed)
@@ -130,6 +129,7 @@ class Scheduler:
         match decision:
             case plan.Placement():
                 self._binding[pod.key] = decision
+                self._ledger.begin(decision)
                 group.create_task(self._bind(pod, claims, decision), name=f"scheduler-bind-{pod.full_name}")
             case plan.Deallocate():
                 await self._binder.deallocate(decision.claim)
@@ -151,14 +151,14 @@ class Scheduler:
             await self._binder.bind(pod, claims, placement)
         except binding.PodGone:
             log.info("pod went away while it waited for its devices", extra={"pod": pod.full_name})
-            del self._binding[pod.key]
+            self._end_binding(pod.key)
             # Another one of its name may have come meanwhile.
             self._queue.add(pod.key)
         except binding.BindingFailed as error:
-            del self._binding[pod.key]
+            self._end_binding(pod.key)
             await self._fail(pod, messages.unbound(str(error)), retry=True)
         except errors.KubeError as error:
-            del self._binding[pod.key]
+            self._end_binding(pod.key)
             await self._fail(pod, str(error), retry=True)
         else:
             self._attempts.pop(pod.key, None)
@@ -166,8 +166,13 @@ class Scheduler:
             log.info("pod bound", extra={"pod": pod.full_name, "node": placement.node})
             await self._reporter.scheduled(pod, placement.node)
         finally:
-            self._binding.pop(pod.key, None)
+            self._end_binding(pod.key)
             self._something_changed(None, None)
+
+    def _end_binding(self, key: documents.Key) -> None:
+        placement = self._binding.pop(key, None)
+        if placement is not None:
+            self._ledger.end(placement)
 
     async def _fail(self, pod: documents.Document, reason: str, *, retry: bool = False) -> None:
         """Parks the pod until something changes, or with `retry` until its back-off is over."""
@@ -186,7 +191,6 @@ class Scheduler:
 
     def _claims_of(self, pod: documents.Document) -> tuple[list[documents.Document], str]:
         claims = []
-        under_way = {uid for placement in self._binding.values() for uid in placement.allocations}
         for entry, name, template in documents.pod_claims(pod):
             if name is None:
                 return [], f'pod "{pod.full_name}": ResourceClaim not created yet'
@@ -199,7 +203,7 @@ class Scheduler:
                 return [], f'resourceclaim "{name}" is being deleted'
             if template is not None and not documents.is_owned_by(claim, pod):
                 return [], f'resourceclaim "{name}" for {entry} was not created for pod {pod.full_name}'
-            if claim.metadata.uid in under_way and documents.allocation(claim) is None:
+            if self._ledger.is_under_way(claim.metadata.uid) and documents.allocation(claim) is None:
                 return [], f"resource claim {claim.full_name} is in the process of being allocated"
             claims.append(claim)
         return claims, ""
@@ -212,24 +216,12 @@ class Scheduler:
             nodes=self._ranked_nodes(),
             supply=self._supply,
             classes={item.metadata.name: item for item in self._classes},
-            used=usage.total(self._all_uses()),
+            used=self._ledger.used,
             new_share_id=lambda: str(uuid.uuid4()),
         )
 
-    def _all_uses(self) -> Iterator[usage.Use]:
-        for uses in self._uses.values():
-            yield from uses
-        for placement in self._binding.values():
-            for uid, allocated in placement.allocations.items():
-                # Once it is written it is among the claims', and a share must not count twice.
-                if uid not in self._allocated:
-                    yield from usage.of_allocation(allocated)
-
     def _ranked_nodes(self) -> list[matching.Node]:
-        load = Counter(documents.node_name(pod) for pod in self._pods if not documents.is_done(pod))
-        load.update(placement.node for placement in self._binding.values())
-        views = [nodes.view(node) for node in self._nodes]
-        return sorted(views, key=lambda node: (load[node.name], node.name))
+        return sorted(self._views.values(), key=lambda node: (self._ledger.pods_on(node.name), node.name))
 
     def _reflector(
         self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
@@ -248,20 +240,21 @@ class Scheduler:
         self._something_changed(old, new)
 
     def _node_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        found = new or old
+        assert found is not None
+        before = self._views.pop(found.metadata.name, None)
+        if new is not None:
+            self._views[new.metadata.name] = nodes.view(new)
         # A node's heartbeat is no news.
-        if old is None or new is None or nodes.view(old) != nodes.view(new):
+        if before != self._views.get(found.metadata.name):
             self._something_changed(old, new)
 
     def _claim_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
-        if old is not None:
-            self._uses.pop(old.key, None)
-            self._allocated.discard(old.metadata.uid)
-        if new is not None and documents.allocation(new) is not None:
-            self._uses[new.key] = usage.of_claim(new)
-            self._allocated.add(new.metadata.uid)
+        self._ledger.claim_changed(old, new)
         self._something_changed(old, new)
 
     def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        self._ledger.pod_changed(old, new)
         if new is None:
             if old is not None:
                 self._attempts.pop(old.key, None)

@@ -4,6 +4,7 @@ A device is either taken whole, or shared: then each allocation has a share ID a
 access takes nothing from anybody. A share whose amount cannot be read takes the device whole.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -71,6 +72,56 @@ def total(uses: Iterable[Use]) -> Usage:
         else:
             shared[use.device] = capacity.added(shared.get(use.device, {}), use.amounts)
     return Usage(whole=frozenset(whole), shared=shared)
+
+
+class Tally:
+    """The sum of uses that come and go, each under the name of who has it."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, tuple[Use, ...]] = {}
+        self._whole: Counter[documents.DeviceID] = Counter()
+        self._shares: dict[documents.DeviceID, Counter[str]] = {}
+        self._total: Usage | None = Usage()
+
+    def put(self, owner: str, uses: tuple[Use, ...]) -> None:
+        """What the owner has from now on; nothing, if that is empty."""
+        before = self._uses.pop(owner, ())
+        if before == uses:
+            self._uses |= {owner: uses} if uses else {}
+            return
+        self._total = None
+        if uses:
+            self._uses[owner] = uses
+        for use in before:
+            self._count(owner, use, -1)
+        for use in uses:
+            self._count(owner, use, 1)
+
+    def total(self) -> Usage:
+        """The sum of what all have."""
+        if self._total is None:
+            shared = (
+                use
+                for device, owners in self._shares.items()
+                for owner in owners
+                for use in self._uses[owner]
+                if use.device == device and use.amounts is not None
+            )
+            self._total = Usage(whole=frozenset(self._whole), shared=total(shared).shared)
+        return self._total
+
+    def _count(self, owner: str, use: Use, number: int) -> None:
+        if use.amounts is None:
+            self._whole[use.device] += number
+            if not self._whole[use.device]:
+                del self._whole[use.device]
+            return
+        owners = self._shares.setdefault(use.device, Counter())
+        owners[owner] += number
+        if not owners[owner]:
+            del owners[owner]
+        if not owners:
+            del self._shares[use.device]
 
 
 def _amounts(consumed: Mapping[str, str] | None) -> Mapping[str, Decimal] | None:
