@@ -47,7 +47,7 @@ storm: venv ## the controller through more than 10,000 random steps, two minutes
 	@DRAWBAR_STORM_EXAMPLES=140 $(BIN)/pytest -q tests/driver/test_controller_storm.py
 
 bench: venv ## the numbers of the design beside their targets, on this machine
-	@failed=0; for what in apiserver controller discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
+	@failed=0; for what in apiserver controller scale discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
 
 generate: venv ## the code made from the .proto files
 	@PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate

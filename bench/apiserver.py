@@ -53,11 +53,11 @@ class Api:
 
 
 @asynccontextmanager
-async def server(folder: Path) -> AsyncIterator[tuple[int, str, str]]:
+async def server(folder: Path, *arguments: str) -> AsyncIterator[tuple[int, str, str]]:
     """The server in a process of its own: its process id, URL and the administrator's token."""
-    command = (sys.executable, "-m", "drawbar.driver.main", "mock", "apiserver")
+    command = (sys.executable, "-m", "drawbar.driver.main", "mock", "apiserver", "--plain-http")
     process = await asyncio.create_subprocess_exec(
-        *command, "--plain-http", "--kubeconfig-dir", str(folder), stdout=asyncio.subprocess.PIPE
+        *command, "--kubeconfig-dir", str(folder), *arguments, stdout=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None

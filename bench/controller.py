@@ -168,7 +168,7 @@ def _fabric(devices: int) -> configuration.Configuration:
         )
         for first in range(0, devices, 64)
     )
-    hosts = tuple(configuration.HostSpec(id=name, name=name, ports=devices) for name in NODES)
+    hosts = tuple(configuration.HostSpec(id=name, name=name, ports=max(devices // 4, 4)) for name in NODES)
     return configuration.Configuration(hosts=hosts, enclosures=enclosures)
 
 

@@ -39,7 +39,8 @@ from apiserver import p99, processor_seconds
 
 from drawbar.driver.api import attachments, bindings, claims, meta
 from drawbar.driver.kube import client, config, kinds, reflector
-from drawbar.driver.node.operation.http import address, check
+from drawbar.driver.node.operation import address
+from drawbar.driver.operation.http import check
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 from drawbar.mocks.cluster import deployment

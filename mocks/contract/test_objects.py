@@ -342,6 +342,14 @@ async def test_the_text_of_a_secret_is_stored_as_data(world):
     assert made["type"] == "Opaque"
 
 
+async def test_a_secret_that_is_replaced_without_a_type_keeps_it(world):
+    made = await world.make("secrets", data={"a": "MQ=="})
+    path = world.path("secrets", made["metadata"]["name"])
+    bare = {key: value for key, value in made.items() if key != "type"} | {"data": {"a": "Mg=="}}
+    replaced = await world.api.put(path, bare)
+    assert (replaced.code, replaced.body["type"], replaced.body["data"]) == (200, "Opaque", {"a": "Mg=="})
+
+
 async def test_an_immutable_config_map_does_not_change(world):
     made = await world.make("configmaps", data={"a": "1"}, immutable=True)
     reply = await world.api.merge(world.path("configmaps", made["metadata"]["name"]), {"data": {"a": "2"}})

@@ -67,7 +67,9 @@ class World:
         return [line["device"] for line in self.journal if (line["event"], line["kind"]) == ("started", kind)]
 
     def start(self, **changes):
-        options = settings.Settings(kubeconfig=str(self.path / "controller"), **changes)
+        # Several controllers live in one process, and several tests on one machine.
+        silent = {"http": settings.Http(address="off")}
+        options = settings.Settings(kubeconfig=str(self.path / "controller"), **silent | changes)
         self.controllers.append(asyncio.Task(daemon.run(options)))
 
     async def stop(self):
@@ -200,7 +202,9 @@ async def world(tmp_path, profile="1.36", **fabric_changes):
     async with (
         apiserver.serving(profile=profile) as server,
         SimulatedFabric.running(described, journal=tmp_path / "journal") as fabric,
-        fabric_server.serving(fabric, f"unix:{tmp_path / 'f.sock'}", name="sim", version="1"),
+        fabric_server.serving(
+            fabric, f"unix:{tmp_path / 'f.sock'}", name="sim", version="1", configure=fabric.configure
+        ),
     ):
         server.kubeconfig(tmp_path / "admin", "admin")
         server.kubeconfig(tmp_path / "controller", "drawbar:drawbar-controller")

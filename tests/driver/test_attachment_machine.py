@@ -137,7 +137,7 @@ class Machine(RuleBasedStateMachine):
         self.fabric.finish(True)
         for _ in range(40):
             planned = plan.plan(self._observed(), NOW)
-            if not planned or self._is_idle():
+            if not planned or self._is_idle() or self._waits_for_its_node():
                 break
             for action in planned:
                 self._carry_out(action, True)
@@ -157,6 +157,10 @@ class Machine(RuleBasedStateMachine):
         if self.fabric.host is not None:
             assert self.attachment is not None
             assert self.attachment.spec.host_id == self.fabric.host
+
+    def _waits_for_its_node(self):
+        going = self.attachment is not None and self.attachment.deleting
+        return going and not self.attachment.holds(attachments.RELEASED)
 
     def _is_idle(self):
         return (

@@ -84,7 +84,8 @@ def observed(**changes):
     return plan.Observed(**(known | changes))
 
 
-LATE = {"wish": wish(allocated_at=NOW - datetime.timedelta(seconds=60))}
+LONG_AGO = NOW - datetime.timedelta(seconds=60)
+LATE = {"wish": wish(allocated_at=LONG_AGO)}
 OTHER = wish(allocation_timestamp="later")
 ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
 
@@ -145,6 +146,10 @@ ATTACHING = {
     "done, but the fabric does not show it": (
         {"attach": call("succeeded")},
         [actions.ReadFabric, actions.LookAgain(seconds=1.0)],
+    ),
+    "done, and its news may still come": (
+        {"attach": call("succeeded", due=False, retry_after_seconds=0.5)},
+        [actions.LookAgain(seconds=0.5)],
     ),
     "recorded, and the claim does not say so": (
         {"attachment": attachment(ATTACHED), "host_id": "h1"},
@@ -212,6 +217,14 @@ RELEASING = {
         {"attachment": FREE, "host_id": "h1", "detach": call("succeeded")},
         [actions.ReadFabric, actions.LookAgain],
     ),
+    "done, and its news may still come": (
+        {
+            "attachment": FREE,
+            "host_id": "h1",
+            "detach": call("succeeded", due=False, retry_after_seconds=0.5),
+        },
+        [actions.LookAgain(seconds=0.5)],
+    ),
     "an attach that may be under way is asked for first": (
         {"attachment": FREE, "attach": call("unasked"), "detach": call("unknown")},
         [actions.Ask(side=ATTACH)],
@@ -245,6 +258,55 @@ RELEASING = {
     ),
 }
 
+
+STUCK = meta.Condition(type="Released", status="False", reason="InUse", message="held by pid 4711")
+WAITING = {
+    "the next claim waits for a device that is being released": (
+        {"attachment": GOING, "host_id": "h1"},
+        [actions.LookAgain(seconds=60.0)],
+    ),
+    "and while that goes on": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("unknown")},
+        [actions.LookAgain(seconds=60.0), actions.CallFabric(side=DETACH)],
+    ),
+    "not for ever, and it hears why": (
+        LATE | {"attachment": attachment(STUCK, deleting=True), "host_id": "h1"},
+        [
+            actions.SayFailed(
+                wish=LATE["wish"],
+                failure=attachments.Failure(
+                    reason=plan.DEADLINE,
+                    message="the device is still being released from node n1: held by pid 4711",
+                ),
+            )
+        ],
+    ),
+    "once": (
+        {"attachment": GOING, "host_id": "h1", "wish": wish(allocated_at=LONG_AGO, failed_said=True)},
+        [],
+    ),
+    "whoever has the device is told nothing": (
+        {"attachment": GOING, "host_id": "h1", "wish": wish(allocated_at=LONG_AGO, attached_said=True)},
+        [],
+    ),
+    "a second claim that was given the device is refused": (
+        {"attachment": attachment(ATTACHED), "host_id": "h1", "wish": wish(attached_said=True)}
+        | {"rivals": (LATE["wish"],)},
+        [
+            actions.SayFailed(
+                wish=LATE["wish"],
+                failure=attachments.Failure(
+                    reason=plan.IN_USE, message="the device was given to claim ns/c already"
+                ),
+            )
+        ],
+    ),
+    "unless the two only overlap for a moment": (
+        {"rivals": (OTHER,), "attachment": attachment(), "attach": call("running", retry_after_seconds=60.0)},
+        [actions.LookAgain(seconds=5.0), actions.LookAgain(seconds=5.0)],
+    ),
+    "and the first goes on": ({"rivals": (LATE["wish"],)}, [actions.SayFailed, actions.Create]),
+}
 
 READY = attachments.NodeReport(claim_uid="u")
 HERE = {"attachment": attachment(ATTACHED, node=READY), "host_id": "h1"}
@@ -299,7 +361,7 @@ CHANGING_HANDS = {
         [actions.Delete],
     ),
     "forced, it needs no word of the node": (
-        {"attachment": attachment(deleting=True, forced=True), "host_id": "h1"},
+        {"attachment": attachment(deleting=True, forced=True), "host_id": "h1", "wish": None},
         [actions.Ask(side=DETACH)],
     ),
 }
@@ -331,6 +393,7 @@ def cases(table, **common):
     + cases(ATTACHING, attachment=attachment())
     + cases(FAILED, host_id="h1")
     + cases(RELEASING, wish=None, attach=call("succeeded"))
+    + cases(WAITING)
     + cases(CHANGING_HANDS)
     + cases(HELD),
 )

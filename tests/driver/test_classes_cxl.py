@@ -271,6 +271,36 @@ def test_the_window_is_the_widest_that_takes_volatile_memory_and_leads_here(tmp_
     assert observation.read(host, card_of(tree)).window is None
 
 
+def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memory_left_alone(tmp_path):
+    """Linux 6.1, in the lab: `mode` came with volatile regions, in 6.3; the decoders have always had it."""
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, memory())
+    tree.create_region([1])
+    host, buses = classes.Host.of(tree.root), tree.root / "bus/cxl/devices"
+    (buses / "region0/mode").unlink()
+    operations = classes.of("cxl-memory")
+    assert operations.users(host, card_of(tree)) == ()
+    for decoder in buses.glob("decoder*/dpa_size"):
+        (decoder.parent / "mode").write_text("pmem\n")
+    (user,) = operations.users(host, card_of(tree))
+    assert user.text.startswith("region0 holds persistent memory")
+    assert plan.towards_rest(observation.read(host, card_of(tree))) is None
+
+
+def test_an_empty_region_of_persistent_memory_is_not_filled(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, memory())
+    tree.create_region([1])
+    host, region = classes.Host.of(tree.root), tree.root / "bus/cxl/devices/region0"
+    for name, content in {"commit": "0", "target0": "", "mode": "ram"}.items():
+        (region / name).write_text(f"{content}\n")
+    for decoder in region.parent.glob("decoder*/region"):
+        decoder.write_text("\n")
+    assert observation.read(host, card_of(tree)).empty.name == "region0"
+    (region / "mode").write_text("pmem\n")
+    assert observation.read(host, card_of(tree)).empty is None
+
+
 def test_a_block_that_a_region_has_in_part_counts(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     tree.attach(1, memory())

@@ -112,8 +112,8 @@ def test_the_daemon_is_imported_without_the_certificates_of_the_system_and_the_e
 import os, sys
 os.environ["SSL_CERT_DIR"] = "/etc/ssl/certs"
 before = dict(os.environ)
-from drawbar.driver.cli import node
-with node._without_system_certificates():
+from drawbar.driver.cli import daemon
+with daemon.without_system_certificates():
     import aiohttp.connector
 assert dict(os.environ) == before
 print(aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509_ca"])

@@ -1,5 +1,6 @@
 """The controller against the API server double and the simulated fabric: what works, and goes on working."""
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -176,6 +177,54 @@ async def test_the_second_controller_waits_and_takes_over_in_mid_attach(controll
         assert cluster.calls("attach") == ["gpu-0"]
 
 
+async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fabric_nothing(
+    controller_world, until
+):
+    user = "system:serviceaccount:drawbar:drawbar-controller"
+    async with controller_world() as cluster:
+        cluster.start(identity="one")
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate("disk-0")
+        await until(cluster.said, bool)
+        taken = {"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600}}
+        await cluster.api.patch(
+            kinds.LEASE,
+            "drawbar-controller",
+            taken,
+            content=client.Patch.MERGE,
+            namespace="drawbar",
+            into=dict,
+        )
+        # It finds out when it renews, and that attempt is the last thing that it writes.
+        refused = [409]
+        await until(
+            lambda: attempts(cluster, user), lambda codes: codes[-1:] == refused or codes[-2:-1] == refused
+        )
+        cluster.server.writes.clear()
+        await cluster.allocate("gpu-0", name="c2")
+        await cluster.deallocate("c1")
+        await cluster.api.patch(
+            kinds.FABRIC,
+            "fab",
+            {"spec": {"maintenance": ["*"]}},
+            content=client.Patch.MERGE,
+            into=dict,
+        )
+        seen = len(cluster.journal)
+        # Long enough for everything that the controller does at once; it looks at the lease meanwhile.
+        await asyncio.sleep(1)
+        assert [write for write in cluster.server.writes if write.user == user] == []
+        assert len(cluster.journal) == seen
+
+
+async def attempts(cluster, user):
+    """What became of the controller's writes to its lease."""
+    return [
+        write.code for write in cluster.server.writes if write.user == user and write.resource == "leases"
+    ]
+
+
 async def test_a_deleted_fabric_offers_nothing_and_stays_until_its_last_device_is_back(
     controller_world, until
 ):
@@ -265,6 +314,11 @@ async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(c
             }
 
         await until(taints, lambda value: value["gpu-0"] == [f"{DRIVER}/in-use"])
+        # Else there may be nothing to detach yet.
+        attached = {"phase": "Attached"}.items()
+        await until(
+            cluster.attachments, lambda value: attached <= value["fab.gpu-0"].get("status", {}).items()
+        )
         held = (await cluster.attachments())["fab.gpu-0"]
         assert held["metadata"]["finalizers"] == ["drawbar.dev/detach"]
         assert held["metadata"]["labels"] == {"drawbar.dev/node": NODES[0]}

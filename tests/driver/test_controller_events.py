@@ -1,6 +1,10 @@
 """What a user sees with `kubectl describe` of the claim and of the pod."""
 
-from drawbar.driver.kube import kinds
+import asyncio
+
+from drawbar.driver.controller import daemon, settings
+from drawbar.driver.controller.operation import instrumentation
+from drawbar.driver.kube import client, config, kinds
 
 DEVICE = "gpu-0"
 
@@ -45,3 +49,68 @@ async def test_claim_and_pod_tell_of_a_failure_in_the_fabrics_own_words(controll
             (warning,) = [one for one in found if one[0] == "Warning"]
             assert warning[1] == "FabricError"
             assert "the link did not come up" in warning[2]
+
+
+async def controller(cluster):
+    """A controller of which a test can ask things."""
+    options = settings.Settings(kubeconfig=str(cluster.path / "controller"), leader_election=False)
+    made = asyncio.get_running_loop().create_future()
+
+    async def run():
+        connection = config.load(options.kubeconfig)
+        async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
+            measured = instrumentation.Instrumentation(options)
+            one = daemon._Controller(options, api, daemon.Surroundings(), measured)
+            made.set_result(one)
+            await one.serve(tasks)
+
+    cluster.controllers.append(asyncio.Task(run()))
+    return await made
+
+
+async def test_claim_and_pod_tell_why_a_device_is_waited_for_and_each_cause_once(controller_world, until):
+    async with controller_world() as cluster:
+        one = await controller(cluster)
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate(DEVICE, name="c1", pod="pod-1")
+        await until(cluster.said, lambda value: "attached" in value.get(DEVICE, {}))
+        await cluster.deallocate("c1")
+        await until(
+            cluster.attachments, lambda value: "deletionTimestamp" in value[f"fab.{DEVICE}"]["metadata"]
+        )
+        await cluster.allocate(DEVICE, name="c2", pod="pod-2", node="node-2")
+
+        async def looked(kind, name):
+            one._waits.look(0.0)
+            return await told(cluster, kind, name)
+
+        for kind, name in (("ResourceClaim", "c2"), ("Pod", "pod-2")):
+            (found,) = await until(lambda kind=kind, name=name: looked(kind, name), bool)
+            assert found[:2] == ("Normal", "DeviceWaiting")
+            assert "on its way back from node node-1" in found[2]
+        await cluster.node_says(f"fab.{DEVICE}", "Released")
+        await until(lambda: cluster.said("c2"), lambda value: "attached" in value.get(DEVICE, {}))
+        found = await until(lambda: looked("Pod", "pod-2"), lambda value: len(value) > 1)
+        assert [reason for _, reason, _ in found] == ["DeviceWaiting", "DeviceAttached"]
+
+
+async def test_one_who_waited_before_the_controller_led_is_told_too(controller_world, until):
+    async with controller_world() as cluster:
+        await controller(cluster)
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.stop()
+        await cluster.allocate(DEVICE, pod="pod-1")
+        endpoint = {"spec": {"endpoint": "unix:/nowhere"}}
+        await cluster.api.patch(
+            kinds.FABRIC, "fab", endpoint, content=client.Patch.MERGE, into=dict, manager="admin"
+        )
+        one = await controller(cluster)
+
+        async def looked():
+            one._waits.look(0.0)
+            return await told(cluster, "Pod", "pod-1")
+
+        found = await until(looked, lambda value: any("not reached" in note for *_, note in value))
+        assert {reason for _, reason, _ in found} == {"DeviceWaiting"}

@@ -63,6 +63,7 @@ def test_a_mapping_to_a_node_that_does_not_exist_is_told():
         ({"uuid": "4C4C4544-0039"}, "by-uuid"),
         ({"labels": {"rack/host": "h1"}}, "by-id-in-a-label"),
         ({"annotations": {"rack/host": "SN 7"}}, "by-serial-in-an-annotation"),
+        ({"annotations": {"drawbar.dev/serial": " sn 7"}}, "by-serial-that-the-node-tells"),
         ({"labels": {"rack/host": "blade 7"}}, "by-name-in-a-label"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -86,6 +87,26 @@ def test_the_more_explicit_way_decides():
 def test_two_nodes_that_would_be_one_host_are_both_refused():
     twins = [machine("a", uuid="u"), machine("b", uuid="U")]
     found = hosts.node_map(spec(), [host("h1", "x", system_uuid="u")], twins)
+    assert found.host_of == {}
+    assert "host h1 would be nodes a, b" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    "twins",
+    [
+        (machine("a", labels={"l": "h1"}), machine("b", labels={"l": "h1"})),
+        (machine("a", annotations={"n": "SN"}), machine("b", annotations={"n": "h1"})),
+        (
+            machine("a", annotations={hosts.SERIAL_ANNOTATION: "SN"}),
+            machine("b", annotations={hosts.SERIAL_ANNOTATION: "sn"}),
+        ),
+        (machine("a", uuid="u"), machine("b", annotations={hosts.SERIAL_ANNOTATION: "SN"})),
+    ],
+    ids=["label", "annotation", "serial", "system UUID and serial"],
+)
+def test_what_two_nodes_say_of_one_host_is_refused_by_whichever_way(twins):
+    rules = spec(node_label="l", node_annotation="n")
+    found = hosts.node_map(rules, [host("h1", "x", system_uuid="u", serial="SN")], twins)
     assert found.host_of == {}
     assert "host h1 would be nodes a, b" in found.problems[0]
 
@@ -214,6 +235,21 @@ def test_a_running_call_is_asked_again_after_its_pause():
     assert known.view("u", ATTACH, 12.0).state == "unasked"
 
 
+def test_the_news_of_a_watched_call_is_waited_for_once():
+    known = calls.Calls()
+    done = operation(done=True)
+    known.settle("u", ATTACH, done, 10.0, watched=True)
+    known.settle("u", ATTACH, done, 11.5, watched=True)
+    assert (known.view("u", ATTACH, 11.9).state, known.view("u", ATTACH, 11.9).due) == ("succeeded", False)
+    assert known.view("u", ATTACH, 12.0).due
+
+
+def test_without_a_watch_there_is_no_news_to_wait_for():
+    known = calls.Calls()
+    known.settle("u", ATTACH, operation(done=True), 10.0)
+    assert known.view("u", ATTACH, 10.0).due
+
+
 def test_a_new_attempt_has_a_new_id_and_a_longer_pause():
     known = calls.Calls()
     error = errors.Aborted("busy")
@@ -236,6 +272,8 @@ def test_a_new_attempt_has_a_new_id_and_a_longer_pause():
         (errors.ResourceExhausted("x", reason=errors.Reason.NO_FREE_PORT), plan.NO_FREE_PORT),
         (errors.NotFound("x"), plan.GONE),
         (errors.FailedPrecondition("x", reason="LINK_DOWN"), "FabricError"),
+        (errors.Unauthenticated("x", reason="TOKEN_EXPIRED"), plan.CREDENTIALS),
+        (errors.PermissionDenied("x"), plan.CREDENTIALS),
     ],
 )
 def test_reasons_are_a_closed_list_and_the_words_are_the_fabrics(error, reason):

@@ -35,6 +35,7 @@ from drawbar.mocks.testing import virtualtime
 DRIVER = "drawbar.dev"
 NODES = ("n1", "n2", "n3")
 DEVICES = tuple(f"d{number}" for number in range(4))
+OTHERS_MARK = "drawbar/another-cluster/f"
 CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
 REST_SECONDS = 7200
 CALL_SECONDS = 30
@@ -144,6 +145,10 @@ class Storm:
         self.foreign = set()
         self.dead = set()
         self.believed = set()
+        # Foreign ones with a mark that says so.
+        self.marked = set()
+        # Whose record is gone, until it is written anew.
+        self.orphans = set()
         # Where a device hung before its link broke: who has not heard of that yet says what was true.
         self.broken = {}
 
@@ -186,7 +191,11 @@ class Storm:
     def start_controller(self):
         lives = asyncio.Event()
         lives.set()
-        options = settings.Settings(kubeconfig=str(self.path / "controller"), leader_election=False)
+        options = settings.Settings(
+            kubeconfig=str(self.path / "controller"),
+            leader_election=False,
+            http=settings.Http(address="off"),
+        )
         adapter = adapter_of(self.fabric, lives)
         around = daemon.Surroundings(clock=self.loop.now, adapters=lambda _: adapter)
         self._controller = (asyncio.Task(daemon.run(options, around), loop=self.loop), lives)
@@ -342,14 +351,16 @@ class Storm:
 
     # Operators and others.
 
-    async def somebody_else_attaches(self, device, node):
+    async def somebody_else_attaches(self, device, node, mark):
         with contextlib.suppress(fabric_errors.FabricError):
-            await self.fabric.console.foreign_attach(device, f"h-{node}")
+            await self.fabric.console.foreign_attach(device, f"h-{node}", mark=mark)
             self.foreign.add(device)
+            (self.marked.add if mark else self.marked.discard)(device)
 
     async def somebody_else_detaches(self, device):
         if device in self.foreign:
             self.foreign.discard(device)
+            self.marked.discard(device)
             await self.fabric.console.surprise_detach(device)
 
     async def surprise(self, device):
@@ -381,6 +392,18 @@ class Storm:
         with contextlib.suppress(kube_errors.NotFound):
             await self.api.begin_delete(kinds.ATTACHMENT, f"f.{device}", into=dict)
 
+    async def an_attachment_vanishes(self, device):
+        """Removed by force, or not in the backup that was restored."""
+        if device in self._unmarked():
+            # Taken as it was found, it would be somebody else's again, with our detach perhaps on its way.
+            return
+        name = f"f.{device}"
+        gone = {"metadata": {"finalizers": None}}
+        with contextlib.suppress(kube_errors.NotFound):
+            await self.api.patch(kinds.ATTACHMENT, name, gone, content=client.Patch.MERGE, into=dict)
+            await self.api.delete(kinds.ATTACHMENT, name)
+            self.orphans.add(device)
+
     # What is true.
 
     async def attachments(self):
@@ -396,16 +419,27 @@ class Storm:
             if device.connection is not None
         }
 
+    def _unmarked(self):
+        """What hangs somewhere and was not connected by this cluster, nor by one that says so."""
+        stock = self.fabric._world.stock.devices()
+        return {one.id for one in stock if one.connection is not None and one.connection.mark is None}
+
     async def check(self):
         """What must hold at every moment."""
         known = {one["spec"]["device"]: one["spec"] for one in await self.attachments()}
         connected = self.connections()
-        # Found attached to the very node that a claim asks for, it is taken as it is: nobody can tell.
-        self.foreign -= {
-            device for device in self.foreign if known.get(device, {}).get("hostID") == connected.get(device)
+        on_the_way = {record.device_id for record in self.fabric._world.unfinished()}
+        self.orphans -= {
+            device
+            for device in self.orphans - on_the_way
+            if known.get(device, {}).get("hostID") == connected.get(device) or device not in connected
         }
+        for device in self._unmarked():
+            # On the very node that an attachment is for, it is taken as it is: nobody can tell.
+            taken = known.get(device, {}).get("hostID") == connected[device]
+            (self.foreign.discard if taken else self.foreign.add)(device)
         for device, host in connected.items():
-            if device not in self.foreign:
+            if device not in self.foreign | self.orphans:
                 assert device in known, f"{device} hangs on {host} and nobody knows why"
                 assert known[device]["hostID"] == host, (
                     f"{device} hangs on {host}, recorded is {known[device]}"
@@ -429,6 +463,7 @@ class Storm:
                     believed.add(key)
                     if key not in self.believed:
                         where = connected.get(said["device"])
+                        assert said["device"] not in self.marked, f"{key} is said to have what is another's"
                         assert f"h-{node}" in (where, self.broken.get(said["device"])), (
                             f"{key} is said to be attached and is at {where}"
                         )
@@ -539,9 +574,9 @@ class StormMachine(RuleBasedStateMachine):
     def a_node_comes_back(self, node):
         self.does(self.storm.a_node_comes_back(node))
 
-    @rule(device=devices, node=nodes)
-    def somebody_else_attaches(self, device, node):
-        self.does(self.storm.somebody_else_attaches(device, node))
+    @rule(device=devices, node=nodes, mark=st.sampled_from([None, OTHERS_MARK]))
+    def somebody_else_attaches(self, device, node, mark):
+        self.does(self.storm.somebody_else_attaches(device, node, mark))
 
     @rule(device=devices)
     @precondition(lambda self: self.storm.foreign)
@@ -559,6 +594,10 @@ class StormMachine(RuleBasedStateMachine):
     @rule(device=devices)
     def somebody_deletes_an_attachment(self, device):
         self.does(self.storm.delete_an_attachment(device))
+
+    @rule(device=devices, turns=st.integers(0, 60))
+    def an_attachment_vanishes(self, device, turns):
+        self.does(self.storm.an_attachment_vanishes(device), turns=turns)
 
     @rule(fault=fabric_troubles)
     def the_fabric_has_trouble(self, fault):

@@ -12,8 +12,9 @@ from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.operation import instrumentation, instruments, metrics, requests
+from drawbar.driver.node.operation import instrumentation, instruments, metrics
 from drawbar.driver.node.plugin import servicers
+from drawbar.driver.operation import requests
 from drawbar.mocks import apiserver
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -306,6 +307,7 @@ def test_what_is_there_is_told_when_somebody_looks(everything):
 
 def test_the_document_lists_exactly_the_metrics_there_are(everything):
     text = DOCUMENT.read_text()
-    listed = re.findall(r"^\| `([a-z_]+)`", text.partition("## All of them")[2], re.MULTILINE)
+    section = text.partition("## All of the node daemon's")[2].partition("## ")[0]
+    listed = re.findall(r"^\| `([a-z_]+)`", section, re.MULTILINE)
     assert sorted(listed) == sorted(everything.names())
     assert set(re.findall(r"drawbar_node_[a-z_]+", text)) <= everything.names()

@@ -70,7 +70,8 @@ async def allocated_claim(api):
             "devices": {"results": [RESULT]},
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
             "allocationTimestamp": "2026-01-02T03:04:05Z",
-        }
+        },
+        "reservedFor": [{"resource": "pods", "name": "pod-1", "uid": "pod-1"}],
     }
     return await api.replace(kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict)
 
@@ -141,6 +142,13 @@ async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path,
         current = await api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
         assert current["status"]["devices"][0]["conditions"][0]["type"] == f"{DRIVER}/visible"
         assert current["status"]["devices"][0]["conditions"][0]["status"] == "True"
+
+        async def told():
+            found = (await api.list_all(kinds.EVENT, into=dict, namespace="default")).items
+            return sorted((one["regarding"]["kind"], one["type"], one["reason"]) for one in found)
+
+        ready = ("Normal", "DeviceReady")
+        await until(told, lambda value: value == [("Pod", *ready), ("ResourceClaim", *ready)])
 
         for _ in range(2):
             prepared = await call(socket, "NodePrepareResources", claim)

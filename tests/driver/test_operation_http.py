@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.node import errors
-from drawbar.driver.node.operation import readiness
-from drawbar.driver.node.operation.http import address, check, pages, server
+from drawbar.driver.node.operation import address as node_address
+from drawbar.driver.operation import errors, readiness
+from drawbar.driver.operation.http import address, check, pages, server
 
 HELLO = {"/hello": lambda: server.Answer(status=http.HTTPStatus.OK, content=b'"hello"')}
 
@@ -138,7 +138,7 @@ async def test_an_address_that_another_holds_is_taken_over_when_it_is_free(endpo
     async def good():
         try:
             return (await asyncio.to_thread(check.ask, where, "/hello")).good
-        except errors.SocketError:
+        except errors.AddressError:
             return False
 
     async with contextlib.AsyncExitStack() as second:
@@ -161,13 +161,13 @@ async def test_an_address_that_can_never_be_listened_on_is_an_error(endpoint, tm
         (tmp_path / "h.sock").write_text("")
     else:
         endpoint = address.Endpoint(family=address.Family.UNIX, host=str(tmp_path / "no" / "h"))
-    with pytest.raises(errors.SocketError, match="choose another --http-address"):
+    with pytest.raises(errors.AddressError, match="choose another --http-address"):
         async with server.serving(endpoint, HELLO):
             pass
 
 
 def test_nobody_answers_is_one_sentence(endpoint):
-    with pytest.raises(errors.SocketError, match="no daemon answers at unix:"):
+    with pytest.raises(errors.AddressError, match="no daemon answers at unix:"):
         check.ask(endpoint, "/readyz")
 
 
@@ -183,16 +183,16 @@ def test_nobody_answers_is_one_sentence(endpoint):
     ],
 )
 def test_addresses_are_understood(text, expected):
-    found = address.parse(text, Path("/k"), "uid")
+    found = node_address.parse(text, Path("/k"), "uid")
     assert (str(found) if found else None) == expected
-    assert address.problems(address.Http(address=text)) == []
+    assert node_address.problems(node_address.Http(address=text)) == []
 
 
 @given(st.text())
 def test_no_address_reaches_beyond_this_host(text):
-    if address.problems(address.Http(address=text)):
+    if node_address.problems(node_address.Http(address=text)):
         return
-    found = address.parse(text, Path("/k"), "uid")
+    found = node_address.parse(text, Path("/k"), "uid")
     assert found is None or found.family is address.Family.UNIX or found.host in address.LOOPBACK
 
 
@@ -200,12 +200,12 @@ def test_no_address_reaches_beyond_this_host(text):
     "text", ["", "0.0.0.0:80", ":80", "127.0.0.1", "127.0.0.1:0", "unix:x", "unix:/" + "x" * 200]
 )
 def test_an_address_for_others_is_refused(text):
-    assert "--http-address" in address.problems(address.Http(address=text))[0]
+    assert "--http-address" in node_address.problems(node_address.Http(address=text))[0]
 
 
 @given(st.text("ab0-", max_size=60), st.integers(0, 60))
 def test_the_socket_beside_the_kubelets_is_never_too_long(uid, length):
-    found = address.parse("auto", Path("/" + "d" * length), uid)
+    found = node_address.parse("auto", Path("/" + "d" * length), uid)
     assert len(found.host.encode()) <= address.PATH_LIMIT_BYTES
 
 

@@ -69,7 +69,7 @@ def marks(known, name="a"):
     return [(taint.key.removeprefix(f"{DRIVER}/"), taint.value, taint.effect) for taint in found]
 
 
-@pytest.mark.parametrize("form", list(encoding.Encoding))
+@pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, TAINT_SLICE])
 @pytest.mark.parametrize(
     ("found", "changes", "expected"),
     [
@@ -77,6 +77,11 @@ def marks(known, name="a"):
         (device("a"), {"lost": {"a"}, "attached_by_us": {"a"}}, ("device-lost", "", "NoExecute")),
         (device("a", connection=HANGING), {}, ("in-use", "", "NoSchedule")),
         (device("a"), {"held": {"a"}}, ("in-use", "manual", "NoSchedule")),
+        (
+            device("a", connection=HANGING),
+            {"stuck": {"a"}, "attached_by_us": {"a"}},
+            ("in-use", "releasing", "NoSchedule"),
+        ),
         (device("a", health=contract.Health.CRITICAL), {}, ("fabric-health", "critical", "NoSchedule")),
         (device("a", health=contract.Health.WARNING), {}, ("fabric-health", "warning", "None")),
         (device("a"), {"unhealthy": {"a"}, "attached_by_us": {"a"}}, ("node-unhealthy", "", "NoSchedule")),
@@ -93,6 +98,19 @@ def test_each_source_marks_the_device_and_lifts_its_mark(form, found, changes, e
     assert marks(marked) == [expected]
     much_later = NOW + 30 * HOUR
     assert marks(after(marked, device("a"), device("b"), form=form, now=much_later)) == []
+
+
+def test_where_no_taints_are_kept_a_device_that_should_have_one_is_withdrawn_until_it_needs_none():
+    form = encoding.Encoding.WITHDRAWN
+    ill, warned = (
+        device(name, health=health)
+        for name, health in (("a", contract.Health.CRITICAL), ("b", contract.Health.WARNING))
+    )
+    (left,) = after(published(device("a"), device("b"), form=form), ill, warned, form=form)
+    assert [(one.name, one.taints) for one in left.spec.devices] == [("b", ())]
+    assert plan.plan(observed(ill, warned, published=(left,), form=form), NOW) == ()
+    (back,) = after((left,), device("a"), device("b"), form=form)
+    assert [one.name for one in back.spec.devices] == ["a", "b"]
 
 
 def test_all_sources_together_come_worst_first_and_keep_their_time():
@@ -169,6 +187,17 @@ def test_an_api_server_that_changes_its_form_gets_the_other_one():
     assert len(back) == 1
 
 
+def test_where_a_device_has_more_taints_than_fit_the_worst_stand_and_it_is_said():
+    many = [slices.Taint(key=f"{DRIVER}/k{number:02}", effect="None") for number in range(16)]
+    worst = [slices.Taint(key=f"{DRIVER}/z", effect="NoExecute"), slices.Taint(key="y", effect="NoSchedule")]
+    full = slices.Device(name="a", taints=tuple(sorted([*many, *worst], key=taints.rank)))
+    content = encoding.encode(encoding.Encoding.PER_DEVICE, [full, slices.Device(name="b")])
+    kept = {device.name: device.taints for device in content.devices}
+    assert len(kept["a"]) == 16
+    assert list(kept["a"][:2]) == worst
+    assert content.left_out == ("a",)
+
+
 def test_where_a_taint_slice_is_full_the_worst_stand_and_no_device_is_offered_without_its_taint():
     found = [
         device(f"d{number:02}", health=contract.Health.WARNING, connection=HANGING if number % 2 else None)
@@ -213,6 +242,8 @@ def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, sec
         missing = number not in second
         bad = number in failing or missing or (number in foreign and number not in ours)
         assert taints.keeps_away(marked) == bad
+    if form is encoding.Encoding.WITHDRAWN:
+        assert not any(encoding.decode(known).values())
     for one in known:
         assert len(one.spec.devices) <= plan.DEVICES_MAX
         assert len(one.spec.taints) <= encoding.TAINTS_PER_SLICE

@@ -112,6 +112,24 @@ class Strict(SimulatedFabric):
         return any(item.kind is contract.OperationKind.ATTACH for item in operations)
 
 
+class Markless(SimulatedFabric):
+    """Says that it keeps marks, and does not."""
+
+    async def attach(self, request):
+        return await super().attach(replace(request, mark=None))
+
+
+class Careless(SimulatedFabric):
+    """Lets the last one to ask have the mark."""
+
+    async def attach(self, request):
+        device = self._world.stock._devices[request.device_id]
+        if device.connection is not None and device.connection.host_id == request.host_id:
+            changed = replace(device, connection=replace(device.connection, mark=request.mark))
+            self._world.stock._devices[request.device_id] = changed
+        return await super().attach(request)
+
+
 class Unsettled(SimulatedFabric):
     """Follows a version that it cannot know."""
 
@@ -131,6 +149,8 @@ class Unsettled(SimulatedFabric):
         (Mute, "attaching a device that another host has is refused and names that host"),
         (Blind, "an attached device is listed as attached, on a port of the host"),
         (Strict, "detaching an absent device succeeds"),
+        (Markless, "a connection shows the mark that it was made with, and keeps it"),
+        (Careless, "a connection shows the mark that it was made with, and keeps it"),
         (Unsettled, "a watch from an unknown version asks for a new listing and ends"),
     ],
 )
@@ -163,7 +183,7 @@ class Modest(SimulatedFabric):
 async def test_what_a_fabric_does_not_announce_is_not_asked_of_it(connected):
     report = await conformance.check(await connected(kind=Modest))
     assert report.passed
-    assert len(report.skipped) == 5
+    assert len(report.skipped) == 7
 
 
 class Sticky(SimulatedFabric):

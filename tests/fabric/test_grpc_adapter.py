@@ -64,7 +64,12 @@ async def connected_to(plugin, endpoint, *, silence_seconds=30.0, **changes):
 def test_a_wrong_configuration_is_told_whole_and_without_any_connection():
     with pytest.raises(errors.InvalidConfiguration) as caught:
         GrpcAdapter.validate(
-            config("tcp:10.0.0.1:50051", timeout_seconds=0, parameters={"zone": "1"}, secrets={"a": "b"})
+            config(
+                "tcp:10.0.0.1:50051",
+                timeout_seconds=0,
+                parameters={"zone": "1"},
+                credentials=contract.Credentials(username="a"),
+            )
         )
     assert len(caught.value.problems) == 4
 

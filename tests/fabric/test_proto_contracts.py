@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[2] / "proto"
                 "/drawbar.fabric.v1alpha1.Identity/GetPluginInfo",
                 "/drawbar.fabric.v1alpha1.Identity/GetCapabilities",
                 "/drawbar.fabric.v1alpha1.Identity/Probe",
+                "/drawbar.fabric.v1alpha1.Identity/Configure",
                 "/drawbar.fabric.v1alpha1.FabricManager/ListHosts",
                 "/drawbar.fabric.v1alpha1.FabricManager/ListDevices",
                 "/drawbar.fabric.v1alpha1.FabricManager/GetDevice",

@@ -72,6 +72,8 @@ class Reason(StrEnum):
     """ABORTED: the device has an operation in flight."""
     STALE_ETAG = "STALE_ETAG"
     """ABORTED: the device changed since it was read."""
+    NOT_CONFIGURED = "NOT_CONFIGURED"
+    """UNAUTHENTICATED: a plugin that was restarted has no credentials yet; they are sent again."""
     CANCELLED = "CANCELLED"
     """ABORTED: the operation was cancelled."""
 

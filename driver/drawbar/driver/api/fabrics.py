@@ -17,6 +17,7 @@ DEGRADED = "Degraded"
 FEATURES_DROPPED = "FeaturesDropped"
 HOSTS_MAPPED = "HostsMapped"
 PUBLISHED = "Published"
+CONDITIONS = frozenset({CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED})
 
 
 class HostMapping(meta.Struct, frozen=True):
@@ -59,6 +60,24 @@ class Policy(meta.Struct, frozen=True):
     models: tuple[ModelRule, ...] = ()
 
 
+class SecretReference(meta.Struct, frozen=True):
+    """A Secret in the controller's own namespace."""
+
+    name: str
+
+
+class Tls(meta.Struct, frozen=True):
+    """How the fabric manager's certificate is judged, where the adapter speaks TLS.
+
+    Attributes:
+        verify: it must be valid; without, anybody may be the manager.
+        server_name: the name in the certificate, where it is not that of the endpoint.
+    """
+
+    verify: bool = True
+    server_name: str = ""
+
+
 class FabricSpec(meta.Struct, frozen=True):
     """How to reach the fabric manager and how its hosts map to nodes.
 
@@ -70,6 +89,8 @@ class FabricSpec(meta.Struct, frozen=True):
     adapter: str
     endpoint: str
     parameters: dict[str, str] = {}
+    credentials_secret_ref: SecretReference | None = None
+    tls: Tls = Tls()
     timeout_seconds: int = 30
     hosts: tuple[HostMapping, ...] = ()
     node_label: str = ""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from drawbar.driver.cli import command, discover_json, discover_watch
+from drawbar.driver.cli import command, discover_json, discover_record, discover_watch
 from drawbar.driver.node import inventory, uevents
 from drawbar.driver.node.inventory import names
 
@@ -40,18 +40,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--uevents",
         default=uevents.KERNEL,
         metavar="SOURCE",
-        help="where --watch hears of changes: kernel (default), or unix:/path for a mocked tree",
+        help="where --watch and --record hear of changes: kernel (default), or unix:/path for a mocked tree",
     )
+    discover_record.configure(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints what there is, or what changes.
+    """Prints what there is, or what changes, or records it.
 
     Raises:
+        UsageError: the options do not go together, or the folder for a recording cannot be used.
         SysfsError: there is no readable tree.
         UeventError: events cannot be heard.
     """
+    discover_record.check(args)
     try:
+        if args.record is not None:
+            return discover_record.run(args)
         if args.watch:
             return _watch(args)
         found = inventory.read(args.sysfs)
@@ -149,6 +154,7 @@ COMMAND = command.Command(
         "drawbar discover",
         "drawbar discover --class gpu --class nvme --json",
         "drawbar discover --watch --class cxl-memory",
+        "drawbar discover --record bug-report --mask-serials",
     ),
     configure=configure,
     run=run,

@@ -11,19 +11,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, claims, fabrics, meta, nodes, slices
-from drawbar.driver.controller import adminaccess, hosts, labels, names, policies
-from drawbar.driver.controller.attachments import executor
+from drawbar.driver.controller import adminaccess, hosts, labels, marks, names, policies
+from drawbar.driver.controller.attachments import executor, index
 from drawbar.driver.controller.fabrics import directory, session, status
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.pools import probe, publisher, sources
 from drawbar.driver.kube import client, kinds, queue, reflector
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.operation import readiness
+from drawbar.fabric import contract
 
 log = logging.getLogger(__name__)
 
 # Changes that come together become one write.
 GATHER_SECONDS = 0.05
+# The labels look at every node: at 5,000 nodes once a second at most.
+GATHER_SECONDS_PER_NODE = 0.0002
+# And the pools at every device of their fabric: at 10,000 devices once a second at most.
+GATHER_SECONDS_PER_DEVICE = 0.0001
 RESYNC_SECONDS = 300.0
+LOOK_AGAIN_SECONDS = 0.1
 # A manager of its own: an apply takes back what its manager left out, and attachments speak under another.
 ADMIN_MANAGER = "drawbar-controller-admin-access"
 
@@ -44,6 +51,7 @@ class View:
 
     fabrics: reflector.Reflector[fabrics.Fabric]
     attachments: reflector.Reflector[attachments.DeviceAttachment]
+    placed: index.Index
     claims: reflector.Reflector[claims.ResourceClaim]
     nodes: reflector.Reflector[nodes.Node]
     slices: reflector.Reflector[slices.ResourceSlice]
@@ -54,12 +62,19 @@ class Chores:
     """The chores and their queue. Run `work()` in one or more tasks."""
 
     def __init__(
-        self, api: client.Client, *, driver: str, view: View, clock: Callable[[], datetime.datetime]
+        self,
+        api: client.Client,
+        *,
+        driver: str,
+        view: View,
+        clock: Callable[[], datetime.datetime],
+        watchdog: readiness.Watchdog,
     ) -> None:
         self._api = api
         self._driver = driver
         self._view = view
         self._clock = clock
+        self._watchdog = watchdog
         self._queue: queue.WorkQueue[tuple[What, str]] = queue.WorkQueue()
         self.pools = publisher.Publisher(
             api, driver=driver, published=view.slices, observe=self._observe_pools, clock=clock
@@ -67,17 +82,28 @@ class Chores:
 
     def add(self, what: What, fabric: str = "", *, after: float = 0.0) -> None:
         """Asks for a chore, now or after some seconds."""
+        if what is What.LABELS and after:
+            after += GATHER_SECONDS_PER_NODE * len(self._view.nodes)
+        view = self._view.sessions.get(fabric) if what is What.PUBLISH and after else None
+        if view is not None:
+            after += GATHER_SECONDS_PER_DEVICE * view.view.devices
         if after:
             self._queue.add_after((what, fabric), after)
         else:
             self._queue.add((what, fabric))
+
+    @property
+    def waiting(self) -> int:
+        """How many chores wait to be done."""
+        return len(self._queue)
 
     async def work(self) -> None:
         """Does chores until cancelled."""
         while True:
             chore = await self._queue.take()
             try:
-                await self._do(chore)
+                with self._watchdog.watching(f"{chore[0]} {chore[1]}"):
+                    await self._do(chore)
             except kube_errors.KubeError as error:
                 pause = self._queue.retry(chore)
                 log.warning("will try again: %s", error, extra={"seconds": round(pause, 2)})
@@ -123,7 +149,8 @@ class Chores:
         if view is None or view.silent_since is None:
             return None
         left = view.spec.policy.unreachable_grace_seconds - view.silent_seconds
-        return left if left > 0 else None
+        # A timer may fire a little early, and the rest would be asked for again and again.
+        return max(left, LOOK_AGAIN_SECONDS) if left > 0 else None
 
     def _say_published(self, fabric: str, refused: str) -> None:
         view = self._view.sessions.get(fabric)
@@ -135,14 +162,11 @@ class Chores:
         fabric, view = self._view.fabrics.get(name), self._view.sessions.get(name)
         if fabric is None or view is None:
             return
-        attached = sum(
-            one.spec.fabric == name and one.holds(attachments.ATTACHED) for one in self._view.attachments
-        )
         wanted = status.status(
             fabric,
             replace(view.view, troubles=self._troubles(fabric)),
             dropped_fields=self.pools.dropped_fields,
-            attached=attached,
+            attached=self._view.placed.attached(name),
             now=self._clock(),
         )
         if wanted == fabric.status:
@@ -163,7 +187,7 @@ class Chores:
         fabric = self._view.fabrics.get(name)
         if fabric is None:
             return
-        wanted = not fabric.deleting or any(one.spec.fabric == name for one in self._view.attachments)
+        wanted = not fabric.deleting or self._view.placed.has(name)
         known = fabric.metadata.finalizers
         if wanted == (fabrics.FINALIZER in known) or (wanted and fabric.deleting):
             return
@@ -243,8 +267,8 @@ class Chores:
         for fabric in self._view.fabrics:
             name, rules = fabric.metadata.name, fabric.spec.policy.models
             if rules:
-                attached = [one for one in self._view.attachments if one.spec.fabric == name]
-                for node, models in policies.closed(rules, policies.models_by_node(attached)).items():
+                attached = policies.models_by_node(self._view.placed.of(name))
+                for node, models in policies.closed(rules, attached).items():
                     found.setdefault(node, set()).update(names.closed_label(name, one) for one in models)
         return found
 
@@ -263,8 +287,7 @@ class Chores:
                 silent_seconds=view.silent_seconds,
                 probations=view.faults.probations(_probation(fabric), self._blamed(fabric)),
             )
-        attached = [one for one in self._view.attachments if one.spec.fabric == name]
-        return sources.observed(self._driver, told, attached, published, kept)
+        return sources.observed(self._driver, told, self._view.placed.of(name), published, kept)
 
     def _blamed(self, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
         """The hosts at fault, each with the moment until which it is avoided."""
@@ -287,9 +310,21 @@ class Chores:
             for host in sorted(self._blamed(fabric)):
                 failed = ", ".join(view.faults.devices_on(host))
                 found.append(f"host {host} is avoided: attaches of {failed} failed there; look at its ports")
+            found += self._stranded(view)
         if left_out:
             found.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
         return tuple(found)
+
+    def _stranded(self, view: session.Session) -> tuple[str, ...]:
+        def recorded(device: contract.Device) -> bool:
+            key = names.DeviceKey(fabric=view.name, device=names.label(device.id))
+            return self._view.attachments.get(key.attachment) is not None
+
+        # While nothing is mapped yet, everything would look stranded.
+        if not view.nodes.host_of:
+            return ()
+        mapped = set(view.nodes.host_of.values())
+        return marks.stranded(view.devices, view.mark, recorded=recorded, mapped=mapped)
 
 
 def _probation(fabric: fabrics.Fabric) -> datetime.timedelta:

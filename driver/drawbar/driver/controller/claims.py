@@ -38,6 +38,7 @@ class Index:
         self._driver = driver
         self._devices = devices
         self._claims: dict[names.DeviceKey, dict[ClaimKey, claims.ResourceClaim]] = {}
+        self._by_pod: dict[str, dict[ClaimKey, claims.ResourceClaim]] = {}
 
     def change(
         self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None
@@ -53,7 +54,19 @@ class Index:
         for key in after:
             assert new is not None
             self._claims.setdefault(key, {})[new.metadata.namespace, new.metadata.name] = new
+        self._change_pods(old if before else None, new if after else None)
         return before.keys() | after.keys()
+
+    def _change_pods(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
+        for uid in _pods(old) - _pods(new):
+            assert old is not None
+            known = self._by_pod.get(uid, {})
+            known.pop((old.metadata.namespace, old.metadata.name), None)
+            if not known:
+                self._by_pod.pop(uid, None)
+        for uid in _pods(new):
+            assert new is not None
+            self._by_pod.setdefault(uid, {})[new.metadata.namespace, new.metadata.name] = new
 
     def __iter__(self) -> Iterator[claims.ResourceClaim]:
         """Each claim once per device that it was given."""
@@ -73,13 +86,12 @@ class Index:
 
         A failure must stand on all of them, since the scheduler stops at the first that is not ready.
         """
-        pods = {consumer.uid for consumer in claim.status.reserved_for if consumer.resource == "pods"}
         mine = (claim.metadata.namespace, claim.metadata.name)
         others = {
             name: other
-            for known in self._claims.values()
-            for name, other in known.items()
-            if name != mine and any(consumer.uid in pods for consumer in other.status.reserved_for)
+            for uid in sorted(_pods(claim))
+            for name, other in self._by_pod.get(uid, {}).items()
+            if name != mine
         }
         return (*others.values(), claim)
 
@@ -132,6 +144,12 @@ def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) ->
 def node_of(claim: claims.ResourceClaim) -> str | None:
     """The node that the claim's devices are bound to."""
     return claim.status.allocation.node if claim.status.allocation else None
+
+
+def _pods(claim: claims.ResourceClaim | None) -> set[str]:
+    """Uids of the pods that may use the claim."""
+    consumers = claim.status.reserved_for if claim is not None else ()
+    return {consumer.uid for consumer in consumers if consumer.resource == "pods"}
 
 
 def _age(claim: claims.ResourceClaim) -> tuple[str, str]:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
-from drawbar.driver.controller import adminaccess, chores, hosts, lanes, names, settings
+from drawbar.driver.controller import adminaccess, chores, cluster, hosts, lanes, names, settings, waits
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import calls, context, executor
-from drawbar.driver.controller.fabrics import directory, session
+from drawbar.driver.controller.attachments import actions, calls, context, executor, index
+from drawbar.driver.controller.fabrics import connecting, credentials, directory
 from drawbar.driver.controller.leadership import elector
+from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.pools import sources
 from drawbar.driver.kube import client, config, events, kinds, pace, reflector
@@ -44,7 +45,7 @@ class Surroundings:
     """
 
     clock: Callable[[], datetime.datetime] = _now
-    adapters: session.AdapterOf = registry.adapter_class
+    adapters: connecting.AdapterOf = registry.adapter_class
 
 
 async def run(options: settings.Settings, surroundings: Surroundings | None = None) -> None:
@@ -56,15 +57,29 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
     settings.validate(options)
     connection = config.load(options.kubeconfig)
     writes = pace.Pace(per_second=options.writes_per_second, burst=options.writes_burst)
-    async with client.connecting(connection, writes=writes) as api, asyncio.TaskGroup() as tasks:
-        await _Controller(options, api, surroundings or Surroundings()).serve(tasks)
+    measured = instrumentation.Instrumentation(options)
+    async with (
+        client.connecting(connection, writes=writes) as api,
+        measured.serving(),
+        asyncio.TaskGroup() as tasks,
+    ):
+        controller = _Controller(options, measured.client(api), surroundings or Surroundings(), measured)
+        await controller.serve(tasks)
 
 
 class _Controller:
     """Wires the watches to the queues; what is decided is decided in the plans."""
 
-    def __init__(self, options: settings.Settings, api: client.Client, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        options: settings.Settings,
+        api: client.Client,
+        surroundings: Surroundings,
+        measured: instrumentation.Instrumentation,
+    ) -> None:
         self._options = options
+        self._measured = measured
+        self._journeys = measured.journeys
         self._clock = surroundings.clock
         self._api = api
         # Given while this one leads: only then are fabrics connected and anything is written.
@@ -72,8 +87,10 @@ class _Controller:
         self._uids: dict[str, names.DeviceKey] = {}
         self._index = claim_index.Index(options.driver)
         self._observers = claim_index.Index(options.driver, devices=adminaccess.devices)
-        self._calls = calls.Calls()
-        self._directory = directory.Directory(self, surroundings.adapters)
+        self._placed = index.Index()
+        self._calls = calls.Calls(self._call_settled)
+        vault = credentials.Vault(api, options.lease_namespace)
+        self._directory = directory.Directory(self, measured.adapters(surroundings.adapters), vault)
         self._recorder = events.Recorder(api, controller=options.driver, instance=socket.gethostname())
         self._fabrics = reflector.Reflector(
             api, kinds.FABRIC, into=fabrics.Fabric, changed=self._fabric_changed
@@ -98,12 +115,14 @@ class _Controller:
             view=chores.View(
                 fabrics=self._fabrics,
                 attachments=self._attachments,
+                placed=self._placed,
                 claims=self._claims,
                 nodes=self._nodes,
                 slices=self._slices,
                 sessions=self._directory,
             ),
             clock=surroundings.clock,
+            watchdog=measured.watchdog,
         )
         self._context = context.Context(
             api=api,
@@ -111,28 +130,55 @@ class _Controller:
             patience=datetime.timedelta(seconds=options.patience_seconds),
             fabrics=self._directory,
             attachments=self._attachments,
+            placed=self._placed,
             claims=self._claims,
             nodes=self._nodes,
             index=self._index,
             pools=self._chores.pools,
             calls=self._calls,
             recorder=self._recorder,
+            journeys=measured.journeys,
             clock=surroundings.clock,
         )
-        self._lanes = lanes.Lanes(lambda key: executor.reconcile(self._context, key))
+        self._lanes = lanes.Lanes(self._reconcile)
+        self._waits = waits.Waits(context=self._context)
+        self._watch()
+
+    @property
+    def _watched(self) -> dict[str, reflector.Reflector[Any]]:
+        """By resource."""
+        return {
+            kinds.FABRIC.plural: self._fabrics,
+            kinds.ATTACHMENT.plural: self._attachments,
+            kinds.CLAIM.plural: self._claims,
+            kinds.NODE.plural: self._nodes,
+            kinds.SLICE.plural: self._slices,
+        }
+
+    def _watch(self) -> None:
+        """Shows an administrator what is here."""
+        view = gauges.View(
+            driver=self._options.driver,
+            fabrics=self._fabrics,
+            attachments=self._attachments,
+            placed=self._placed,
+            sessions=self._directory,
+            chores=self._chores,
+            lanes=self._lanes,
+            recorder=self._recorder,
+            clock=self._clock,
+        )
+        self._measured.watch(view, {name: found.synced.is_set for name, found in self._watched.items()})
+
+    async def _reconcile(self, key: names.DeviceKey) -> float | None:
+        with self._measured.watchdog.watching(f"device {key.attachment}"):
+            return await executor.reconcile(self._context, key)
 
     async def serve(self, tasks: asyncio.TaskGroup) -> None:
-        watched: tuple[reflector.Reflector[Any], ...] = (
-            self._fabrics,
-            self._attachments,
-            self._claims,
-            self._nodes,
-            self._slices,
-        )
-        for one in watched:
+        for one in self._watched.values():
             tasks.create_task(one.run(), name="reflector")
         tasks.create_task(self._recorder.run(), name="events")
-        for one in watched:
+        for one in self._watched.values():
             await one.synced.wait()
         options = self._options
         log.info("controller is ready", extra={"driver": options.driver, "server": self._api.server})
@@ -142,31 +188,37 @@ class _Controller:
             self._api.hurried(),
             namespace=options.lease_namespace,
             name=settings.LEASE,
-            identity=options.identity,
+            identity=options.candidate,
         )
         await candidate.run(self._lead)
 
     async def _lead(self) -> None:
         """Does the work until cancelled. What an earlier term knew of its calls is asked of the fabrics again."""
         self._calls.clear()
+        self._directory.cluster = await cluster.identity(self._api)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                for fabric in self._fabrics:
-                    self._directory.put(fabric, tasks)
-                    self._look_after(fabric.metadata.name)
-                for key in {*self._uids.values(), *self._index.keys()}:
-                    self._lanes.add(key)
-                for claim in self._observers:
-                    self._answer(claim)
-                self._lanes.start(tasks)
-                for number in range(CHORE_WORKERS):
-                    tasks.create_task(self._chores.work(), name=f"chores-{number}")
-                await asyncio.get_running_loop().create_future()
+            with self._measured.leading():
+                await self._work()
         finally:
             self._tasks = None
             self._lanes.stop()
             self._directory.clear()
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for fabric in self._fabrics:
+                self._directory.put(fabric, tasks)
+                self._look_after(fabric.metadata.name)
+            for key in {*self._uids.values(), *self._index.keys()}:
+                self._lanes.add(key)
+            for claim in self._observers:
+                self._answer(claim)
+            tasks.create_task(self._waits.run(), name="waits")
+            self._lanes.start(tasks)
+            for number in range(CHORE_WORKERS):
+                tasks.create_task(self._chores.work(), name=f"chores-{number}")
+            await asyncio.get_running_loop().create_future()
 
     # What the API server tells.
 
@@ -176,6 +228,7 @@ class _Controller:
         name = (new or old).metadata.name  # type: ignore[union-attr] # one of the two is always given
         if new is None:
             self._directory.drop(name)
+            self._measured.metrics.forget_fabric(name)
             self._chores.add(chores.What.LABELS)
         else:
             self._directory.put(new, self._tasks)
@@ -193,11 +246,14 @@ class _Controller:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._uids.pop(old.metadata.uid, None)
             self._calls.forget(old.metadata.uid)
+        self._placed.change(old, new)
         found = new or old
         assert found is not None
         key = names.DeviceKey(fabric=found.spec.fabric, device=found.spec.device)
         if new is not None:
             self._uids[new.metadata.uid] = key
+        if self._tasks is not None:
+            self._journeys.changed(key, old, new)
         self._lanes.add(key)
         for claim in self._observers.of(key):
             self._answer(claim)
@@ -233,11 +289,19 @@ class _Controller:
             view.faults.succeeded(key.device, new.spec.host_id)
 
     def _claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        for key in self._index.change(old, new):
+        keys = self._index.change(old, new)
+        for key in keys:
             self._lanes.add(key)
+        if keys and self._tasks is not None:
+            self._journeys.claim_changed(keys, old, new)
         self._observers.change(old, new)
         if adminaccess.devices(new, self._options.driver):
             self._answer(new)
+
+    def _call_settled(self, uid: str, side: actions.Side, reason: str | None) -> None:
+        key = self._uids.get(uid)
+        if key is not None:
+            self._journeys.settled(key, side, reason)
 
     def _answer(self, claim: claims.ResourceClaim | None) -> None:
         if claim is not None:
@@ -248,11 +312,11 @@ class _Controller:
         if old is None or new is None or hosts.shape(old) != hosts.shape(new):
             self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
         if old is not None and (new is None or new.out_of_service != old.out_of_service):
-            for attachment in self._attachments:
-                if attachment.spec.node_name == old.metadata.name:
-                    self._lanes.add(self._uids[attachment.metadata.uid])
+            for attachment in self._placed.on(old.metadata.name):
+                self._lanes.add(self._uids[attachment.metadata.uid])
 
     def _slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+        self._chores.pools.changed(old, new)
         found = new or old
         fabric = found.metadata.labels.get(pool_plan.FABRIC_LABEL) if found else None
         if fabric is not None:
@@ -272,16 +336,24 @@ class _Controller:
             self._chores.add(chores.What.PUBLISH, fabric, after=chores.GATHER_SECONDS)
 
     def hosts_changed(self, fabric: str) -> None:
-        self._chores.map(fabric)
+        view = self._directory.get(fabric)
+        if view is not None and view.nodes.host_of:
+            # Ports fill and empty all the time; what that means for the nodes can wait for the next ones.
+            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
+        else:
+            self._chores.map(fabric)
 
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
         uid = operation.request_id.rpartition("-")[0]
         key, side = self._uids.get(uid), self._calls.side(uid, operation.request_id)
         if key is None or side is None:
             return
-        self._calls.settle(uid, side, operation, asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        # What the call's answer told already may be overtaken by now.
+        known = self._calls.view(uid, side, now).state == "succeeded"
+        self._calls.settle(uid, side, operation, now, watched=True)
         view = self._directory.get(fabric)
-        if view is not None and operation.succeeded and operation.device is not None:
+        if view is not None and operation.succeeded and operation.device is not None and not known:
             view.learn(operation.device)
         self._lanes.add(key)
 

@@ -5,7 +5,9 @@ Asked in this order, and the first that names a node of the cluster decides:
 1. the Fabric's `spec.hosts`, by the host's id or name;
 2. `spec.nodeLabel` and `spec.nodeAnnotation`: a node whose label or annotation has the host's id, its name or one of its
    identifiers (a serial number, say) as its value;
-3. the host's identifier `system-uuid`, which is the node's `status.nodeInfo.systemUUID`;
+3. what the machine itself is known by: the host's identifier `system-uuid`, which is the node's
+   `status.nodeInfo.systemUUID`, and its identifier `serial`, which is the node's annotation `drawbar.dev/serial`;
+   nodes that differ about it are two nodes that would be one host;
 4. the host's name.
 
 Two hosts that would be one node, or two nodes that would be one host, are ambiguous: none of them is mapped, since a
@@ -19,6 +21,9 @@ from drawbar.driver.api import fabrics, nodes
 from drawbar.fabric import contract
 
 SYSTEM_UUID = "system-uuid"
+SERIAL = "serial"
+# The kubelet tells no serial number of its machine; whoever installs the machines can.
+SERIAL_ANNOTATION = "drawbar.dev/serial"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,10 @@ class NodeMap:
     host_of: Mapping[str, str] = field(default_factory=dict)
     with_room: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
+
+    def node_of(self, host_id: str) -> str | None:
+        """Which node the host is, if any."""
+        return next((node for node, host in self.host_of.items() if host == host_id), None)
 
 
 def node_map(
@@ -71,7 +80,7 @@ class _Cluster:
         self._told = {entry.host: entry.node for entry in spec.hosts}
         self._names: set[str] = set()
         self._marks: dict[str, set[str]] = {}
-        self._uuids: dict[str, set[str]] = {}
+        self._machines: dict[tuple[str, str], set[str]] = {}
         for node in known:
             name, metadata = node.metadata.name, node.metadata
             self._names.add(name)
@@ -81,8 +90,12 @@ class _Cluster:
             ):
                 if mark:
                     self._marks.setdefault(mark, set()).add(name)
-            if node.status.node_info.system_uuid:
-                self._uuids.setdefault(node.status.node_info.system_uuid.casefold(), set()).add(name)
+            self._is_machine(SYSTEM_UUID, node.status.node_info.system_uuid, name)
+            self._is_machine(SERIAL, metadata.annotations.get(SERIAL_ANNOTATION, ""), name)
+
+    def _is_machine(self, kind: str, value: str, node: str) -> None:
+        if value.strip():
+            self._machines.setdefault((kind, value.strip().casefold()), set()).add(node)
 
     def nodes_of(self, host: contract.Host) -> set[str] | str:
         """The nodes that the host may be, by the first way that names any; a sentence if `spec.hosts` is wrong."""
@@ -94,7 +107,10 @@ class _Cluster:
     def _ways(self, host: contract.Host) -> Iterator[set[str]]:
         marks = (host.id, host.name, *host.identifiers.values())
         yield {node for mark in marks for node in self._marks.get(mark, ())}
-        yield self._uuids.get(host.identifiers.get(SYSTEM_UUID, "").casefold(), set())
+        known_by = [
+            (kind, host.identifiers.get(kind, "").strip().casefold()) for kind in (SYSTEM_UUID, SERIAL)
+        ]
+        yield {node for one in known_by for node in self._machines.get(one, ())}
         yield {host.name} & self._names
 
 

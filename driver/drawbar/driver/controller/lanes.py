@@ -31,6 +31,14 @@ class Lanes:
             self._begin(key.fabric)
         self._queues[key.fabric].add(key)
 
+    def waiting(self, fabric: str) -> int:
+        """How many devices of the fabric wait to be looked at."""
+        return len(self._queues[fabric]) if fabric in self._queues else 0
+
+    def failing(self, fabric: str) -> int:
+        """How many devices of the fabric failed the last time, and come back after a pause."""
+        return self._queues[fabric].failing if fabric in self._queues else 0
+
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Begins to work; the workers run until the group is cancelled."""
         self._tasks = tasks

@@ -1,18 +1,31 @@
-"""What the controller can be told, checked as a whole."""
+"""What the controller can be told, checked as a whole.
+
+How it is read from file, environment and flags is `drawbar.driver.configuration`'s business.
+"""
 
 import os
+import re
 import socket
 from dataclasses import dataclass, field
 
-from drawbar.driver import errors
+from drawbar.driver import logs
+from drawbar.driver.configuration import loader, schema
+from drawbar.driver.operation.http import address
 
 DRIVER = "drawbar.dev"
+DRIVER_NAME_LIMIT = 63
 BINDING_TIMEOUT_SECONDS = 600.0
+BINDING_TIMEOUT_MAX_SECONDS = 86_400
 MARGIN_SECONDS = 30.0
 NAMESPACE = "drawbar"
 LEASE = "drawbar-controller"
 # Seven writes per attach and detach: more than forty of both in a second.
 WRITES_PER_SECOND = 400.0
+# Of the pod itself: a second container of it can offer them to Prometheus.
+HTTP_ADDRESS = "127.0.0.1:9179"
+# DNS names, as Kubernetes asks of drivers and namespaces.
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def own_identity() -> str:
@@ -21,34 +34,106 @@ def own_identity() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    """Probes and metrics.
+
+    Attributes:
+        address: 127.0.0.1:PORT, unix:/path, or off.
+    """
+
+    address: str = HTTP_ADDRESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The controller's configuration.
 
     Attributes:
         driver: the DRA driver's name.
-        kubeconfig: None: `$KUBECONFIG`, else the pod's service account.
-        binding_timeout_seconds: the scheduler's own (`DynamicResourcesArgs.bindingTimeout`); the controller gives
-            up `MARGIN_SECONDS` before it, at the latest.
-        leader_election: wait for the lease before doing anything; without it only one may run.
-        lease_namespace: where the lease is.
-        writes_per_second: to the API server, sustained; a lease is renewed without waiting for its turn.
-        writes_burst: at once after a quiet time.
-        identity: who we are in the lease; the same after a restart of one pod, never the same for two pods.
+        kubeconfig: how to reach the API server; none means $KUBECONFIG, else the pod's service account.
+        binding_timeout_seconds: the scheduler's own `bindingTimeout` (`DynamicResourcesArgs`); the controller gives
+            up 30 s before it, at the latest.
+        leader_election: wait for the lease before doing anything; without it only one controller may run.
+        lease_namespace: the controller's own namespace, with its lease `drawbar-controller` and the Secrets that Fabrics
+            name.
+        identity: who this is in the lease; the same after a restart of one pod, never the same for two pods. None
+            means host name and process id.
+        writes_per_second: the most writes to the API server, sustained; a lease is renewed without waiting for its
+            turn.
+        writes_burst: how many writes may come at once after a quiet time.
+        log: the log on stderr.
+        http: probes and metrics.
     """
 
-    driver: str = DRIVER
-    kubeconfig: str | None = None
+    driver: str = field(
+        default=DRIVER, metadata=schema.named(key="driverName", flag="--driver-name", metavar="NAME")
+    )
+    kubeconfig: str | None = field(default=None, metadata=schema.named(metavar="FILE"))
     binding_timeout_seconds: float = BINDING_TIMEOUT_SECONDS
     leader_election: bool = True
-    lease_namespace: str = NAMESPACE
-    writes_per_second: float = WRITES_PER_SECOND
-    writes_burst: int = 500
-    identity: str = field(default_factory=own_identity)
+    lease_namespace: str = field(
+        default=NAMESPACE, metadata=schema.named(metavar="NAME", variables=("POD_NAMESPACE",))
+    )
+    identity: str = field(default="", metadata=schema.named(metavar="NAME", variables=("POD_NAME",)))
+    writes_per_second: float = field(
+        default=WRITES_PER_SECOND,
+        metadata=schema.named(key="apiWritesPerSecond", flag="--api-writes-per-second"),
+    )
+    writes_burst: int = field(
+        default=500, metadata=schema.named(key="apiWritesBurst", flag="--api-writes-burst")
+    )
+    log: logs.Options = field(default_factory=logs.Options)
+    http: Http = field(default_factory=Http)
 
     @property
     def patience_seconds(self) -> float:
         """From an allocation to giving up: the margin leaves the scheduler time to read the failure."""
         return self.binding_timeout_seconds - min(MARGIN_SECONDS, self.binding_timeout_seconds / 4)
+
+    @property
+    def candidate(self) -> str:
+        """Who this process is in the lease."""
+        return self.identity or own_identity()
+
+
+def endpoint(settings: Settings) -> address.Endpoint | None:
+    """Where probes and metrics are; None where nobody is to be asked.
+
+    Raises:
+        ValueError: the address is none.
+    """
+    return address.parse(settings.http.address)
+
+
+def problems(settings: Settings) -> list[str]:
+    """One sentence per wrong value."""
+    found = []
+    if not _SUBDOMAIN.fullmatch(settings.driver) or len(settings.driver) > DRIVER_NAME_LIMIT:
+        found.append(
+            f"--driver-name {settings.driver!r} is not a DNS subdomain of at most {DRIVER_NAME_LIMIT} characters"
+        )
+    # Written so that these hold for no NaN.
+    if not 1 <= settings.binding_timeout_seconds <= BINDING_TIMEOUT_MAX_SECONDS:
+        found.append(
+            f"--binding-timeout {settings.binding_timeout_seconds} is not a number of seconds from 1, the least that "
+            f"the scheduler takes, to {BINDING_TIMEOUT_MAX_SECONDS}"
+        )
+    if not 0 < settings.writes_per_second < float("inf"):
+        found.append(f"--api-writes-per-second {settings.writes_per_second} is not a number above 0")
+    if settings.writes_burst < 1:
+        found.append(f"--api-writes-burst {settings.writes_burst} is not above 0")
+    if not _LABEL.fullmatch(settings.lease_namespace):
+        found.append(f"--lease-namespace {settings.lease_namespace!r} is no name of a namespace")
+    return found + http_problems(settings)
+
+
+def http_problems(settings: Settings) -> list[str]:
+    """What is wrong with the address of probes and metrics."""
+    try:
+        endpoint(settings)
+    except ValueError as error:
+        return [f"http: {error}"]
+    return []
 
 
 def validate(settings: Settings) -> None:
@@ -57,17 +142,4 @@ def validate(settings: Settings) -> None:
     Raises:
         errors.UsageError: something is.
     """
-    problems = []
-    if not settings.driver or len(settings.driver) > 63:
-        problems.append(f"--driver-name {settings.driver!r} must be a DNS name of at most 63 characters")
-    if settings.binding_timeout_seconds < 1:
-        problems.append(
-            f"--binding-timeout {settings.binding_timeout_seconds} is below the 1 s that the scheduler allows"
-        )
-    # Written so that it holds for no NaN.
-    if not (settings.writes_per_second > 0 and settings.writes_burst > 0):
-        problems.append("--api-writes-per-second must be above 0")
-    if settings.leader_election and not (settings.identity and settings.lease_namespace):
-        problems.append("leader election needs --identity and --lease-namespace, or --no-leader-election")
-    if problems:
-        raise errors.UsageError("; ".join(problems))
+    loader.refuse(problems(settings))

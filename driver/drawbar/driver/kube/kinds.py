@@ -62,6 +62,7 @@ class Kind:
 
 NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)
 NODE = Kind(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
+SECRET = Kind(group="", version="v1", kind="Secret", plural="secrets")
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")
 EVENT = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 CLAIM = Kind(group="resource.k8s.io", version="v1", kind="ResourceClaim", plural="resourceclaims")

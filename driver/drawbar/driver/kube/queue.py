@@ -36,6 +36,11 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._ready)
 
+    @property
+    def failing(self) -> int:
+        """How many keys failed the last time that they were handled."""
+        return len(self._failures)
+
     def add(self, key: K) -> None:
         """Asks for attention now."""
         self._cancel_timer(key)

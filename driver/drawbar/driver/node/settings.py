@@ -13,7 +13,7 @@ from drawbar.driver.configuration import loader, schema
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.inventory import tracking
 from drawbar.driver.node.local import selection
-from drawbar.driver.node.operation.http import address
+from drawbar.driver.node.operation import address
 from drawbar.driver.node.preparation import limits
 from drawbar.driver.node.release import timeouts
 

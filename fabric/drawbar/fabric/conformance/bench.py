@@ -133,6 +133,11 @@ class Bench:
         connection = (await self.device()).connection
         return None if connection is None else connection.host_id
 
+    async def mark(self) -> str | None:
+        """The mark that the connection shows; ends the check where there is no connection."""
+        connection = (await self.device()).connection
+        return connection.mark if connection is not None else fail("the device is not attached")
+
     async def port_with_device(self) -> contract.Port | None:
         """The port of the host that shows the device."""
         hosts = {host.id: host for host in await self.adapter.hosts()}

@@ -218,6 +218,33 @@ async def _(bench: Bench) -> None:
     await bench.detach(replace(bench.detach_request(), device_id=chosen.id))
 
 
+@check("a connection shows the mark that it was made with, and keeps it")
+async def _(bench: Bench) -> None:
+    if not bench.capabilities.marks:
+        raise CheckSkipped("the fabric keeps no marks")
+    await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
+    expect(await bench.mark() == "conformance/a", "the connection does not show its mark")
+    await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
+    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
+        await bench.adapter.attach(replace(bench.attach_request(), mark="conformance/b"))
+    expect(await bench.mark() == "conformance/a", "the mark was changed by a refused request")
+    await bench.detach()
+    await bench.attach()
+    expect(await bench.mark() is None, "a connection made without a mark shows one")
+
+
+@check("a mark with every character that is allowed is kept as it is, up to its greatest length")
+async def _(bench: Bench) -> None:
+    if not bench.capabilities.marks:
+        raise CheckSkipped("the fabric keeps no marks")
+    mark = "drawbar/0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0/a.b-c_".ljust(contract.STRING_BYTES, "x")
+    await bench.attach(replace(bench.attach_request(), mark=mark))
+    expect(await bench.mark() == mark, "the mark was cut or changed")
+    await bench.detach()
+    with refused(errors.Code.INVALID_ARGUMENT):
+        await bench.adapter.attach(replace(bench.attach_request(), mark=mark + "x"))
+
+
 @check("a watch tells of an attach")
 async def _(bench: Bench) -> None:
     if not bench.capabilities.watch:

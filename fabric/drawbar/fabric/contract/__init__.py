@@ -11,7 +11,9 @@ from drawbar.fabric.contract.changes import (
     Resync,
     WatchEvent,
 )
+from drawbar.fabric.contract.credentials import Credentials, Tls
 from drawbar.fabric.contract.inventory import (
+    COMPUTE_CAPABILITY,
     Connection,
     Device,
     DeviceClass,
@@ -34,7 +36,10 @@ from drawbar.fabric.contract.operations import (
 
 __all__ = [
     "AdapterConfig",
+    "Credentials",
+    "Tls",
     "FabricAdapter",
+    "COMPUTE_CAPABILITY",
     "DeviceClass",
     "Health",
     "Host",

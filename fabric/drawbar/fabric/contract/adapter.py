@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from drawbar.fabric.contract import changes, inventory
+from drawbar.fabric.contract.credentials import Credentials, Tls
 from drawbar.fabric.contract.operations import AttachRequest, Capabilities, DetachRequest, Operation
 
 
@@ -30,14 +31,16 @@ class AdapterConfig:
         endpoint: where it is, in the adapter's own form.
         parameters: the adapter's own settings.
         timeout_seconds: the longest that any one call may take.
-        secrets: credentials; never shown by repr, never in a message.
+        credentials: as whom; never shown by repr, never in a message.
+        tls: how the manager's certificate is judged.
     """
 
     name: str
     endpoint: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = 30.0
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    credentials: Credentials = field(default_factory=Credentials, repr=False)
+    tls: Tls = field(default_factory=Tls)
 
 
 class FabricAdapter(abc.ABC):

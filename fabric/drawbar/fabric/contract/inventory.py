@@ -4,9 +4,13 @@ The values are what the fabric manager reports, parsed once at the adapter's edg
 inventory is one moment, and its version names that moment for `FabricAdapter.watch`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+COMPUTE_CAPABILITY = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2}")
+"""One to three numbers with points between them, such as 9.0: what becomes a version that claims compare."""
 
 
 class DeviceClass(StrEnum):
@@ -83,6 +87,8 @@ class Connection:
         slot_hint: as in `Port`.
         address_hint: PCI address on the host; a hint only, addresses are the host's to give.
         request_id: the request that made the connection, if the fabric can carry such a mark.
+        mark: the `AttachRequest.mark` that it was made with; None without one. Kept by fabrics with the capability
+            `marks` for as long as the connection lasts.
     """
 
     host_id: str
@@ -90,6 +96,7 @@ class Connection:
     slot_hint: str | None = None
     address_hint: str | None = None
     request_id: str | None = None
+    mark: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +115,11 @@ class Device:
         identifiers: more names of the same device: "gcxlid", "gpu-uuid".
         enclosure: the chassis that holds it; its devices make one pool. Empty when there is only one.
         memory_bytes: 0 when it has none or it is not known.
+        compute_capability: of a GPU or accelerator, which programs it runs, in the form of `COMPUTE_CAPABILITY`;
+            empty when it has none or it is not known.
+        max_link_speed_mts: the fastest that its PCI Express link can run, in MT/s per lane: 16.0 GT/s is 16000. What
+            the device can, not what a port makes of it; 0 when not known.
+        max_link_width: the most lanes that its link can have; 0 when not known.
         health: see `Health`.
         connection: where it is attached now, whoever attached it; None when it is free.
         etag: changes whenever the device does; None when the fabric has none.
@@ -123,6 +135,9 @@ class Device:
     identifiers: Mapping[str, str] = field(default_factory=dict)
     enclosure: str = ""
     memory_bytes: int = 0
+    compute_capability: str = ""
+    max_link_speed_mts: int = 0
+    max_link_width: int = 0
     health: Health = Health.UNKNOWN
     connection: Connection | None = None
     etag: str | None = None

@@ -43,6 +43,7 @@ class Capabilities:
         force_detach: detach takes `force`.
         watch: `watch` is served; without it the caller lists now and then.
         cancel: `cancel` is served.
+        marks: the mark of an attach is kept with the connection and told by `devices`.
         max_concurrent_operations: None: no limit known.
         serialization_scope: within what only one operation can run.
     """
@@ -53,6 +54,7 @@ class Capabilities:
     force_detach: bool = False
     watch: bool = False
     cancel: bool = False
+    marks: bool = False
     max_concurrent_operations: int | None = None
     serialization_scope: SerializationScope = SerializationScope.DEVICE
 
@@ -68,6 +70,9 @@ class AttachRequest:
         host_id: the host that is to have it.
         port_id: None: any free port of the host.
         expected_etag: when given and no longer the device's etag: Aborted, STALE_ETAG.
+        mark: whose connection it will be, in the caller's own words; a fabric without the capability `marks` does
+            not look at it. A connection keeps the mark it was made with, and an attach of the same pair under
+            another mark is refused as IN_USE.
     """
 
     request_id: str
@@ -76,6 +81,7 @@ class AttachRequest:
     host_id: str
     port_id: str | None = None
     expected_etag: str | None = None
+    mark: str | None = None
 
     def problems(self) -> tuple[str, ...]:
         """One sentence for everything that makes the request impossible, whatever the fabric."""
@@ -88,6 +94,7 @@ class AttachRequest:
                     ("model", self.model),
                     ("port_id", self.port_id),
                     ("expected_etag", self.expected_etag),
+                    ("mark", self.mark),
                 )
                 if value is not None
             }

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, tls
 from drawbar.fabric.grpc import changes, conversion, endpoints, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
@@ -69,8 +69,7 @@ class GrpcAdapter(contract.FabricAdapter):
             f'the parameter "{name}" is unknown; the grpc adapter has none'
             for name in sorted(config.parameters)
         ]
-        if config.secrets:
-            problems.append("the grpc adapter takes no secrets; give the credentials to the sidecar itself")
+        problems += tls.problems(config.credentials)
         if problems:
             raise errors.InvalidConfiguration(problems)
 
@@ -81,6 +80,7 @@ class GrpcAdapter(contract.FabricAdapter):
         adapter = cls(config, grpc.aio.insecure_channel(config.endpoint, options=_CHANNEL_OPTIONS))
         try:
             plugin = await adapter._ask(adapter._identity.GetPluginInfo, pb.GetPluginInfoRequest())
+            await adapter._configure()
         except BaseException:
             await adapter.close()
             raise
@@ -196,7 +196,42 @@ class GrpcAdapter(contract.FabricAdapter):
             raise errors.Unavailable(f"{self._peer} ended the watch")
         return message
 
+    async def _configure(self) -> None:
+        """Gives the plugin its credentials, if there are any to give.
+
+        Raises:
+            InvalidConfiguration: it takes none.
+        """
+        message = conversion.configure_message(self._config.credentials, self._config.tls)
+        if message == pb.ConfigureRequest():
+            return
+        try:
+            await self._once(self._identity.Configure, message)
+        except errors.Unimplemented as error:
+            raise errors.InvalidConfiguration(
+                [
+                    f"{self._peer} takes no credentials and no settings of TLS; leave them out, or update the plugin"
+                ]
+            ) from error
+
     async def _ask(
+        self,
+        # Any: as below.
+        method: Callable[..., Awaitable[Answer]],
+        message: Any,
+        *,
+        changes_fabric: bool = False,
+    ) -> Answer:
+        """One call; a plugin that lost its credentials by a restart gets them again, once."""
+        try:
+            return await self._once(method, message, changes_fabric=changes_fabric)
+        except errors.Unauthenticated as error:
+            if error.reason != errors.Reason.NOT_CONFIGURED or not self._config.credentials.given:
+                raise
+        await self._configure()
+        return await self._once(method, message, changes_fabric=changes_fabric)
+
+    async def _once(
         self,
         # Any: the stubs type the callable's many options, of which only the deadline is used here.
         method: Callable[..., Awaitable[Answer]],

@@ -19,6 +19,7 @@ _CAPABILITIES: Mapping[str, pb.Capability.ValueType] = {
     "force_detach": pb.CAPABILITY_FORCE_DETACH,
     "watch": pb.CAPABILITY_WATCH,
     "cancel": pb.CAPABILITY_CANCEL,
+    "marks": pb.CAPABILITY_MARKS,
 }
 
 
@@ -42,6 +43,36 @@ def _map(values: Mapping[str, str], what: str) -> dict[str, str]:
     if sum(len(key.encode()) + len(value.encode()) for key, value in values.items()) > MAP_BYTES:
         raise _malformed(f"{what} of more than {MAP_BYTES} bytes")
     return dict(values)
+
+
+# --- credentials ---
+
+
+def configure_message(credentials: contract.Credentials, tls: contract.Tls) -> pb.ConfigureRequest:
+    """Credentials and settings of TLS on the wire; equal to an empty message where nothing is given."""
+    return pb.ConfigureRequest(
+        credentials=pb.Credentials(**{name: getattr(credentials, name) for name in credentials.given})
+        if credentials.given
+        else None,
+        tls=pb.Tls(insecure=not tls.verify, server_name=tls.server_name) if tls != contract.Tls() else None,
+    )
+
+
+def credentials(message: pb.Credentials) -> contract.Credentials:
+    """Credentials as a caller sent them; not yet judged."""
+    return contract.Credentials(
+        username=message.username,
+        password=message.password,
+        token=message.token,
+        authority=message.authority,
+        certificate=message.certificate,
+        key=message.key,
+    )
+
+
+def tls(message: pb.Tls) -> contract.Tls:
+    """Settings of TLS as a caller sent them."""
+    return contract.Tls(verify=not message.insecure, server_name=message.server_name)
 
 
 # --- inventory ---
@@ -96,6 +127,9 @@ def device_message(device: contract.Device) -> pb.Device:
         identifiers=device.identifiers,
         enclosure=device.enclosure,
         memory_bytes=device.memory_bytes,
+        compute_capability=device.compute_capability,
+        max_link_speed_mts=device.max_link_speed_mts,
+        max_link_width=device.max_link_width,
         health=pb.Health.Value(f"HEALTH_{device.health.name}"),
         connection=_connection_message(device.connection),
         etag=device.etag or "",
@@ -111,6 +145,7 @@ def _connection_message(connection: contract.Connection | None) -> pb.Connection
         slot_hint=connection.slot_hint or "",
         address_hint=connection.address_hint or "",
         request_id=connection.request_id or "",
+        mark=connection.mark or "",
     )
 
 
@@ -127,6 +162,9 @@ def device(message: pb.Device) -> contract.Device:
         identifiers=_map(message.identifiers, "device identifiers"),
         enclosure=message.enclosure,
         memory_bytes=message.memory_bytes,
+        compute_capability=message.compute_capability,
+        max_link_speed_mts=message.max_link_speed_mts,
+        max_link_width=message.max_link_width,
         health=_HEALTHS.get(message.health, contract.Health.UNKNOWN),
         connection=_connection(message.connection) if message.HasField("connection") else None,
         etag=message.etag or None,
@@ -140,6 +178,7 @@ def _connection(message: pb.Connection) -> contract.Connection:
         slot_hint=message.slot_hint or None,
         address_hint=message.address_hint or None,
         request_id=message.request_id or None,
+        mark=message.mark or None,
     )
 
 
@@ -158,6 +197,7 @@ def attach_message(request: contract.AttachRequest) -> pb.AttachDeviceRequest:
         host_id=request.host_id,
         port_id=request.port_id or "",
         expected_etag=request.expected_etag or "",
+        mark=request.mark or "",
     )
     if request.device_id is not None:
         message.device_id = request.device_id
@@ -175,6 +215,7 @@ def attach_request(message: pb.AttachDeviceRequest) -> contract.AttachRequest:
         host_id=message.host_id,
         port_id=message.port_id or None,
         expected_etag=message.expected_etag or None,
+        mark=message.mark or None,
     )
 
 

@@ -22,12 +22,18 @@ PROBE_SECONDS = 1.0
 
 @asynccontextmanager
 async def serving(
-    adapter: contract.FabricAdapter, endpoint: str, *, name: str, version: str
+    adapter: contract.FabricAdapter,
+    endpoint: str,
+    *,
+    name: str,
+    version: str,
+    configure: services.Configure | None = None,
 ) -> AsyncIterator[None]:
     """Serves the adapter at `unix:/absolute/path`; connections are accepted once entered.
 
     The adapter stays the caller's to close. The socket file is replaced when nobody serves it, and removed at
-    the end; its mode follows the umask.
+    the end; its mode follows the umask. `configure` is given the credentials that a caller sends; without it none
+    are taken.
 
     Raises:
         InvalidConfiguration: the endpoint cannot be used; all that is wrong is listed.
@@ -36,7 +42,9 @@ async def serving(
     if problems:
         raise errors.InvalidConfiguration(problems)
     server = grpc.aio.server()
-    pb_grpc.add_IdentityServicer_to_server(services.Identity(adapter, name=name, version=version), server)
+    pb_grpc.add_IdentityServicer_to_server(
+        services.Identity(adapter, name=name, version=version, configure=configure), server
+    )
     pb_grpc.add_FabricManagerServicer_to_server(services.FabricManager(adapter), server)
     try:
         server.add_insecure_port(endpoint)

@@ -4,19 +4,23 @@ What the adapter raises becomes the status of the call; nothing else is decided 
 """
 # ruff: noqa: N802, ARG002 -- gRPC fixes the names and the signatures of these methods
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 
 from drawbar.fabric import contract, errors
+from drawbar.fabric import tls as fabric_tls
 from drawbar.fabric.grpc import changes, conversion, pages, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
 
 # Any: the request and answer types differ per method and nothing here depends on them.
 Context = grpc.aio.ServicerContext[Any, Any]
+
+Configure = Callable[[contract.Credentials, contract.Tls], Awaitable[None]]
+"""Takes over credentials and settings of TLS; raises an error of the contract where they do not do."""
 
 
 @asynccontextmanager
@@ -31,8 +35,11 @@ async def _answering(context: Context) -> AsyncIterator[None]:
 class Identity(pb_grpc.IdentityServicer):
     """Who serves, what it can do, and whether it is ready."""
 
-    def __init__(self, adapter: contract.FabricAdapter, *, name: str, version: str) -> None:
+    def __init__(
+        self, adapter: contract.FabricAdapter, *, name: str, version: str, configure: Configure | None = None
+    ) -> None:
         self._adapter = adapter
+        self._take_over = configure
         self._info = pb.GetPluginInfoResponse(name=name, version=version)
 
     async def GetPluginInfo(
@@ -53,6 +60,17 @@ class Identity(pb_grpc.IdentityServicer):
         except errors.FabricError as error:
             return pb.ProbeResponse(ready=False, message=error.message)
         return pb.ProbeResponse(ready=True)
+
+    async def Configure(self, request: pb.ConfigureRequest, context: Context) -> pb.ConfigureResponse:
+        """Takes over credentials, if they can be right."""
+        async with _answering(context):
+            if self._take_over is None:
+                raise errors.Unimplemented("this plugin takes no credentials")
+            given = conversion.credentials(request.credentials)
+            if problems := fabric_tls.problems(given):
+                raise errors.InvalidArgument("; ".join(problems))
+            await self._take_over(given, conversion.tls(request.tls))
+            return pb.ConfigureResponse()
 
 
 class FabricManager(pb_grpc.FabricManagerServicer):

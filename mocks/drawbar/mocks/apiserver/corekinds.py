@@ -84,8 +84,8 @@ class Secrets(ConfigMaps):
         return self._encoded({"type": "Opaque", **item})
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Encode stringData."""
-        return self._encoded(item)
+        """Encode stringData; a type that is left out stays as it was."""
+        return self._encoded({**item, "type": item.get("type") or old.get("type")})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """The type, and what is fixed in an immutable object."""

@@ -258,6 +258,7 @@ class Cluster:
             *("controller", "--kubeconfig", str(self.places.account("drawbar-controller"))),
             # The same after a restart, as a pod's name is: then the lease need not run out.
             *("--identity", "controller"),
+            *("--http-address", self.places.controller_pages),
             double=False,
         )
         for name in self._options.nodes:

@@ -81,6 +81,11 @@ class Places:
         return f"unix:{self.directory / 'fabric.sock'}"
 
     @property
+    def controller_pages(self) -> str:
+        """Where the controller answers probes and gives its metrics; a port might be another cluster's."""
+        return f"unix:{self.directory / 'http.sock'}"
+
+    @property
     def kubeconfigs(self) -> Path:
         """The folder of the kubeconfig files."""
         return self.directory / "kubeconfig"

@@ -100,7 +100,13 @@ async def _serve_until(stop: asyncio.Event, args: argparse.Namespace) -> None:
             )
         )
         await stack.enter_async_context(
-            server.serving(fabric, args.listen, name=PLUGIN_NAME, version=metadata.version("drawbar"))
+            server.serving(
+                fabric,
+                args.listen,
+                name=PLUGIN_NAME,
+                version=metadata.version("drawbar"),
+                configure=fabric.configure,
+            )
         )
         ready = {"ready": True, "endpoint": args.listen}
         if args.control is not None:

@@ -29,6 +29,7 @@ class ForeignAttach(_Command, frozen=True, kw_only=True, tag="foreign-attach"):
     device: str
     host: str
     port: str | None = None
+    mark: str | None = None
 
 
 class ForgetOperations(_Command, frozen=True, kw_only=True, tag="forget-operations"):
@@ -114,8 +115,8 @@ async def carry_out(console: Console, command: Command) -> None:
     match command:
         case SurpriseDetach(device=device):
             await console.surprise_detach(device)
-        case ForeignAttach(device=device, host=host, port=port):
-            await console.foreign_attach(device, host, port)
+        case ForeignAttach(device=device, host=host, port=port, mark=mark):
+            await console.foreign_attach(device, host, port, mark=mark)
         case ForgetOperations(in_flight=in_flight):
             await console.forget_operations(in_flight)
         case RemoveDevice(device=device):

@@ -44,7 +44,7 @@ class HostSpec(_Strict, frozen=True, kw_only=True):
 
 
 class DeviceSpec(_Strict, frozen=True, kw_only=True):
-    """One device; PCI ids are numbers or strings like "0x10de"."""
+    """One device; PCI ids are numbers or strings like "0x10de", the rest is as in `contract.Device`."""
 
     id: str
     device_class: contract.DeviceClass = msgspec.field(name="class")
@@ -52,6 +52,9 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
     vendor: str = ""
     serial: str | None = None
     memory_bytes: int = 0
+    compute_capability: str = ""
+    max_link_speed_mts: int = msgspec.field(name="maxLinkSpeedMTs", default=0)
+    max_link_width: int = 0
     pci_vendor: int | str | None = None
     pci_device: int | str | None = None
 
@@ -107,6 +110,8 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         seed: decides every chance and every latency.
         latencies: what takes how long.
         faults: what goes wrong; see `drawbar.mocks.fabric.faults`.
+        token: what callers must show; empty: nothing.
+        keeps_marks: whether the mark of an attach is kept with the connection.
     """
 
     hosts: tuple[HostSpec, ...] = ()
@@ -117,6 +122,8 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     seed: int = 0
     latencies: Latencies = Latencies()
     faults: tuple[Fault, ...] = ()
+    token: str = ""
+    keeps_marks: bool = True
 
     def all_faults(self) -> tuple[Fault, ...]:
         """The faults, those of the older form first."""
@@ -155,6 +162,8 @@ class _Outline(_Strict, frozen=True, kw_only=True):
     seed: int = 0
     latencies: msgspec.Raw = msgspec.Raw(b"{}")
     faults: list[msgspec.Raw] = []
+    token: str = ""
+    keeps_marks: bool = True
 
 
 def pci_id(value: int | str | None) -> int | None:
@@ -184,6 +193,9 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         identifiers={} if spec.serial is None else {"serial": spec.serial},
         enclosure=enclosure.id,
         memory_bytes=spec.memory_bytes,
+        compute_capability=spec.compute_capability,
+        max_link_speed_mts=spec.max_link_speed_mts,
+        max_link_width=spec.max_link_width,
         health=contract.Health.OK,
     )
 
@@ -242,6 +254,8 @@ def parse(text: bytes) -> Configuration:
         seed=outline.seed,
         latencies=_read(outline.latencies, Latencies, "latencies", problems) or Latencies(),
         faults=tuple(_read_all(outline.faults, fault_kinds.FAULT, "faults", problems)),
+        token=outline.token,
+        keeps_marks=outline.keeps_marks,
     )
     problems += find_problems(configuration)
     if problems:
@@ -332,8 +346,17 @@ def _device_problems(spec: DeviceSpec, *, mocked: bool) -> list[str]:
             continue
         if number is None and mocked:
             problems.append(f"device {spec.id}: {name} is missing; hosts with a sysfs tree need it")
-    if spec.memory_bytes < 0:
-        problems.append(f"device {spec.id}: memoryBytes is negative")
+    amounts = {
+        "memoryBytes": spec.memory_bytes,
+        "maxLinkSpeedMTs": spec.max_link_speed_mts,
+        "maxLinkWidth": spec.max_link_width,
+    }
+    problems += [f"device {spec.id}: {name} is negative" for name, amount in amounts.items() if amount < 0]
+    if spec.compute_capability and not contract.COMPUTE_CAPABILITY.fullmatch(spec.compute_capability):
+        problems.append(
+            f"device {spec.id}: computeCapability {spec.compute_capability} is not one to three numbers with points "
+            'between them; write a string like "9.0"'
+        )
     return problems
 
 

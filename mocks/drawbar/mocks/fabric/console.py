@@ -48,8 +48,10 @@ class Console:
             self._works.save()
             self._works.note("finished", kind, device_id, connection.host_id)
 
-    async def foreign_attach(self, device_id: str, host_id: str, port_id: str | None = None) -> None:
-        """Connects a device as another cluster's request, which nobody here made.
+    async def foreign_attach(
+        self, device_id: str, host_id: str, port_id: str | None = None, *, mark: str | None = None
+    ) -> None:
+        """Connects a device as another cluster's request, which nobody here made, under its mark if it has one.
 
         Raises:
             NotFound: no such device, host or port.
@@ -77,7 +79,7 @@ class Console:
             except BaseException:
                 stock.give_back(host_id, port)
                 raise
-            stock.connect(device_id, host_id, port, None)
+            stock.connect(device_id, host_id, port, None, mark)
             self._works.note("finished", kind, device_id, host_id)
         finally:
             self._world.release(device_id)

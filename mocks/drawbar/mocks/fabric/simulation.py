@@ -12,6 +12,7 @@ from drawbar.mocks.fabric import configuration as configurations
 from drawbar.mocks.fabric import faults, latencies, records, slots
 from drawbar.mocks.fabric import journal as journals
 from drawbar.mocks.fabric.console import Console
+from drawbar.mocks.fabric.door import Door
 from drawbar.mocks.fabric.history import History
 from drawbar.mocks.fabric.works import Works
 from drawbar.mocks.fabric.world import World
@@ -25,6 +26,7 @@ class SimulatedFabric(contract.FabricAdapter):
 
     Attributes:
         console: what an operator does at the fabric manager's own console.
+        door: who may speak to it.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class SimulatedFabric(contract.FabricAdapter):
         forget_operations: bool = False,
     ) -> None:
         self._latencies = configuration.latencies
+        self._keeps_marks = configuration.keeps_marks
+        self.door = Door(configuration.token)
         loaded = state.load()
         if forget_operations:
             loaded = replace(loaded, records=())
@@ -125,8 +129,15 @@ class SimulatedFabric(contract.FabricAdapter):
         async with AsyncExitStack() as stack:
             journal, state = paths.get("journal"), paths.get("state")
             fabric = await stack.enter_async_context(cls.running(configuration, journal=journal, state=state))
+            await fabric.configure(config.credentials, config.tls)
+            fabric.door.check()
             fabric._lifetime = stack.pop_all()  # noqa: SLF001 -- an instance of this very class
         return fabric
+
+    async def configure(self, credentials: contract.Credentials, tls: contract.Tls) -> None:
+        """Is shown credentials; whether they do shows the next call."""
+        self._check_open()
+        self.door.show(credentials, tls)
 
     async def capabilities(self) -> contract.Capabilities:
         """Everything but slices."""
@@ -137,6 +148,7 @@ class SimulatedFabric(contract.FabricAdapter):
             force_detach=True,
             watch=True,
             cancel=True,
+            marks=self._keeps_marks,
             serialization_scope=contract.SerializationScope.DEVICE,
         )
 
@@ -230,6 +242,7 @@ class SimulatedFabric(contract.FabricAdapter):
         self._check_open()
         await self.console.awake.wait()
         self._check_open()
+        self.door.check()
         match self._deck.draw((faults.Refuse, faults.Hang), method, device=device, host=host):
             case faults.Refuse() as refusal:
                 raise refusal.error()

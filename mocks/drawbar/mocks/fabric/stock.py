@@ -164,11 +164,13 @@ class Stock:
         self._ports.pop((host_id, port_id), None)
         self.tell_host(host_id)
 
-    def connect(self, device_id: str, host_id: str, port_id: str, request_id: str | None) -> None:
+    def connect(
+        self, device_id: str, host_id: str, port_id: str, request_id: str | None, mark: str | None = None
+    ) -> None:
         """Puts a device on a port that is free or reserved for it."""
         self._ports[host_id, port_id] = device_id
         connection = contract.Connection(
-            host_id=host_id, port_id=port_id, slot_hint=port_id, request_id=request_id
+            host_id=host_id, port_id=port_id, slot_hint=port_id, request_id=request_id, mark=mark
         )
         self._change(device_id, lambda device: replace(device, connection=connection))
         self.tell_host(host_id)

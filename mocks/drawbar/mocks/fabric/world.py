@@ -25,6 +25,7 @@ class World:
         self, configuration: configurations.Configuration, state: records.State, history: History
     ) -> None:
         self._history = history
+        self._keeps_marks = configuration.keeps_marks
         self.stock = Stock(configuration, state, history)
         self._counter = state.counter
         self._in_flight: dict[str, str] = {}
@@ -141,8 +142,9 @@ class World:
         happened = error is None if happened is None else happened
         if record.operation.kind is contract.OperationKind.ATTACH and record.port_id is not None:
             if happened:
+                mark = record.attach.mark if record.attach and self._keeps_marks else None
                 self.stock.connect(
-                    record.device_id, record.host_id, record.port_id, record.operation.request_id
+                    record.device_id, record.host_id, record.port_id, record.operation.request_id, mark
                 )
             else:
                 self.stock.give_back(record.host_id, record.port_id)
@@ -208,7 +210,8 @@ class World:
             )
         port_id = request.port_id and self.stock.usable_port(host_id, request.port_id, request.device_id)
         if device.connection is not None:
-            if device.connection.host_id == host_id and port_id in {None, device.connection.port_id}:
+            same = device.connection.host_id == host_id and port_id in {None, device.connection.port_id}
+            if same and device.connection.mark in {None, request.mark}:
                 return self._nothing_to_do(request, device), False
             raise errors.FailedPrecondition(
                 f"device {device.id} is attached to host {device.connection.host_id}, "

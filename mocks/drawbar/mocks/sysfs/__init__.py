@@ -4,8 +4,18 @@ from drawbar.mocks.sysfs.aer import Severity
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.errors import ImpossibleWorld
 from drawbar.mocks.sysfs.nodes import build
-from drawbar.mocks.sysfs.recording import load_recording
+from drawbar.mocks.sysfs.recording import RecordedEvent, load_events, load_recording
 from drawbar.mocks.sysfs.states import Arrival
 from drawbar.mocks.sysfs.tree import SysfsTree
 
-__all__ = ["Arrival", "ImpossibleWorld", "MockDevice", "Severity", "SysfsTree", "build", "load_recording"]
+__all__ = [
+    "Arrival",
+    "ImpossibleWorld",
+    "MockDevice",
+    "RecordedEvent",
+    "Severity",
+    "SysfsTree",
+    "build",
+    "load_events",
+    "load_recording",
+]

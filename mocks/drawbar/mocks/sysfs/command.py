@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "tree",
         metavar="TREE",
-        help="one of the trees below, or a recorded snapshot (FILE.json or FILE.json.gz)",
+        help="one of the trees below, or a recording: a folder that `drawbar discover --record` wrote, or one snapshot "
+        "(FILE.json or FILE.json.gz)",
     )
     parser.add_argument(
         "--root",
@@ -78,14 +79,14 @@ async def serve(args: argparse.Namespace) -> int:
 
 
 def _write(args: argparse.Namespace) -> None:
-    if not args.tree.endswith(_RECORDINGS):
+    snapshot = Path(args.tree)
+    if not args.tree.endswith(_RECORDINGS) and not (snapshot / recording.SNAPSHOT).is_file():
         nodes.build(args.tree, args.root, uevent_socket=args.uevents)
         return
     for option, given in (("--uevents", args.uevents is not None), ("--react", args.react)):
         if given:
             raise driver_errors.UsageError(f"a recorded tree never changes: leave {option} out")
-    snapshot = Path(args.tree)
-    if not snapshot.is_file():
+    if not snapshot.exists():
         raise errors.ImpossibleWorld(
             f"there is no recording {snapshot}: name a file, or choose {', '.join(nodes.NODES)}"
         )

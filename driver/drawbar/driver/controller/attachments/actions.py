@@ -51,6 +51,19 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """The record of a connection that this cluster made is gone: write it anew, for no claim.
+
+    Attributes:
+        node: which the device is connected to.
+        host_id: the fabric's name of it.
+    """
+
+    node: str
+    host_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOver:
     """The next claim on the same node gets the device as it is attached; the node cleans it in between."""
 
@@ -150,6 +163,7 @@ Talk = Ask | CallFabric | Cancel | Retry | ReadFabric
 Write = (
     Create
     | Adopt
+    | Restore
     | TakeOver
     | KeepIdle
     | SayAttached

@@ -5,6 +5,7 @@ A cache, not a record: what it forgets is asked of the fabric again, by request 
 which the fabric answers for each that it was ever asked.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments
@@ -13,6 +14,8 @@ from drawbar.fabric import contract, errors
 
 # An operation whose end no watch tells is asked for this often.
 ASK_AGAIN_SECONDS = 5.0
+# The news of a change is late under load, and an older one may come after the answer.
+NEWS_SECONDS = 2.0
 PAUSE_FIRST_SECONDS = 0.5
 PAUSE_MAX_SECONDS = 60.0
 
@@ -27,10 +30,19 @@ class _Known:
     began: float | None = None
 
 
+Settled = Callable[[str, actions.Side, str | None], None]
+"""Told once of each call that is over: the attachment's uid, which call, and why it failed or None."""
+
+
+def _nobody(_uid: str, _side: actions.Side, _reason: str | None) -> None:
+    """Nobody wants to know."""
+
+
 class Calls:
     """The calls of all attachments; `forget` bounds it."""
 
-    def __init__(self) -> None:
+    def __init__(self, settled: Settled = _nobody) -> None:
+        self._settled = settled
         self._known: dict[tuple[str, actions.Side], _Known] = {}
 
     def view(self, uid: str, side: actions.Side, now: float) -> plan.Call:
@@ -69,13 +81,25 @@ class Calls:
         """The fabric cannot know this call: nobody ever made it, or it said so."""
         self._put(uid, side, state="unknown", failure=None, due=0.0)
 
-    def settle(self, uid: str, side: actions.Side, operation: contract.Operation, now: float) -> None:
-        """Takes over what the fabric says of the call."""
+    def settle(
+        self,
+        uid: str,
+        side: actions.Side,
+        operation: contract.Operation,
+        now: float,
+        *,
+        watched: bool = False,
+    ) -> None:
+        """Takes over what the fabric says of the call; one that is watched also tells what it did to the device."""
         error = operation.failure()
         if error is not None:
             self.failed(uid, side, error, now)
         elif operation.done:
-            self._put(uid, side, state="succeeded", failure=None, due=0.0)
+            if self._known.get((uid, side), _Known()).state == "succeeded":
+                return
+            self._over(uid, side, "succeeded", None)
+            due = now + NEWS_SECONDS if watched else 0.0
+            self._put(uid, side, state="succeeded", failure=None, due=due)
         else:
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
             self._put(uid, side, state="running", failure=None, due=now + pause, began=now)
@@ -84,7 +108,9 @@ class Calls:
         """The fabric refused, or the operation failed."""
         attempt = self._known.get((uid, side), _Known()).attempt
         pause = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2 ** min(attempt - 1, 10))
-        self._put(uid, side, state="failed", failure=failure(error), due=now + pause)
+        known = failure(error)
+        self._over(uid, side, "failed", known.reason)
+        self._put(uid, side, state="failed", failure=known, due=now + pause)
 
     def next_attempt(self, uid: str, side: actions.Side) -> None:
         """The same again under a new id: a failed id stays failed for ever."""
@@ -104,6 +130,11 @@ class Calls:
         """Everything may have changed meanwhile."""
         self._known.clear()
 
+    def _over(self, uid: str, side: actions.Side, state: str, reason: str | None) -> None:
+        """Tells it once, however often the fabric says so: in its answer, by its watch, when it is asked."""
+        if self._known.get((uid, side), _Known()).state != state:
+            self._settled(uid, side, reason)
+
     def _put(
         self,
         uid: str,
@@ -122,6 +153,9 @@ class Calls:
 
 def failure(error: errors.FabricError) -> attachments.Failure:
     """The fabric's words as the attachment's record and the claim's condition carry them."""
+    if isinstance(error, errors.Unauthenticated | errors.PermissionDenied):
+        # They may be mended while the claim waits.
+        return attachments.Failure(reason=plan.CREDENTIALS, message=error.message, retryable=True)
     return attachments.Failure(
         reason=REASONS.get(error.reason, "FabricError"), message=error.message, retryable=error.retryable
     )
@@ -135,7 +169,5 @@ REASONS = {
     errors.Reason.INCOMPATIBLE: "DeviceIncompatible",
     errors.Reason.NO_DEVICE: plan.GONE,
     errors.Code.NOT_FOUND.value: plan.GONE,
-    errors.Code.UNAUTHENTICATED.value: "FabricCredentialsRefused",
-    errors.Code.PERMISSION_DENIED.value: "FabricCredentialsRefused",
     errors.Code.DATA_LOSS.value: "DeviceLost",
 }

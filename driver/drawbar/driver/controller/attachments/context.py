@@ -9,7 +9,9 @@ from drawbar.driver.api import attachments, claims, nodes
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import calls
+from drawbar.driver.controller.attachments import index as attachment_index
 from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.operation import journeys
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import client, events, reflector
 
@@ -27,6 +29,7 @@ class Context:
     """What the executor works with.
 
     Attributes:
+        placed: the same attachments, by fabric and by node.
         intended: node and model of the attachments that are being created at this moment.
     """
 
@@ -35,11 +38,13 @@ class Context:
     patience: datetime.timedelta
     fabrics: Fabrics
     attachments: reflector.Reflector[attachments.DeviceAttachment]
+    placed: attachment_index.Index
     claims: reflector.Reflector[claims.ResourceClaim]
     nodes: reflector.Reflector[nodes.Node]
     index: claim_index.Index
     pools: publisher.Publisher
     calls: calls.Calls
     recorder: events.Recorder
+    journeys: journeys.Journeys
     clock: Callable[[], datetime.datetime]
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import actions, observation, plan, statements
+from drawbar.driver.controller.attachments import actions, observation, plan, statements, telling
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.kube import client, kinds
@@ -94,6 +94,8 @@ class _Round:
                 await self._create(wish)
             case actions.Adopt():
                 await self._adopt()
+            case actions.Restore():
+                await self._restore(action, now)
             case actions.TakeOver(wish=wish):
                 await self._take_over(wish)
             case actions.KeepIdle():
@@ -102,15 +104,8 @@ class _Round:
                 log.info("device kept attached", extra=self._extras())
             case actions.SayAttached(wish=wish):
                 await self._say_attached(wish, now)
-            case actions.RecordAttached():
-                request_id = self._request_id(actions.Side.ATTACH)
-                connection = self._device.connection if self._device else None
-                where = self._where()
-                await self._record(statements.attached(self._known, request_id, connection, where, now))
-                log.info("device attached", extra=self._extras())
-            case actions.RecordFailure(failure=failure):
-                request_id = self._request_id(actions.Side.ATTACH)
-                await self._record(statements.failed(self._known, request_id, failure, now))
+            case actions.RecordAttached() | actions.RecordFailure():
+                await self._write_down(action, now)
             case actions.Taint():
                 # The pool's plan sees the recorded failure; this only waits for its write.
                 await self._context.pools.publish(self._key.fabric)
@@ -143,15 +138,28 @@ class _Round:
         # Before the first await: another worker may decide about the same node meanwhile.
         self._context.intended[self._key] = (wish.node, self._device.model)
         try:
-            stored = await self._context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+            await self._store(body)
         finally:
             del self._context.intended[self._key]
+        extra = {"attachment": self._key.attachment, "node": wish.node, "claim": wish.claim.name}
+        log.info("attachment created", extra=extra)
+
+    async def _restore(self, where: actions.Restore, now: datetime.datetime) -> None:
+        # What was listed may be older than a detach whose record is gone for good reason.
+        seen = self._device
+        await self._open.read()
+        if seen is None or self._open.device(self._key.device) != seen:
+            return
+        await self._store(statements.restored(self._context.driver, self._key, seen, where, now))
+        extra = {"attachment": self._key.attachment, "node": where.node, "host": where.host_id}
+        log.warning("found a device attached by this cluster without a record; it is taken back", extra=extra)
+
+    async def _store(self, body: object) -> None:
+        stored = await self._context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
         # Made just now, so nobody can have called the fabric for it.
         for side in actions.Side:
             self._context.calls.never_asked(stored.metadata.uid, side)
         self._context.attachments.learn(stored)
-        extra = {"attachment": self._key.attachment, "node": wish.node, "claim": wish.claim.name}
-        log.info("attachment created", extra=extra)
 
     async def _ask(self, side: actions.Side) -> None:
         uid = self._known.metadata.uid
@@ -179,11 +187,15 @@ class _Round:
     async def _call(self, side: actions.Side) -> None:
         spec, adapter = self._known.spec, self._open.adapter()
         request_id = self._request_id(side)
+        self._context.journeys.asked(self._key, side)
         try:
             if side is actions.Side.ATTACH:
                 operation = await adapter.attach(
                     contract.AttachRequest(
-                        request_id=request_id, device_id=spec.device_id, host_id=spec.host_id
+                        request_id=request_id,
+                        device_id=spec.device_id,
+                        host_id=spec.host_id,
+                        mark=self._open.mark,
                     )
                 )
             else:
@@ -196,13 +208,16 @@ class _Round:
                         force=self._by_force,
                     )
                 )
-        except (fabric_errors.Refused, fabric_errors.Aborted) as error:
+        except (fabric_errors.Refused, fabric_errors.Aborted, fabric_errors.Misconfigured) as error:
             log.warning("the fabric refused: %s", error, extra=self._extras())
             self._context.calls.failed(
                 self._known.metadata.uid, side, error, asyncio.get_running_loop().time()
             )
-        except fabric_errors.FabricError:
-            self._context.calls.ask_again(self._known.metadata.uid, side)
+        except fabric_errors.FabricError as error:
+            # A call that never arrived need not be asked for: after an outage that would be one reading of the
+            # whole fabric per device that waits.
+            if error.side_effects_unknown:
+                self._context.calls.ask_again(self._known.metadata.uid, side)
             raise
         else:
             self._settle(side, operation)
@@ -223,9 +238,8 @@ class _Round:
         return not released and self._open.turns.can.force_detach
 
     def _settle(self, side: actions.Side, operation: contract.Operation) -> None:
-        self._context.calls.settle(
-            self._known.metadata.uid, side, operation, asyncio.get_running_loop().time()
-        )
+        now, watched = asyncio.get_running_loop().time(), self._open.turns.can.watch
+        self._context.calls.settle(self._known.metadata.uid, side, operation, now, watched=watched)
         if not operation.done:
             self._open.turns.occupy(self._key, self._known.spec.host_id)
         if operation.succeeded and operation.device is not None:
@@ -238,6 +252,7 @@ class _Round:
         body = statements.claim_attached(claim, self._context.driver, self._key, self._where(), now)
         if body is not None:
             await self._apply_to(claim, body)
+            self._context.journeys.told(self._key)
             self._tell(claim, warning=False, reason="DeviceAttached", message=self._where())
 
     async def _say_failed(
@@ -252,17 +267,13 @@ class _Round:
             if body is not None:
                 await self._apply_to(claim, body)
         log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
+        self._context.journeys.failed(self._key, failure.reason)
         self._tell(own, warning=True, reason=failure.reason, message=failure.message)
 
     def _tell(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
-        """Says it where users look: on the claim, and on the pods that wait for it."""
-        recorder, metadata = self._context.recorder, claim.metadata
-        reference = attachments.ClaimReference(
-            namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
+        telling.tell(
+            self._context.recorder, claim, self._key, warning=warning, reason=reason, message=message
         )
-        text = f"{self._key.device} of fabric {self._key.fabric}: {message}"
-        (recorder.warning if warning else recorder.normal)(reference, reason=reason, message=text)
-        recorder.tell_pods(claim, warning=warning, reason=reason, message=text)
 
     def _claim(self, wish: actions.Wish) -> claims.ResourceClaim | None:
         claim = self._context.claims.get(wish.claim.name, wish.claim.namespace)
@@ -280,6 +291,18 @@ class _Round:
             manager=MANAGER,
         )
         self._context.claims.learn(stored)
+
+    async def _write_down(
+        self, outcome: actions.RecordAttached | actions.RecordFailure, now: datetime.datetime
+    ) -> None:
+        request_id = self._request_id(actions.Side.ATTACH)
+        if isinstance(outcome, actions.RecordFailure):
+            await self._record(statements.failed(self._known, request_id, outcome.failure, now))
+            return
+        connection = self._device.connection if self._device else None
+        where = self._where()
+        await self._record(statements.attached(self._known, request_id, connection, where, now))
+        log.info("device attached", extra=self._extras())
 
     async def _record(self, body: object) -> None:
         stored = await self._context.api.patch(

@@ -6,7 +6,7 @@ from collections import Counter
 
 from drawbar.driver.api import attachments, claims
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names, policies
+from drawbar.driver.controller import marks, names, policies
 from drawbar.driver.controller.attachments import actions, plan
 from drawbar.driver.controller.attachments import context as attachment_context
 
@@ -38,6 +38,8 @@ class Observation:
             patience = min(patience, limit)
         connection = self.device.connection if self.device else None
         wish = self._wish()
+        own = self.session.mark if self.session else None
+        owner = marks.owner(connection, own, recorded=attachment is not None)
         return plan.Observed(
             attachment=attachment,
             wish=wish,
@@ -54,7 +56,16 @@ class Observation:
             patience=patience,
             keep=self._keep(),
             forbidden=self._forbidden(wish),
+            rivals=self._rivals(wish),
+            owner=owner,
+            node=self._node(connection.host_id) if connection and owner is marks.Owner.OURS else None,
         )
+
+    def _node(self, host_id: str) -> str | None:
+        """Which node has the device, where there is no record of it that says so."""
+        if self.attachment is not None or self.session is None:
+            return None
+        return self.session.nodes.node_of(host_id)
 
     def _keep(self) -> datetime.timedelta | None:
         if self.session is None or self.attachment is None:
@@ -73,14 +84,12 @@ class Observation:
 
     def _models(self, node: str) -> Counter[str]:
         """What the node has of this fabric, with what is being written by others now."""
-        fabric = self._key.fabric
-        known = [one for one in self._context.attachments if one.spec.fabric == fabric]
-        found = policies.models_by_node(known).get(node, Counter())
-        names_ = {one.metadata.name for one in known}
+        fabric, context = self._key.fabric, self._context
+        found = Counter(one.spec.model for one in context.placed.on(node) if one.spec.fabric == fabric)
         found.update(
             model
-            for key, (where, model) in self._context.intended.items()
-            if where == node and key.fabric == fabric and key.attachment not in names_
+            for key, (where, model) in context.intended.items()
+            if where == node and key.fabric == fabric and context.attachments.get(key.attachment) is None
         )
         return found
 
@@ -100,6 +109,20 @@ class Observation:
         if mine and wishes:
             return wishes[0]
         return next((wish for wish in wishes if not wish.failed_said), wishes[0] if wishes else None)
+
+    def _rivals(self, wish: actions.Wish | None) -> tuple[actions.Wish, ...]:
+        """Those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""
+        found = self._context.index.of(self._key)
+        if wish is None or len(found) < 2:
+            return ()
+        driver = self._context.driver
+        others = [
+            self._wish_of(claim)
+            for claim in found
+            if claim.metadata.uid != wish.claim.uid
+            and claim_index.devices(claim, driver)[self._key].share_id is None
+        ]
+        return tuple(one for one in others if one is not None and not one.failed_said)
 
     def _wish_of(self, claim: claims.ResourceClaim) -> actions.Wish | None:
         node = claim_index.node_of(claim)

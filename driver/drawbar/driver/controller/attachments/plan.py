@@ -4,7 +4,8 @@ Invariants, after every prefix of every plan:
 
 - the fabric is called only for a device that has a DeviceAttachment, whose name is the lock;
 - `SayAttached` is planned only when the fabric says that the device is on the host of this attachment;
-- `RemoveFinalizer` is planned only when the fabric says that it is not.
+- `RemoveFinalizer` is planned only when the fabric says that it is not, or is there for somebody else;
+- a connection that carries somebody else's mark is never said to be ours, and never ended.
 
 Whatever is observed, the plan holds the next safe steps. A call to the fabric is always the last step of a plan:
 what it did is observed, never assumed.
@@ -17,8 +18,8 @@ import datetime
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller import policies
-from drawbar.driver.controller.attachments import actions
+from drawbar.driver.controller import marks, policies
+from drawbar.driver.controller.attachments import actions, waiting
 
 GONE = "DeviceGone"
 IN_USE = "DeviceInUse"
@@ -26,13 +27,17 @@ NO_HOST = "NodeNotOnFabric"
 NO_FREE_PORT = "NoFreePort"
 DEADLINE = "AttachDeadlineExceeded"
 UNREACHABLE = "FabricUnreachable"
+CREDENTIALS = "FabricCredentialsRefused"
 
+# A host of ours that is no node may become one meanwhile.
+UNMAPPED_SECONDS = 60.0
 # A detach that takes longer is given up and tried again.
 DETACH_PATIENCE_SECONDS = 300.0
+READ_AGAIN_SECONDS = 1.0
 
 # Reasons for which another device would not have fared better, or the device is marked already.
 NOT_THE_DEVICE = frozenset(
-    {IN_USE, NO_HOST, NO_FREE_PORT, UNREACHABLE, policies.NODE_FULL, policies.MODELS_CONFLICT}
+    {IN_USE, NO_HOST, NO_FREE_PORT, UNREACHABLE, CREDENTIALS, policies.NODE_FULL, policies.MODELS_CONFLICT}
 )
 
 
@@ -43,7 +48,7 @@ class Call:
     Attributes:
         state: `unasked` (not since this process started), `unknown` (the fabric does not know it), `running`,
             `succeeded` or `failed`.
-        due: the pause after a failed attempt is over.
+        due: the pause after a failed attempt is over; of a call that succeeded, its news should have come.
         retry_after_seconds: until it is, or until it is worth asking a running call again.
         age_seconds: for how long a running call has been running, as far as this process knows.
     """
@@ -62,12 +67,15 @@ class Observed:
     Attributes:
         present: the fabric lists the device; None while the fabric never told.
         host_id: where the fabric says it is connected; None when it is free or that is not known.
+        owner: whose that connection is.
+        node: which node that host is; None where it is none, or the device is free.
         tainted: the device's slice carries the taint of a failed attach.
         node_gone: there is no Node object any more, or an administrator says that the machine is off, so nobody
             will report a release.
         keep: how long a device without a claim stays attached for the next one on its node; None is for ever.
         forbidden: why the Fabric's rules do not allow the device on the wish's node.
         patience: from the allocation to giving up, shorter than the scheduler's.
+        rivals: claims that were given the device although the wish's claim has it.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -81,15 +89,37 @@ class Observed:
     patience: datetime.timedelta
     keep: datetime.timedelta | None = datetime.timedelta()
     forbidden: attachments.Failure | None = None
+    rivals: tuple[actions.Wish, ...] = ()
+    owner: marks.Owner = marks.Owner.UNTOLD
+    node: str | None = None
+
+    @property
+    def foreign(self) -> bool:
+        """Whether somebody else has the device."""
+        return self.owner is marks.Owner.OTHERS
+
+    def time_left(self, now: datetime.datetime) -> datetime.timedelta:
+        """Until the wish's claim is to be told that it waited in vain."""
+        return self.wish.allocated_at + self.patience - now if self.wish else datetime.timedelta()
+
+    def connected(self, host_id: str) -> bool:
+        """Whether the device is on that host, and not for somebody else."""
+        return self.host_id == host_id and not self.foreign
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """The next safe steps; empty when there is nothing to do until something changes."""
+    refused = waiting.refuse(observed.wish, observed.rivals, IN_USE, now)
+    return waiting.both(refused, _for_the_first(observed, now))
+
+
+def _for_the_first(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     attachment = observed.attachment
     if attachment is None:
         return _begin(observed, now)
     if attachment.deleting:
-        return _let_go(observed, attachment)
+        waits = waiting.for_release(observed.wish, attachment, observed.time_left(now), DEADLINE)
+        return waiting.both(waits, _let_go(observed, attachment))
     if attachment.forced:
         return (actions.Delete(),)
     if attachment.held_by_hand:
@@ -140,7 +170,7 @@ def _change_hands(
     """The claim that the device was attached for is not there any more: the next one's, idle, or away."""
     spec, wish = attachment.spec, observed.wish
     usable = (
-        observed.host_id == spec.host_id
+        observed.connected(spec.host_id)
         and attachment.holds(attachments.ATTACHED)
         and problem(attachment) is None
         and not observed.node_gone
@@ -167,6 +197,8 @@ def _is_vouched_for(attachment: attachments.DeviceAttachment) -> bool:
 
 def _begin(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     wish = observed.wish
+    if observed.owner is marks.Owner.OURS and not _is_where_said(observed, wish):
+        return _restore(observed)
     if wish is None or wish.failed_said:
         return ()
     failure = _impossible(observed, wish, now) or observed.forbidden
@@ -177,6 +209,24 @@ def _begin(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, 
     return (actions.Create(wish=wish),)
 
 
+def _is_where_said(observed: Observed, wish: actions.Wish | None) -> bool:
+    """Whether the device is where its claim was told that it is: then that claim may be using it, and keeps it."""
+    return (
+        wish is not None
+        and wish.attached_said
+        and not wish.failed_said
+        and observed.host_id == wish.host_id
+        and observed.node == wish.node
+    )
+
+
+def _restore(observed: Observed) -> tuple[actions.Action, ...]:
+    """A connection of ours without a record; restored for no claim, it is detached, since nobody knows its last user."""
+    if observed.node is None or observed.host_id is None:
+        return (actions.LookAgain(seconds=UNMAPPED_SECONDS),)
+    return (actions.Restore(node=observed.node, host_id=observed.host_id),)
+
+
 def _impossible(observed: Observed, wish: actions.Wish, now: datetime.datetime) -> attachments.Failure | None:
     """Why there is no use in trying."""
     if observed.present is False:
@@ -184,11 +234,14 @@ def _impossible(observed: Observed, wish: actions.Wish, now: datetime.datetime) 
     if observed.present and wish.host_id is None:
         message = f"node {wish.node} is no host of the fabric; map it in the Fabric's spec.hosts"
         return attachments.Failure(reason=NO_HOST, message=message)
-    if observed.host_id not in (None, wish.host_id):
+    if observed.foreign or observed.host_id not in (None, wish.host_id):
         message = f"the device is attached to host {observed.host_id}, and not by this cluster"
         return attachments.Failure(reason=IN_USE, message=message)
     if now >= wish.allocated_at + observed.patience:
         seconds = observed.patience.total_seconds()
+        refused = observed.attach.failure
+        if refused is not None and refused.reason == CREDENTIALS:
+            return refused
         if observed.attach.state in ("unasked", "unknown"):
             # Nothing was ever begun, so neither device nor port is to blame.
             message = f"the fabric manager did not take the request within {seconds:.0f} s of the allocation"
@@ -212,7 +265,7 @@ def _bring_about(
     failure = problem(attachment)
     if failure is not None:
         return _give_up(observed, attachment, failure)
-    connected = observed.host_id == attachment.spec.host_id
+    connected = observed.connected(attachment.spec.host_id)
     settled = observed.attach.state in ("succeeded", "unknown")
     if connected and (settled or attachment.holds(attachments.ATTACHED)):
         return _say_attached(attachment, wish)
@@ -248,8 +301,8 @@ def _attach(
             return (actions.Ask(side=actions.Side.ATTACH),)
         case "unknown":
             return (actions.CallFabric(side=actions.Side.ATTACH),)
-        case "succeeded":
-            return (actions.ReadFabric(), actions.LookAgain(seconds=call.retry_after_seconds))
+        case "succeeded" if call.due:
+            return _read(call)
         case "failed" if call.failure is not None and not call.failure.retryable:
             return (actions.RecordFailure(failure=call.failure),)
         case "failed" if call.due:
@@ -293,15 +346,25 @@ def _let_go(observed: Observed, attachment: attachments.DeviceAttachment) -> tup
 def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
     """An attach that is still under way goes first: it would undo the detach."""
     attach = observed.attach
-    if attach.state == "unasked" and observed.host_id != attachment.spec.host_id:
+    if attach.state == "unasked" and not observed.connected(attachment.spec.host_id):
         return (actions.Ask(side=actions.Side.ATTACH),)
     if attach.state == "running":
         return _cancel(actions.Side.ATTACH, attach)
+    if observed.foreign:
+        return (actions.RemoveFinalizer(),)
     return _detach_call(observed, attachment)
 
 
 def _cancel(side: actions.Side, call: Call) -> tuple[actions.Action, ...]:
     return (actions.Cancel(side=side), actions.LookAgain(seconds=call.retry_after_seconds))
+
+
+def _read(call: Call) -> tuple[actions.Action, ...]:
+    """What was done does not show: a change got lost. Reading a large fabric is dear, so not again at once."""
+    return (
+        actions.ReadFabric(),
+        actions.LookAgain(seconds=max(READ_AGAIN_SECONDS, call.retry_after_seconds)),
+    )
 
 
 def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
@@ -312,9 +375,9 @@ def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -
         case "unknown":
             return (actions.CallFabric(side=actions.Side.DETACH),)
         case "succeeded":
-            if observed.host_id == attachment.spec.host_id:
-                return (actions.ReadFabric(), actions.LookAgain(seconds=call.retry_after_seconds))
-            return (actions.RemoveFinalizer(),)
+            if observed.host_id != attachment.spec.host_id:
+                return (actions.RemoveFinalizer(),)
+            return _read(call) if call.due else (actions.LookAgain(seconds=call.retry_after_seconds),)
         case "failed" if call.due:
             return (actions.Retry(side=actions.Side.DETACH),)
         case "running" if call.age_seconds > DETACH_PATIENCE_SECONDS:

@@ -30,16 +30,47 @@ def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: act
         device=key.device,
         node_name=wish.node,
         host_id=wish.host_id,
-        identity=attachments.Identity(
-            device_class=device.device_class.value, serial=device.serial or "", pci_id=_pci_id(device)
-        ),
+        identity=_identity(device),
         model=device.model,
         claim=wish.claim,
         allocation_timestamp=wish.allocation_timestamp,
     )
+    return _object(key, spec)
+
+
+def restored(
+    driver: str,
+    key: names.DeviceKey,
+    device: contract.Device,
+    where: actions.Restore,
+    now: datetime.datetime,
+) -> dict[str, Any]:
+    """The attachment of a connection whose record was lost: without a claim, idle since now."""
+    spec = attachments.AttachmentSpec(
+        fabric=key.fabric,
+        device_id=device.id,
+        driver=driver,
+        pool=names.pool(key.fabric, device.enclosure),
+        device=key.device,
+        node_name=where.node,
+        host_id=where.host_id,
+        identity=_identity(device),
+        model=device.model,
+        idle_since=meta.timestamp(now),
+    )
+    return _object(key, spec)
+
+
+def _identity(device: contract.Device) -> attachments.Identity:
+    return attachments.Identity(
+        device_class=device.device_class.value, serial=device.serial or "", pci_id=_pci_id(device)
+    )
+
+
+def _object(key: names.DeviceKey, spec: attachments.AttachmentSpec) -> dict[str, Any]:
     metadata = meta.ObjectMeta(
         name=key.attachment,
-        labels={attachments.NODE_LABEL: attachments.node_label(wish.node)},
+        labels={attachments.NODE_LABEL: attachments.node_label(spec.node_name)},
         finalizers=(attachments.FINALIZER,),
     )
     return {

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.fabrics import connecting, credentials, session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,9 +15,20 @@ class _Running:
 
 
 class Directory:
-    """The sessions by the name of their Fabric; their tasks run in the group they were begun in."""
+    """The sessions by the name of their Fabric; their tasks run in the group they were begun in.
 
-    def __init__(self, listener: session.Listener, adapters: session.AdapterOf) -> None:
+    Attributes:
+        cluster: who this cluster is, for the marks of sessions begun from now on; empty: nobody.
+    """
+
+    def __init__(
+        self,
+        listener: session.Listener,
+        adapters: connecting.AdapterOf,
+        vault: credentials.Vault | None = None,
+    ) -> None:
+        self.cluster = ""
+        self._vault = vault
         self._listener = listener
         self._adapters = adapters
         self._running: dict[str, _Running] = {}
@@ -31,13 +42,16 @@ class Directory:
         return iter([running.session for running in self._running.values()])
 
     def put(self, fabric: fabrics.Fabric, tasks: asyncio.TaskGroup) -> None:
-        """Begins a session, or a new one if the spec changed."""
+        """Begins a session, or a new one if the way to the manager changed; another change it takes over as it is."""
         name = fabric.metadata.name
         known = self._running.get(name)
-        if known is not None and known.session.spec == fabric.spec:
+        if known is not None and _way(known.session.spec) == _way(fabric.spec):
+            known.session.change(fabric.spec)
             return
         self.drop(name)
-        opened = session.Session(fabric, self._listener, self._adapters)
+        opened = session.Session(
+            fabric, self._listener, self._adapters, vault=self._vault, cluster=self.cluster
+        )
         task = tasks.create_task(opened.run(), name=f"fabric-{name}")
         self._running[name] = _Running(session=opened, task=task)
 
@@ -51,3 +65,15 @@ class Directory:
         """Ends all sessions."""
         for name in tuple(self._running):
             self.drop(name)
+
+
+def _way(spec: fabrics.FabricSpec) -> tuple[object, ...]:
+    """What of a Fabric decides how its manager is reached, and as whom."""
+    return (
+        spec.adapter,
+        spec.endpoint,
+        spec.parameters,
+        spec.timeout_seconds,
+        spec.credentials_secret_ref,
+        spec.tls,
+    )

@@ -7,14 +7,15 @@ jittered; it never reaches another fabric.
 
 import asyncio
 import logging
-from collections.abc import Callable
+import traceback
+from contextlib import aclosing
 from typing import Protocol
 
 import tenacity
 
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller import faults, hosts, names
-from drawbar.driver.controller.fabrics import status, turns
+from drawbar.driver.controller import faults, hosts, marks, names
+from drawbar.driver.controller.fabrics import connecting, credentials, discretion, readings, status, turns
 from drawbar.fabric import contract, errors
 
 log = logging.getLogger(__name__)
@@ -24,9 +25,6 @@ PAUSE_MAX_SECONDS = 30.0
 # A connection that held this long was a good one: the next pause is the first again.
 GOOD_SECONDS = 60.0
 LIST_EVERY_SECONDS = 10.0
-
-
-AdapterOf = Callable[[str], type[contract.FabricAdapter]]
 
 
 def _monotonic() -> float:
@@ -61,7 +59,15 @@ class Listener(Protocol):
 class Session:
     """Run `run()` as a task; read the properties at any time."""
 
-    def __init__(self, fabric: fabrics.Fabric, listener: Listener, adapters: AdapterOf) -> None:
+    def __init__(
+        self,
+        fabric: fabrics.Fabric,
+        listener: Listener,
+        adapters: connecting.AdapterOf,
+        *,
+        vault: credentials.Vault | None = None,
+        cluster: str = "",
+    ) -> None:
         self.name = fabric.metadata.name
         self.spec = fabric.spec
         self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
@@ -76,7 +82,10 @@ class Session:
         self._devices: dict[str, contract.Device] = {}
         self._listener = listener
         self._adapters = adapters
+        self._vault = vault
+        self._mark = marks.mark(cluster, self.name)
         self._adapter: contract.FabricAdapter | None = None
+        self._readings = readings.Readings(lambda: self._list(self.adapter()))
 
     @property
     def hosts(self) -> tuple[contract.Host, ...]:
@@ -104,6 +113,11 @@ class Session:
         """How long the manager has not been reached; 0.0 while it is."""
         return 0.0 if self.silent_since is None else _monotonic() - self.silent_since
 
+    @property
+    def mark(self) -> str | None:
+        """What tells our connections from those of others; None where the fabric keeps no marks, or we have none."""
+        return self._mark if self.turns.can.marks else None
+
     def device(self, name: str) -> contract.Device | None:
         """The device of that DRA name, as last told."""
         return self._devices.get(name)
@@ -119,19 +133,43 @@ class Session:
         return self._adapter
 
     async def run(self) -> None:
-        """Connects, lists and watches until cancelled; ends by itself only if the configuration is wrong."""
+        """Connects, lists and watches until cancelled, anew whenever the credentials change.
+
+        Ends by itself only if the Fabric names no Secret and its configuration is wrong.
+        """
+        reference = self.spec.credentials_secret_ref
+        if self._vault is None or reference is None:
+            await self._serve(contract.Credentials())
+            return
+        async with asyncio.TaskGroup() as tasks, aclosing(self._vault.follow(reference.name)) as told:
+            serving: asyncio.Task[None] | None = None
+            async for given in told:
+                if serving is not None:
+                    serving.cancel()
+                    await asyncio.wait({serving})
+                    serving = None
+                if isinstance(given, credentials.Unusable):
+                    self._say(connected=False, reason=given.reason, message=given.message)
+                else:
+                    log.info("credentials read", extra={"fabric": self.name, "parts": given.given})
+                    serving = tasks.create_task(self._serve(given), name=f"fabric-{self.name}-serving")
+
+    async def _serve(self, given: contract.Credentials) -> None:
+        """Connects, lists and watches with these credentials until cancelled; ends if the configuration is wrong."""
         config = contract.AdapterConfig(
             name=self.name,
             endpoint=self.spec.endpoint,
             parameters=self.spec.parameters,
             timeout_seconds=self.spec.timeout_seconds,
+            credentials=given,
+            tls=contract.Tls(verify=self.spec.tls.verify, server_name=self.spec.tls.server_name),
         )
         try:
             adapter_class = self._adapters(self.spec.adapter)
             adapter_class.validate(config)
         except errors.InvalidConfiguration as error:
-            # Only a change of the object can help, and that makes a new session.
-            self._say(connected=False, reason="InvalidConfiguration", message=error.message)
+            # Only a change of the object, or of the Secret, can help, and that begins anew.
+            self._say(connected=False, reason=_reason(error), message=given.redacted(error.message))
             return
         while True:
             async for attempt in tenacity.AsyncRetrying(
@@ -143,13 +181,19 @@ class Session:
                 with attempt:
                     await self._stay_connected(adapter_class, config)
 
+    def change(self, spec: fabrics.FabricSpec) -> None:
+        """Takes over what changed of the Fabric beside the way to its manager; who follows it looks at all anew."""
+        if spec != self.spec:
+            self.spec = spec
+            self._listener.connection_changed(self.name)
+
     async def read(self) -> None:
-        """Lists the fabric anew.
+        """Lists the fabric anew, together with those who want it at the same time.
 
         Raises:
             errors.FabricError: it cannot be read.
         """
-        await self._list(self.adapter())
+        await self._readings.fresh()
 
     def give_place(self, key: names.DeviceKey) -> None:
         """The fabric is not, or no longer, busy with this device."""
@@ -168,7 +212,7 @@ class Session:
             self._listener.device_changed(self.name, old, device)
 
     async def _stay_connected(
-        self, adapter_class: type[contract.FabricAdapter], config: contract.AdapterConfig
+        self, adapter_class: connecting.AdapterClass, config: contract.AdapterConfig
     ) -> None:
         """One connection from its beginning to its end.
 
@@ -177,16 +221,19 @@ class Session:
         """
         began = _monotonic()
         try:
-            async with await adapter_class.connect(config) as adapter:
+            async with await adapter_class.connect(config) as connected:
+                adapter = discretion.Discreet(connected, config.credentials)
                 self._adapter = adapter
                 await self._follow(adapter)
         except errors.FabricError as error:
+            discretion.clean(error, config.credentials)
             self._say(connected=False, reason=_reason(error), message=error.message)
             if _monotonic() - began < GOOD_SECONDS:
                 raise
         except Exception as error:
             # The supervisor of somebody else's code: a vendor adapter's defect must not end the other fabrics.
-            log.exception("the fabric adapter failed", extra={"fabric": self.name})
+            told = config.credentials.redacted("".join(traceback.format_exception(error)))
+            log.error("the fabric adapter failed", extra={"fabric": self.name, "traceback": told})  # noqa: TRY400 -- the exception's own text may quote a secret
             message = f"the adapter {self.spec.adapter} failed with {type(error).__name__}; tell its vendor"
             self._say(connected=False, reason="AdapterDefect", message=message)
             raise errors.Unavailable(message) from error
@@ -198,7 +245,8 @@ class Session:
         self._wake(self.turns.allow(can))
         while True:
             version = await self._list(adapter)
-            self._say(connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}")
+            doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
+            self._say(connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}{doubt}")
             if not can.watch:
                 await asyncio.sleep(LIST_EVERY_SECONDS)
                 continue
@@ -258,4 +306,6 @@ class Session:
 
 def _reason(error: errors.FabricError) -> str:
     """The error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
+    if isinstance(error, errors.InvalidConfiguration):
+        return "InvalidConfiguration"
     return "".join(word.capitalize() for word in error.code.value.split("_"))

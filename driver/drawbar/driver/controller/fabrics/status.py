@@ -111,12 +111,21 @@ def _degraded(troubles: tuple[str, ...]) -> tuple[str, bool, str, str]:
 def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:
     if not fields:
         return fabrics.FEATURES_DROPPED, False, "AllKept", NO_FIELDS_LOST
+    so = (
+        "a device that should be tainted is withdrawn"
+        if _only_taints(fields)
+        else ("unattached devices are not published")
+    )
     message = (
-        f"the API server drops {', '.join(sorted(fields))} of ResourceSlices, so unattached devices are not "
-        "published; enable the feature gates DRADeviceBindingConditions and DRADeviceTaints, or use Kubernetes "
-        "1.36 or later"
+        f"the API server drops {', '.join(sorted(fields))} of ResourceSlices, so {so}; enable the feature gates "
+        "DRADeviceBindingConditions and DRADeviceTaints, or use Kubernetes 1.36 or later"
     )
     return fabrics.FEATURES_DROPPED, True, "FieldsDropped", message
+
+
+def _only_taints(fields: Collection[str]) -> bool:
+    """Whether devices can be published all the same: their binding conditions are kept."""
+    return set(fields) <= {"taints"}
 
 
 def _mapped(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:
@@ -132,7 +141,7 @@ def _mapped(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:
 def _published(refused: str, devices: int, dropped_fields: Collection[str]) -> tuple[str, bool, str, str]:
     if refused:
         return fabrics.PUBLISHED, False, "Refused", refused
-    if dropped_fields:
+    if not _only_taints(dropped_fields):
         return fabrics.PUBLISHED, False, "FieldsDropped", "see the condition FeaturesDropped"
     return fabrics.PUBLISHED, True, "Published", f"{devices} devices are offered to the scheduler"
 

@@ -25,6 +25,20 @@ class Turns:
         """What the fabric can do, as it last said."""
         return self._can
 
+    @property
+    def running(self) -> int:
+        """How many operations the fabric is busy with, as far as we know."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """How many operations wait for a place."""
+        return sum(len(waiting) for waiting in self._waiting.values())
+
+    def is_waiting(self, key: names.DeviceKey) -> bool:
+        """Whether the device waits for a place."""
+        return any(key in waiting for waiting in self._waiting.values())
+
     def allow(self, can: Capabilities) -> tuple[names.DeviceKey, ...]:
         """What the fabric can do, as it says now; gives the devices whose turn it is thereby."""
         self._can = can

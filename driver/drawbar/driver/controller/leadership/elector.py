@@ -22,7 +22,8 @@ from drawbar.driver.kube import client, errors, kinds
 
 log = logging.getLogger(__name__)
 
-RELEASE_SECONDS = 3.0
+# A daemon has 3.5 s to end, and its work ends before this begins.
+RELEASE_SECONDS = 2.0
 Lead = Callable[[], Coroutine[Any, Any, None]]
 
 

@@ -1,8 +1,9 @@
-"""The two forms in which an API server takes taints, behind one interface; pure.
+"""The forms in which an API server takes taints, behind one interface; pure.
 
 *Per device*: a taint stands in the device it is of, as every release has it. *Taint slice*: a second slice of the pool
 holds the taints and no devices, as KEP-5055 proposes; it is always published, even when empty, so that a taint is one
-write in place. Which one it is shows in what the API server keeps (`pools.probe`).
+write in place. *Withdrawn*: the API server keeps no taints at all, so a device that should have one is not published.
+Which one it is shows in what the API server keeps (`pools.probe`).
 
 Invariant: a device with a taint that keeps others away is published with that taint, or not at all.
 
@@ -12,6 +13,7 @@ Source: KEP-5055, "API"; limits from the validation of `resource.k8s.io/v1`.
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import msgspec
 
@@ -27,6 +29,7 @@ class Encoding(enum.StrEnum):
 
     PER_DEVICE = "per-device"
     TAINT_SLICE = "taint-slice"
+    WITHDRAWN = "withdrawn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +54,16 @@ def encode(encoding: Encoding, devices: Sequence[slices.Device]) -> Content:
         encoding: the form.
         devices: all devices of one pool with all their taints, worst first.
     """
-    if encoding is Encoding.PER_DEVICE:
-        return _per_device(devices)
-    return _taint_slice(devices)
+    match encoding:
+        case Encoding.PER_DEVICE:
+            return _per_device(devices)
+        case Encoding.TAINT_SLICE:
+            return _taint_slice(devices)
+        case Encoding.WITHDRAWN:
+            free = (device for device in devices if not taints.keeps_away(device.taints))
+            return Content(devices=tuple(msgspec.structs.replace(device, taints=()) for device in free))
+        case _:
+            assert_never(encoding)
 
 
 def decode(published: Iterable[slices.ResourceSlice]) -> Mapping[str, tuple[slices.Taint, ...]]:
@@ -65,6 +75,15 @@ def decode(published: Iterable[slices.ResourceSlice]) -> Mapping[str, tuple[slic
             if entry.device in found:
                 found[entry.device] = (*found[entry.device], entry.taint)
     return found
+
+
+def taints_of(published: Sequence[slices.ResourceSlice], device: str) -> tuple[slices.Taint, ...] | None:
+    """The same of one device; None if it is not published."""
+    found = [known for one in published for known in one.spec.devices if known.name == device]
+    if not found:
+        return None
+    apart = (entry.taint for one in published for entry in one.spec.taints if entry.device == device)
+    return (*found[-1].taints, *apart)
 
 
 def _per_device(devices: Sequence[slices.Device]) -> Content:

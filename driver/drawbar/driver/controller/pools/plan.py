@@ -38,6 +38,7 @@ class Observed:
         failing: by device name the reason of a failed attach that is not over.
         lost: names of devices that a claim has and that are not there any more.
         unhealthy: names of devices that their node calls unhealthy.
+        stuck: names of devices that their node does not let go of.
         maintenance: ids of devices that an administrator wants left alone; `*` is all.
         restricted: models that not every node may have.
         unreachable: the fabric manager has been silent for too long.
@@ -58,6 +59,7 @@ class Observed:
     failing: Mapping[str, str] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
     unhealthy: frozenset[str] = frozenset()
+    stuck: frozenset[str] = frozenset()
     maintenance: frozenset[str] = frozenset()
     restricted: frozenset[str] = frozenset()
     unreachable: bool = False
@@ -191,9 +193,10 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
         found[device.name] = _Candidate(
             pool=places[device.name], device=device, standing=_standing(observed, device, told)
         )
+    # Withdrawn under its claim it could not be tainted, and nothing would end its pods.
+    stays = not observed.going and observed.form is not encoding.Encoding.WITHDRAWN
     for pool, device in published:
-        # Withdrawn under its claim it could not be tainted, and nothing would end its pods.
-        if device.name in observed.attached_by_us and device.name not in found and not observed.going:
+        if stays and device.name in observed.attached_by_us and device.name not in found:
             found[device.name] = _Candidate(
                 pool=pool, device=device, standing=_standing(observed, device, None)
             )
@@ -210,6 +213,7 @@ def _standing(observed: Observed, device: slices.Device, told: contract.Device |
         lost=name in observed.lost or (observed.devices is not None and told is None),
         foreign=connected and not ours,
         held=name in observed.held,
+        stuck=name in observed.stuck,
         health=told.health if told is not None else contract.Health.UNKNOWN,
         unhealthy=name in observed.unhealthy,
         unreachable=observed.unreachable and not ours and not connected,

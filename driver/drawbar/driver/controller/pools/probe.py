@@ -68,6 +68,7 @@ async def kept(api: client.Client, driver: str) -> Kept:
         if stored.taints:
             rest = tuple(field for field in dropped if field != "taints")
             return Kept(dropped=rest, form=encoding.Encoding.TAINT_SLICE)
+        return Kept(dropped=dropped, form=encoding.Encoding.WITHDRAWN)
     return Kept(dropped=dropped, form=encoding.Encoding.PER_DEVICE)
 
 

@@ -17,6 +17,9 @@ from drawbar.driver.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
 
+# An API server is upgraded, or its gates are set, while the controller runs.
+PROBE_EVERY = datetime.timedelta(minutes=10)
+
 Observe = Callable[[str, tuple[slices.ResourceSlice, ...], probe.Kept], plan.Observed | None]
 
 
@@ -39,7 +42,10 @@ class Publisher:
         self._clock = clock
         self._locks: dict[str, asyncio.Lock] = {}
         self._kept: probe.Kept | None = None
+        self._probed_at: datetime.datetime | None = None
         self._left_out: dict[str, tuple[str, ...]] = {}
+        # By fabric and name: every node of a cluster has slices of this driver too.
+        self._slices: dict[str, dict[str, slices.ResourceSlice]] = {}
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
@@ -58,11 +64,7 @@ class Publisher:
         """
         # A taint and a new inventory may want the same slice at once: one round after the other.
         async with self._locks.setdefault(fabric, asyncio.Lock()):
-            if self._kept is None:
-                self._kept = await probe.kept(self._api, self._driver)
-                extra = {"taints": self._kept.form, "dropped": ",".join(self._kept.dropped)}
-                log.log(logging.WARNING if self._kept.dropped else logging.INFO, "probed", extra=extra)
-            observed = self._observe(fabric, self.of(fabric), self._kept)
+            observed = self._observe(fabric, self.of(fabric), await self._what_is_kept())
             if observed is None:
                 return None
             now = self._clock()
@@ -79,18 +81,40 @@ class Publisher:
             self._left_out[fabric] = left_out
             return again
 
+    async def _what_is_kept(self) -> probe.Kept:
+        """As it was found a short while ago at most."""
+        now = self._clock()
+        if self._kept is not None and self._probed_at is not None and now - self._probed_at < PROBE_EVERY:
+            return self._kept
+        found = await probe.kept(self._api, self._driver)
+        if found != self._kept:
+            extra = {"taints": found.form, "dropped": ",".join(found.dropped)}
+            log.log(logging.WARNING if found.dropped else logging.INFO, "probed", extra=extra)
+        self._kept, self._probed_at = found, now
+        return found
+
+    def changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+        """Takes over a change of what is published."""
+        for one in (old, new):
+            fabric = one.metadata.labels.get(plan.FABRIC_LABEL) if one is not None else None
+            if one is None or fabric is None or one.spec.driver != self._driver:
+                continue
+            known = self._slices.setdefault(fabric, {})
+            if one is new:
+                known[one.metadata.name] = one
+            else:
+                known.pop(one.metadata.name, None)
+            if not known:
+                del self._slices[fabric]
+
     def of(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
         """The fabric's slices as they are published."""
-        return tuple(
-            found
-            for found in self._published
-            if found.metadata.labels.get(plan.FABRIC_LABEL) == fabric and found.spec.driver == self._driver
-        )
+        return tuple(self._slices.get(fabric, {}).values())
 
     def is_tainted(self, fabric: str, device: str) -> bool:
         """Whether the scheduler keeps away from a device whose attach failed: by that taint, or unpublished."""
         keys = {f"{self._driver}/{key}" for key in (taints.ATTACH_FAILED, taints.LOST)}
-        known = encoding.decode(self.of(fabric)).get(device)
+        known = encoding.taints_of(self.of(fabric), device)
         return known is None or any(taint.key in keys for taint in known)
 
     async def _write(self, action: plan.Create | plan.Replace | plan.Delete) -> None:

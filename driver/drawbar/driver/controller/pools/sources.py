@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments, fabrics, slices
+from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import policies
 from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.pools import plan, probe
@@ -24,6 +24,7 @@ class Verdict:
         failing: the reason that the device is to blame for, or empty.
         lost: its node had it and lost it.
         unhealthy: its node says that it is.
+        stuck: its node does not let go of it.
     """
 
     ours: bool
@@ -31,6 +32,7 @@ class Verdict:
     held: bool = False
     lost: bool = False
     unhealthy: bool = False
+    stuck: bool = False
 
 
 def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
@@ -41,12 +43,14 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
     blamed = failure is not None and failure.reason not in attachment_plan.NOT_THE_DEVICE
     reason = failure.reason if failure is not None and blamed else ""
     ours = not attachment.held_by_hand
+    released = meta.find(attachment.status.conditions, attachments.RELEASED)
     return Verdict(
         ours=ours,
         failing=reason,
         held=not ours,
         lost=ours and reason == NODE_SAYS_LOST and attachment.holds(attachments.ATTACHED),
         unhealthy=attachment.status.node is not None and attachment.status.node.health == UNHEALTHY,
+        stuck=attachment.deleting and released is not None and released.status == "False",
     )
 
 
@@ -95,6 +99,7 @@ def observed(
         failing={name: one.failing for name, one in verdicts.items() if one.failing},
         lost=frozenset(name for name, one in verdicts.items() if one.lost),
         unhealthy=frozenset(name for name, one in verdicts.items() if one.unhealthy),
+        stuck=frozenset(name for name, one in verdicts.items() if one.stuck),
         maintenance=frozenset(fabric.spec.maintenance),
         restricted=policies.restricted(policy.models),
         unreachable=0 < told.silent_seconds >= policy.unreachable_grace_seconds,

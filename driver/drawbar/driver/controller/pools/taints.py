@@ -6,7 +6,7 @@ Each source has a key of its own and a rule that lifts its taint:
 |---|---|---|---|
 | `attach-failed` | NoSchedule | an attach failed, or the node could not use the device | after probation |
 | `device-lost` | NoExecute | a claim's device vanished | its claim let go of it |
-| `in-use` | NoSchedule | somebody else's attachment, or one made by hand | it is free |
+| `in-use` | NoSchedule | somebody else's attachment, one made by hand, or a node that does not let go | it is free |
 | `fabric-health` | NoSchedule, or None for a warning | the fabric manager reports it | it reports it well |
 | `node-unhealthy` | NoSchedule | its node reports it unhealthy | the node reports it well, or let go of it |
 | `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
@@ -46,6 +46,7 @@ class Standing:
         lost: a claim has the device, and it is not there any more.
         foreign: it is attached, and by none of this cluster's claims.
         held: an operator attached it by hand.
+        stuck: its node was asked to let go of it and does not.
         health: the fabric manager's opinion.
         unhealthy: its node says that it is.
         unreachable: it is free, and its manager has been silent for too long.
@@ -57,6 +58,7 @@ class Standing:
     lost: bool = False
     foreign: bool = False
     held: bool = False
+    stuck: bool = False
     health: contract.Health = contract.Health.UNKNOWN
     unhealthy: bool = False
     unreachable: bool = False
@@ -124,8 +126,9 @@ def _by_state(driver: str, standing: Standing) -> list[slices.Taint]:
     found: list[tuple[str, str, str]] = []
     if standing.lost:
         found.append((LOST, "", NO_EXECUTE))
-    if standing.foreign or standing.held:
-        found.append((IN_USE, "manual" if standing.held else "", NO_SCHEDULE))
+    if standing.foreign or standing.held or standing.stuck:
+        value = "manual" if standing.held else "releasing" if standing.stuck else ""
+        found.append((IN_USE, value, NO_SCHEDULE))
     if standing.health is contract.Health.CRITICAL:
         found.append((FABRIC_HEALTH, "critical", NO_SCHEDULE))
     elif standing.health is contract.Health.WARNING:

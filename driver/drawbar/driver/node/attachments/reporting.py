@@ -46,7 +46,10 @@ class Reporter:
     ) -> None:
         """The device is here and ready. The claim first: the scheduler waits for it."""
         message = f"visible as {card.address}, driver {card.first.driver or 'none'}"
-        await self._say_on_claim(attachment, bindings.VISIBLE, DEVICE_READY, message, now)
+        told = await self._say_on_claim(attachment, bindings.VISIBLE, DEVICE_READY, message, now)
+        if told is not None:
+            self.recorder.normal(attachment.spec.claim, reason=DEVICE_READY, message=message)
+            self.recorder.tell_pods(told, warning=False, reason=DEVICE_READY, message=message)
         fresh = statements.condition(
             attachment, attachments.VISIBLE, status=True, reason=DEVICE_READY, message=message, now=now
         )
@@ -135,19 +138,22 @@ class Reporter:
         reason: str,
         message: str,
         now: datetime.datetime,
-    ) -> None:
-        """Applies a condition to the claim, if its allocation is still the one of this attachment."""
+    ) -> claims.ResourceClaim | None:
+        """Applies a condition to the claim, if its allocation is still the one of this attachment.
+
+        Gives the claim if it did not say so before.
+        """
         spec = attachment.spec
         if spec.claim is None:
-            return
+            return None
         try:
             claim = await self.api.read(
                 kinds.CLAIM, spec.claim.name, namespace=spec.claim.namespace, into=claims.ResourceClaim
             )
         except kube_errors.NotFound:
-            return
+            return None
         if not bindings.is_current(claim, uid=spec.claim.uid, allocation_timestamp=spec.allocation_timestamp):
-            return
+            return None
         statement = bindings.Statement(condition=name, status=True, reason=reason, message=message)
         body = bindings.applied(
             claim,
@@ -156,14 +162,15 @@ class Reporter:
             statements={bindings.Key(pool=spec.pool, device=spec.device): statement},
             now=meta.timestamp(now),
         )
-        if body is not None:
-            await self.api.patch(
-                kinds.CLAIM,
-                spec.claim.name,
-                body,
-                content=client.Patch.APPLY,
-                into=claims.ResourceClaim,
-                namespace=spec.claim.namespace,
-                subresource="status",
-                manager=MANAGER,
-            )
+        if body is None:
+            return None
+        return await self.api.patch(
+            kinds.CLAIM,
+            spec.claim.name,
+            body,
+            content=client.Patch.APPLY,
+            into=claims.ResourceClaim,
+            namespace=spec.claim.namespace,
+            subresource="status",
+            manager=MANAGER,
+        )

@@ -11,11 +11,12 @@ from typing import Protocol
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client
-from drawbar.driver.node import errors, settings, uevents
+from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.operation import instruments, metrics, readiness, requests
-from drawbar.driver.node.operation.http import address, pages, server
+from drawbar.driver.node.operation import address, instruments, metrics
 from drawbar.driver.node.plugin import servicers
+from drawbar.driver.operation import errors, readiness, requests
+from drawbar.driver.operation.http import pages, server
 
 
 class Audited(Protocol):
@@ -127,13 +128,13 @@ class Instrumentation:
         """Answers probes while the context lasts; the kubelet's directory must be there.
 
         Raises:
-            errors.SocketError: the address cannot be listened on.
+            errors.AddressError: the address cannot be listened on.
         """
         options = self._options
         try:
             endpoint = address.parse(options.http.address, options.data_dir, options.instance)
         except ValueError as error:
-            raise errors.SocketError(str(error)) from error
+            raise errors.AddressError(str(error)) from error
         if endpoint is None:
             yield
             return

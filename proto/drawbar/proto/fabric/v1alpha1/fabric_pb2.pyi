@@ -8,10 +8,22 @@ sidecar of the Drawbar controller: it listens on a UNIX socket, Drawbar is
 told the socket's address (`unix:/absolute/path`, at most 107 bytes of
 path) and calls it. There is no TLS on the socket; whoever may open the file
 may attach hardware, so keep its directory private to the pod. The plugin
-keeps the credentials of its own fabric manager.
+keeps the credentials of its own fabric manager, or is given them by
+Configure.
+
+Rules for Configure
+  * Called before any call of FabricManager when an administrator named
+    credentials or settings of TLS for this fabric, and again, with the
+    whole, when they changed. What was given before is forgotten at once.
+  * What is given is kept in memory only: never on a disk, in a log, in an
+    error, in a message for people. The fields are marked debug_redact.
+  * A plugin that needs them and was restarted answers UNAUTHENTICATED,
+    reason NOT_CONFIGURED: the caller configures it and calls again.
+  * Credentials that the fabric manager refuses are UNAUTHENTICATED or
+    PERMISSION_DENIED, from Configure or from any later call.
 
 Rules for every call
-  * Strings (ids, names, models, request ids, etags) are at most 128 bytes
+  * Strings (ids, names, models, request ids, etags, marks) are at most 128 bytes
     of UTF-8, maps at most 4096 bytes in all (keys plus values), messages
     for people at most 1024 bytes. Longer input is INVALID_ARGUMENT.
   * Every call has a deadline. A call that must wait for hardware returns an
@@ -27,7 +39,8 @@ Rules for AttachDevice and DetachDevice
     first call began, finished or not. The same id with other arguments is
     ALREADY_EXISTS. Remember ids at least as long as the operation runs, and
     as long as you can after that; never store them in a place that fills up.
-  * Attaching a device to the host that already has it succeeds. Attaching a
+  * Attaching a device to the host that already has it succeeds (see
+    AttachDeviceRequest.mark for the one exception). Attaching a
     device that another host has is FAILED_PRECONDITION, reason IN_USE, with
     that host in FabricError.host_id.
   * Detaching a device from a host that does not have it succeeds, and leaves
@@ -97,6 +110,10 @@ class _CapabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Capability
     """Watch is served; without it the caller lists now and then."""
     CAPABILITY_CANCEL: _Capability.ValueType  # 6
     """CancelOperation is served."""
+    CAPABILITY_MARKS: _Capability.ValueType  # 7
+    """AttachDeviceRequest.mark is kept as Connection.mark while the connection
+    lasts, over restarts of the plugin and of the fabric manager.
+    """
 
 class Capability(_Capability, metaclass=_CapabilityEnumTypeWrapper): ...
 
@@ -113,6 +130,10 @@ CAPABILITY_WATCH: Capability.ValueType  # 5
 """Watch is served; without it the caller lists now and then."""
 CAPABILITY_CANCEL: Capability.ValueType  # 6
 """CancelOperation is served."""
+CAPABILITY_MARKS: Capability.ValueType  # 7
+"""AttachDeviceRequest.mark is kept as Connection.mark while the connection
+lasts, over restarts of the plugin and of the fabric manager.
+"""
 Global___Capability: _TypeAlias = Capability  # noqa: Y015
 
 class _SerializationScope:
@@ -413,6 +434,109 @@ class ProbeResponse(_message.Message):
 Global___ProbeResponse: _TypeAlias = ProbeResponse  # noqa: Y015
 
 @_typing.final
+class Credentials(_message.Message):
+    """As whom the plugin speaks to its fabric manager; empty is not given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USERNAME_FIELD_NUMBER: _builtins.int
+    PASSWORD_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    AUTHORITY_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    username: _builtins.str
+    password: _builtins.str
+    token: _builtins.str
+    authority: _builtins.str
+    """PEM certificates; empty: those of the system."""
+    certificate: _builtins.str
+    """PEM certificate with its chain, and its PEM private key."""
+    key: _builtins.str
+    def __init__(
+        self,
+        *,
+        username: _builtins.str = ...,
+        password: _builtins.str = ...,
+        token: _builtins.str = ...,
+        authority: _builtins.str = ...,
+        certificate: _builtins.str = ...,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "certificate", b"certificate", "key", b"key", "password", b"password", "token", b"token", "username", b"username"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Credentials: _TypeAlias = Credentials  # noqa: Y015
+
+@_typing.final
+class Tls(_message.Message):
+    """How the plugin judges the certificate of its fabric manager."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSECURE_FIELD_NUMBER: _builtins.int
+    SERVER_NAME_FIELD_NUMBER: _builtins.int
+    insecure: _builtins.bool
+    """Anybody may be the manager."""
+    server_name: _builtins.str
+    """The name in the certificate; empty: that of the manager's address."""
+    def __init__(
+        self,
+        *,
+        insecure: _builtins.bool = ...,
+        server_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["insecure", b"insecure", "server_name", b"server_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tls: _TypeAlias = Tls  # noqa: Y015
+
+@_typing.final
+class ConfigureRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREDENTIALS_FIELD_NUMBER: _builtins.int
+    TLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def credentials(self) -> Global___Credentials: ...
+    @_builtins.property
+    def tls(self) -> Global___Tls: ...
+    def __init__(
+        self,
+        *,
+        credentials: Global___Credentials | None = ...,
+        tls: Global___Tls | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credentials", b"credentials", "tls", b"tls"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credentials", b"credentials", "tls", b"tls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigureRequest: _TypeAlias = ConfigureRequest  # noqa: Y015
+
+@_typing.final
+class ConfigureResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigureResponse: _TypeAlias = ConfigureResponse  # noqa: Y015
+
+@_typing.final
 class Host(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -533,6 +657,9 @@ class Device(_message.Message):
     HEALTH_FIELD_NUMBER: _builtins.int
     CONNECTION_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    COMPUTE_CAPABILITY_FIELD_NUMBER: _builtins.int
+    MAX_LINK_SPEED_MTS_FIELD_NUMBER: _builtins.int
+    MAX_LINK_WIDTH_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     device_class: Global___DeviceClass.ValueType
     model: _builtins.str
@@ -553,6 +680,17 @@ class Device(_message.Message):
     health: Global___Health.ValueType
     etag: _builtins.str
     """Changes whenever the device does; empty when the fabric has none."""
+    compute_capability: _builtins.str
+    """Of a GPU or accelerator: which programs it runs, as one to three numbers
+    with points between them, such as 9.0; published as the version 9.0.0.
+    Empty when it has none or it is not known.
+    """
+    max_link_speed_mts: _builtins.int
+    """The fastest that its PCI Express link can run, in MT/s per lane: 16.0 GT/s
+    is 16000; and the most lanes that it can have. What the device can, not
+    what a port makes of it; 0 when not known.
+    """
+    max_link_width: _builtins.int
     @_builtins.property
     def identifiers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """More names of the same device: "gcxlid", "gpu-uuid", ..."""
@@ -577,10 +715,13 @@ class Device(_message.Message):
         health: Global___Health.ValueType = ...,
         connection: Global___Connection | None = ...,
         etag: _builtins.str = ...,
+        compute_capability: _builtins.str = ...,
+        max_link_speed_mts: _builtins.int = ...,
+        max_link_width: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "serial", b"serial", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_capability", b"compute_capability", "connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "max_link_speed_mts", b"max_link_speed_mts", "max_link_width", b"max_link_width", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "serial", b"serial", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -595,6 +736,7 @@ class Connection(_message.Message):
     SLOT_HINT_FIELD_NUMBER: _builtins.int
     ADDRESS_HINT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     port_id: _builtins.str
     """Empty when the fabric does not tell."""
@@ -603,6 +745,8 @@ class Connection(_message.Message):
     """PCI address on the host. A hint only: addresses are the host's to give."""
     request_id: _builtins.str
     """The request that made the connection, if the fabric can carry such a mark."""
+    mark: _builtins.str
+    """AttachDeviceRequest.mark of that request; needs CAPABILITY_MARKS."""
     def __init__(
         self,
         *,
@@ -611,10 +755,11 @@ class Connection(_message.Message):
         slot_hint: _builtins.str = ...,
         address_hint: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address_hint", b"address_hint", "host_id", b"host_id", "port_id", b"port_id", "request_id", b"request_id", "slot_hint", b"slot_hint"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address_hint", b"address_hint", "host_id", b"host_id", "mark", b"mark", "port_id", b"port_id", "request_id", b"request_id", "slot_hint", b"slot_hint"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -746,6 +891,7 @@ class AttachDeviceRequest(_message.Message):
     HOST_ID_FIELD_NUMBER: _builtins.int
     PORT_ID_FIELD_NUMBER: _builtins.int
     EXPECTED_ETAG_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     device_id: _builtins.str
     model: _builtins.str
@@ -755,6 +901,12 @@ class AttachDeviceRequest(_message.Message):
     """Empty: any free port of the host."""
     expected_etag: _builtins.str
     """When given, and no longer the device's etag: ABORTED, reason STALE_ETAG."""
+    mark: _builtins.str
+    """Whose connection it will be, opaque; empty: nobody's. Needs
+    CAPABILITY_MARKS, else not looked at. A connection keeps its mark: an
+    attach of the same pair under another mark is FAILED_PRECONDITION, reason
+    IN_USE.
+    """
     def __init__(
         self,
         *,
@@ -764,10 +916,11 @@ class AttachDeviceRequest(_message.Message):
         host_id: _builtins.str = ...,
         port_id: _builtins.str = ...,
         expected_etag: _builtins.str = ...,
+        mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "model", b"model", "selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "expected_etag", b"expected_etag", "host_id", b"host_id", "model", b"model", "port_id", b"port_id", "request_id", b"request_id", "selector", b"selector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "expected_etag", b"expected_etag", "host_id", b"host_id", "mark", b"mark", "model", b"model", "port_id", b"port_id", "request_id", b"request_id", "selector", b"selector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_selector: _TypeAlias = _typing.Literal["device_id", "model"]  # noqa: Y015
     _WhichOneofArgType_selector: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015

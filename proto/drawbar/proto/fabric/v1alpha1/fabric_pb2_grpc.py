@@ -50,6 +50,11 @@ class IdentityStub:
                 request_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ProbeRequest.SerializeToString,
                 response_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ProbeResponse.FromString,
                 _registered_method=True)
+        self.Configure = channel.unary_unary(
+                '/drawbar.fabric.v1alpha1.Identity/Configure',
+                request_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ConfigureRequest.SerializeToString,
+                response_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ConfigureResponse.FromString,
+                _registered_method=True)
 
 
 class IdentityServicer:
@@ -75,6 +80,13 @@ class IdentityServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Configure(self, request, context):
+        """See "Rules for Configure". UNIMPLEMENTED where the plugin takes none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_IdentityServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +104,11 @@ def add_IdentityServicer_to_server(servicer, server):
                     servicer.Probe,
                     request_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ProbeRequest.FromString,
                     response_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ProbeResponse.SerializeToString,
+            ),
+            'Configure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Configure,
+                    request_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ConfigureRequest.FromString,
+                    response_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ConfigureResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -176,6 +193,33 @@ class Identity:
             '/drawbar.fabric.v1alpha1.Identity/Probe',
             drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ProbeRequest.SerializeToString,
             drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ProbeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Configure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drawbar.fabric.v1alpha1.Identity/Configure',
+            drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ConfigureRequest.SerializeToString,
+            drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.ConfigureResponse.FromString,
             options,
             channel_credentials,
             insecure,

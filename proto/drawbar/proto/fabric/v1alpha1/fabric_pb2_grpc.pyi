@@ -8,10 +8,22 @@ sidecar of the Drawbar controller: it listens on a UNIX socket, Drawbar is
 told the socket's address (`unix:/absolute/path`, at most 107 bytes of
 path) and calls it. There is no TLS on the socket; whoever may open the file
 may attach hardware, so keep its directory private to the pod. The plugin
-keeps the credentials of its own fabric manager.
+keeps the credentials of its own fabric manager, or is given them by
+Configure.
+
+Rules for Configure
+  * Called before any call of FabricManager when an administrator named
+    credentials or settings of TLS for this fabric, and again, with the
+    whole, when they changed. What was given before is forgotten at once.
+  * What is given is kept in memory only: never on a disk, in a log, in an
+    error, in a message for people. The fields are marked debug_redact.
+  * A plugin that needs them and was restarted answers UNAUTHENTICATED,
+    reason NOT_CONFIGURED: the caller configures it and calls again.
+  * Credentials that the fabric manager refuses are UNAUTHENTICATED or
+    PERMISSION_DENIED, from Configure or from any later call.
 
 Rules for every call
-  * Strings (ids, names, models, request ids, etags) are at most 128 bytes
+  * Strings (ids, names, models, request ids, etags, marks) are at most 128 bytes
     of UTF-8, maps at most 4096 bytes in all (keys plus values), messages
     for people at most 1024 bytes. Longer input is INVALID_ARGUMENT.
   * Every call has a deadline. A call that must wait for hardware returns an
@@ -27,7 +39,8 @@ Rules for AttachDevice and DetachDevice
     first call began, finished or not. The same id with other arguments is
     ALREADY_EXISTS. Remember ids at least as long as the operation runs, and
     as long as you can after that; never store them in a place that fills up.
-  * Attaching a device to the host that already has it succeeds. Attaching a
+  * Attaching a device to the host that already has it succeeds (see
+    AttachDeviceRequest.mark for the one exception). Attaching a
     device that another host has is FAILED_PRECONDITION, reason IN_USE, with
     that host in FabricError.host_id.
   * Detaching a device from a host that does not have it succeeds, and leaves
@@ -96,6 +109,8 @@ class IdentityStub:
     GetCapabilities: _grpc.UnaryUnaryMultiCallable[_fabric_pb2.GetCapabilitiesRequest, _fabric_pb2.Capabilities]
     Probe: _grpc.UnaryUnaryMultiCallable[_fabric_pb2.ProbeRequest, _fabric_pb2.ProbeResponse]
     """Cheap: called to see that the plugin lives and can reach its manager."""
+    Configure: _grpc.UnaryUnaryMultiCallable[_fabric_pb2.ConfigureRequest, _fabric_pb2.ConfigureResponse]
+    """See "Rules for Configure". UNIMPLEMENTED where the plugin takes none."""
 
 @_typing.type_check_only
 class IdentityAsyncStub(IdentityStub):
@@ -106,6 +121,8 @@ class IdentityAsyncStub(IdentityStub):
     GetCapabilities: _aio.UnaryUnaryMultiCallable[_fabric_pb2.GetCapabilitiesRequest, _fabric_pb2.Capabilities]  # type: ignore[assignment]
     Probe: _aio.UnaryUnaryMultiCallable[_fabric_pb2.ProbeRequest, _fabric_pb2.ProbeResponse]  # type: ignore[assignment]
     """Cheap: called to see that the plugin lives and can reach its manager."""
+    Configure: _aio.UnaryUnaryMultiCallable[_fabric_pb2.ConfigureRequest, _fabric_pb2.ConfigureResponse]  # type: ignore[assignment]
+    """See "Rules for Configure". UNIMPLEMENTED where the plugin takes none."""
 
 class IdentityServicer(metaclass=_abc_1.ABCMeta):
     """Who serves, what it can do, and whether it is ready."""
@@ -131,6 +148,14 @@ class IdentityServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_fabric_pb2.ProbeResponse, _abc.Awaitable[_fabric_pb2.ProbeResponse]]:
         """Cheap: called to see that the plugin lives and can reach its manager."""
+
+    @_abc_1.abstractmethod
+    def Configure(
+        self,
+        request: _fabric_pb2.ConfigureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fabric_pb2.ConfigureResponse, _abc.Awaitable[_fabric_pb2.ConfigureResponse]]:
+        """See "Rules for Configure". UNIMPLEMENTED where the plugin takes none."""
 
 def add_IdentityServicer_to_server(servicer: IdentityServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

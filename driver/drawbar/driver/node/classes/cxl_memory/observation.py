@@ -34,6 +34,7 @@ def read(host: operations.Host, card: model.Card) -> standing.Standing:
         and _above(region) == window.name
         and not region.targets
         and not region.committed
+        and region.mode == standing.VOLATILE
     ]
     used = {target for region in own for target in region.targets}
     free = [decoder for decoder in decoders if not decoder.region]
@@ -44,8 +45,8 @@ def read(host: operations.Host, card: model.Card) -> standing.Standing:
         decoder=_decoder(chosen) if chosen is not None else None,
         decoders=names,
         window=window,
-        regions=tuple(_region(root, region) for region in own),
-        empty=_region(root, empty[0]) if empty else None,
+        regions=tuple(_region(root, region, decoders) for region in own),
+        empty=_region(root, empty[0], decoders) if empty else None,
     )
 
 
@@ -90,12 +91,12 @@ def _leads_to(root: str, topology: cxl.Topology, window: model.Decoder, endpoint
     return bridge is None or not any(bridges) or bridge in bridges
 
 
-def _region(root: str, region: model.Region) -> standing.Region:
+def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]) -> standing.Region:
     path = f"{root}/{region.path}"
     return standing.Region(
         name=region.name,
         window=_above(region),
-        mode=region.mode,
+        mode=region.mode or _mode(region, decoders),
         ways=region.interleave_ways or 0,
         granularity_bytes=region.interleave_granularity_bytes or 0,
         size_bytes=region.size_bytes or 0,
@@ -106,6 +107,11 @@ def _region(root: str, region: model.Region) -> standing.Region:
         dax=tuple(_dax(path)),
         blocks=tuple(_blocks(root, region)),
     )
+
+
+def _mode(region: model.Region, decoders: tuple[model.Decoder, ...]) -> str | None:
+    """What the decoders of a region are for: before Linux 6.3, which made persistent ones alone, it does not say."""
+    return next((one.mode for one in decoders if one.region == region.name or one.name in region.targets), None)
 
 
 def _above(region: model.Region) -> str:

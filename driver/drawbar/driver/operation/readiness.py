@@ -1,15 +1,32 @@
-"""Whether the daemon is alive, and whether it is of use.
+"""Whether a daemon is alive, and whether it is of use.
 
 Alive: its event loop turns (or it could not answer) and no piece of work hangs far beyond what it may take; if not,
-only a new start helps. Ready: the kubelet can have devices prepared; what is still missing stands in the answer.
+only a new start helps. Ready: it can do what it is there for; what is still missing stands in the answer.
 """
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 # A round waits for API requests of 30 s each and for resets and drivers of some seconds; never for minutes.
 ROUND_LIMIT_SECONDS = 600.0
+
+
+class _Piece:
+    """One piece of work while it is being done; a class of its own, since one is made for every round of work."""
+
+    __slots__ = ("_due", "_pieces", "_what")
+
+    def __init__(self, pieces: dict["_Piece", tuple[object, float]], what: object, due: float) -> None:
+        self._pieces = pieces
+        self._what = what
+        self._due = due
+
+    def __enter__(self) -> None:
+        self._pieces[self] = (self._what, self._due)
+
+    def __exit__(self, *_: object) -> None:
+        del self._pieces[self]
 
 
 class Watchdog:
@@ -17,22 +34,18 @@ class Watchdog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._due: dict[object, tuple[str, float]] = {}
+        self._pieces: dict[_Piece, tuple[object, float]] = {}
 
-    @contextlib.contextmanager
-    def watching(self, what: str, *, limit_seconds: float = ROUND_LIMIT_SECONDS) -> Iterator[None]:
-        """A piece of work that should end within the limit; it counts while the context lasts."""
-        mark = object()
-        self._due[mark] = (what, self._clock() + limit_seconds)
-        try:
-            yield
-        finally:
-            del self._due[mark]
+    def watching(
+        self, what: object, *, limit_seconds: float = ROUND_LIMIT_SECONDS
+    ) -> contextlib.AbstractContextManager[None]:
+        """A piece of work that should end within the limit from now on; it counts while the context lasts."""
+        return _Piece(self._pieces, what, self._clock() + limit_seconds)
 
     def overdue(self) -> list[str]:
         """What hangs, as clauses."""
         now = self._clock()
-        return [f"{what} is {now - due:.0f} s overdue" for what, due in self._due.values() if now > due]
+        return [f"{what} is {now - due:.0f} s overdue" for what, due in self._pieces.values() if now > due]
 
 
 class Readiness:

@@ -1,4 +1,4 @@
-"""`drawbar node --check`: asks the running daemon how it is; for exec probes, which reach a loopback address.
+"""`--check`: asks the running daemon how it is; for exec probes, which reach a loopback address.
 
 It imports little, since a probe pays for it every few seconds.
 """
@@ -6,8 +6,8 @@ It imports little, since a probe pays for it every few seconds.
 import socket
 from dataclasses import dataclass
 
-from drawbar.driver.node import errors
-from drawbar.driver.node.operation.http import address
+from drawbar.driver.operation import errors
+from drawbar.driver.operation.http import address
 
 TIMEOUT_SECONDS = 3.0
 ANSWER_LIMIT_BYTES = 64 * 1024
@@ -25,19 +25,23 @@ class Verdict:
     text: str
 
 
-def ask(endpoint: address.Endpoint, path: str) -> Verdict:
+def ask(endpoint: address.Endpoint, path: str, *, settings: str = "--http-address") -> Verdict:
     """One request.
 
+    Args:
+        endpoint: where.
+        path: which page.
+        settings: those that decide on the address, for the message.
+
     Raises:
-        errors.SocketError: no daemon answers there.
+        errors.AddressError: no daemon answers there.
     """
     try:
         answer = _fetched(endpoint, path)
     except OSError as error:
         reason = error.strerror or str(error) or "no answer"
-        raise errors.SocketError(
-            f"no daemon answers at {endpoint}: {reason}; is it running, with the same --http-address, "
-            f"--kubelet-dir, --driver-name and --pod-uid?"
+        raise errors.AddressError(
+            f"no daemon answers at {endpoint}: {reason}; is it running, with the same {settings}?"
         ) from error
     head, _, content = answer.partition(b"\r\n\r\n")
     status = head.split(b" ", 2)[1:2]

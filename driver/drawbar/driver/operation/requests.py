@@ -1,10 +1,9 @@
 """Counts the requests to the API server."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from drawbar.driver.kube import client, errors, kinds
-from drawbar.driver.node.operation import metrics
 
 T = TypeVar("T")
 
@@ -19,18 +18,30 @@ _RESULTS: tuple[tuple[type[errors.KubeError], str], ...] = (
 )
 
 
+class Counts(Protocol):
+    """Who counts."""
+
+    def request_done(self, verb: str, resource: str, result: str) -> None:
+        """A request has ended; `resource` is the plural with its subresource, `result` is OK or an error's name."""
+        ...
+
+
 class CountingClient(client.Client):
     """A client that counts what goes through another one."""
 
-    def __init__(self, inner: client.Client, measured: metrics.Metrics) -> None:
+    def __init__(self, inner: client.Client, counts: Counts) -> None:
         # Everything that a client sends goes through `request` and `watch`; nothing else of it needs a session.
         self._inner = inner
-        self._metrics = measured
+        self._counts = counts
 
     @property
     def server(self) -> str:
         """The API server's base URL."""
         return self._inner.server
+
+    def hurried(self) -> client.Client:
+        """See `client.Client.hurried`; counted too."""
+        return CountingClient(self._inner.hurried(), self._counts)
 
     async def request(
         self,
@@ -80,9 +91,7 @@ class CountingClient(client.Client):
         result = "OK"
         if error is not None:
             result = next((name for kind, name in _RESULTS if isinstance(error, kind)), "Failed")
-        self._metrics.api_requests.labels(method, resource, result).inc()
-        if resource == kinds.SLICE.plural and method in ("POST", "PUT", "PATCH", "DELETE"):
-            self._metrics.slice_writes.labels(result).inc()
+        self._counts.request_done(method, resource, result)
 
 
 def _resource(path: str) -> str:

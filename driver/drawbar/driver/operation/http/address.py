@@ -1,30 +1,16 @@
-"""Where the daemon answers probes and gives its metrics.
+"""Where a daemon answers probes and gives its metrics.
 
-By default that is a UNIX socket beside the kubelet's: two instances can stand side by side during a rolling update,
-nobody but root reaches it, and with `hostNetwork` no port of the host is taken.
+Only this host can reach it, a UNIX socket or the loopback interface, since nothing here asks who calls.
 """
 
 import enum
-import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 
 AUTO = "auto"
 OFF = "off"
 _UNIX = "unix:"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 PATH_LIMIT_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Http:
-    """Probes and metrics.
-
-    Attributes:
-        address: auto (a socket beside the kubelet's), unix:/path, 127.0.0.1:PORT, or off.
-    """
-
-    address: str = AUTO
 
 
 class Family(enum.Enum):
@@ -46,30 +32,20 @@ class Endpoint:
         return f"{_UNIX}{self.host}" if self.family is Family.UNIX else f"{self.host}:{self.port}"
 
 
-def problems(settings: Http) -> list[str]:
-    """One sentence per wrong value."""
-    try:
-        parse(settings.address, Path("/"), "")
-    except ValueError as error:
-        return [str(error)]
-    return []
-
-
-def parse(address: str, data_dir: Path, instance: str) -> Endpoint | None:
+def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
     """The endpoint of an address; None for `off`.
 
     Args:
-        address: see `Http`.
-        data_dir: the driver's directory at the kubelet, for `auto`.
-        instance: the pod's uid, for `auto`.
+        address: `unix:/path`, `127.0.0.1:PORT`, `off`, or `auto` where there is such a thing.
+        auto: the path of the socket that `auto` stands for; None where it stands for nothing.
 
     Raises:
         ValueError: it is none; the message says what to write.
     """
     if address == OFF:
         return None
-    if address == AUTO:
-        return Endpoint(family=Family.UNIX, host=str(_beside(data_dir, instance)))
+    if address == AUTO and auto is not None:
+        return Endpoint(family=Family.UNIX, host=auto)
     if address.startswith(_UNIX):
         path = address.removeprefix(_UNIX)
         if not path.startswith("/") or len(path.encode()) > PATH_LIMIT_BYTES:
@@ -80,16 +56,11 @@ def parse(address: str, data_dir: Path, instance: str) -> Endpoint | None:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if host not in LOOPBACK or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+        known = (
+            "off, unix:/path or 127.0.0.1:PORT" if auto is None else "auto, off, unix:/path or 127.0.0.1:PORT"
+        )
         raise ValueError(
-            f"--http-address {address!r} is not auto, off, unix:/path or 127.0.0.1:PORT; "
+            f"--http-address {address!r} is not {known}; "
             f"only this host can be served, since nothing here asks who calls"
         )
     return Endpoint(family=Family.TCP, host=host, port=int(port))
-
-
-def _beside(data_dir: Path, instance: str) -> Path:
-    path = data_dir / (f"http-{instance}.sock" if instance else "http.sock")
-    if len(str(path).encode()) <= PATH_LIMIT_BYTES:
-        return path
-    short = hashlib.sha256(instance.encode()).hexdigest()[:8]
-    return data_dir / f"h-{short}.sock"

@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from drawbar.driver.node import errors
-from drawbar.driver.node.operation.http import address
+from drawbar.driver.operation import errors
+from drawbar.driver.operation.http import address
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ async def serving(
         pause_seconds: how long until an address that somebody else holds is tried again.
 
     Raises:
-        errors.SocketError: the address cannot be listened on, however long one waits.
+        errors.AddressError: the address cannot be listened on, however long one waits.
     """
     served = _Server(pages)
     try:
@@ -111,7 +111,7 @@ class _Server:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise _Taken from error
-            raise errors.SocketError(
+            raise errors.AddressError(
                 f"cannot serve probes and metrics on {endpoint}: {error.strerror or error}; choose another "
                 f"--http-address, or off"
             ) from error

@@ -1,0 +1,116 @@
+"""What every verb that runs a daemon can do: run it, show its settings, ask the one that runs how it is."""
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from drawbar.driver import errors, logs, supervision
+from drawbar.driver.configuration import display, flags, loader
+from drawbar.driver.operation.http import address, check
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemon(Generic[T]):
+    """A daemon as its verb sees it.
+
+    Attributes:
+        settings: the dataclass of its settings.
+        problems: judges them all.
+        http_problems: judges the address of probes and metrics.
+        endpoint: that address, once it is known to be right; None where nobody is to be asked.
+        located_by: the flags that decide on it.
+        log: how the log is to be.
+        run: imports the daemon, which is 60 MB that `drawbar --help` need not pay for, and gives its work.
+    """
+
+    settings: type[T]
+    problems: Callable[[T], list[str]]
+    http_problems: Callable[[T], list[str]]
+    endpoint: Callable[[T], address.Endpoint | None]
+    located_by: str
+    log: Callable[[T], logs.Options]
+    run: Callable[[], Callable[[T], Coroutine[Any, Any, None]]]
+
+
+def configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
+    """Adds a flag for every setting, and what can be done instead of running."""
+    flags.add(parser, daemon.settings)
+    actions = parser.add_argument_group("instead of running")
+    actions.add_argument(
+        "--print-config", action="store_true", help="show each setting and where it comes from"
+    )
+    actions.add_argument("--json", action="store_true", help="show them as JSON")
+    actions.add_argument(
+        "--check",
+        nargs="?",
+        const="ready",
+        choices=("ready", "alive"),
+        help="ask the daemon that runs with these settings how it is (default: whether it is ready); for exec probes",
+    )
+
+
+def execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
+    """Does what the command line asks for and gives the exit status.
+
+    Raises:
+        errors.DrawbarError: something a user can mend.
+    """
+    loaded = loader.load(daemon.settings, args, problems=daemon.problems)
+    if args.print_config:
+        sys.stdout.write((display.as_json if args.json else display.as_yaml)(loaded.effective))
+        loaded.checked()
+        return 0
+    if args.check:
+        return _check(daemon, loaded.settings, args.check)
+    return _serve(daemon, loaded)
+
+
+@contextlib.contextmanager
+def without_system_certificates() -> Iterator[None]:
+    """Keeps aiohttp from reading all certificate authorities of the system when it is imported.
+
+    It makes a TLS context of its own then (2.6 MB), which the API server's client, with its own one, never uses.
+    """
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    os.environ.update(dict.fromkeys(names, os.devnull))
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _check(daemon: Daemon[T], options: T, what: str) -> int:
+    # An address that is wrong, or no address at all, is said here; what else is wrong the daemon says.
+    loader.refuse(daemon.http_problems(options))
+    endpoint = daemon.endpoint(options)
+    if endpoint is None:
+        raise errors.UsageError(
+            "--http-address is off, so nobody can be asked: leave --check out, or serve probes"
+        )
+    page = "/readyz" if what == "ready" else "/healthz"
+    verdict = check.ask(endpoint, page, settings=daemon.located_by)
+    sys.stdout.write(f"{verdict.text}\n")
+    return 0 if verdict.good else 1
+
+
+def _serve(daemon: Daemon[T], loaded: loader.Loaded[T]) -> int:
+    options = loaded.checked()
+    with without_system_certificates():
+        run = daemon.run()
+    form = daemon.log(options)
+    logs.configure(form.format, form.level)
+    for name in loaded.ignored:
+        log.warning("an environment variable looks like a setting and is none", extra={"variable": name})
+    return supervision.run(run(options))

@@ -1,0 +1,185 @@
+"""`drawbar discover --record`: keeps what the host shows in a folder that can be attached to a bug report."""
+
+import argparse
+import asyncio
+import json
+import math
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from drawbar.driver import errors
+from drawbar.driver.node.recording import omissions, recorder
+
+_KIB = 1024
+_NAMES_MOST, _PATHS_MOST = 6, 2
+_SECONDS_MOST = 7 * 86_400.0
+
+_CONTENTS = {
+    "pciFunctions": "PCI functions",
+    "slots": "slots",
+    "cxlMemoryDevices": "CXL memory devices",
+    "daxDevices": "dax devices",
+    "memoryBlocks": "memory blocks",
+    "iommuGroups": "IOMMU groups",
+}
+_REASONS = {
+    omissions.Reason.NEVER_READ: "never read, for reading could disturb a device or shows a key",
+    omissions.Reason.NOT_KNOWN: "not read, for they are not known to be harmless",
+    omissions.Reason.ASLEEP: "not read, for that would power the device up",
+    omissions.Reason.TOO_LARGE: "too large",
+    omissions.Reason.NO_ROOM: "left out, for the recording is full",
+    omissions.Reason.REFUSED: "refused by the kernel",
+    omissions.Reason.VANISHED: "vanished meanwhile",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    group = parser.add_argument_group("recording")
+    group.add_argument(
+        "--record",
+        type=Path,
+        metavar="DIR",
+        help="write what there is, and the uevents that come, into this new folder, for a bug report",
+    )
+    group.add_argument(
+        "--record-seconds",
+        type=float,
+        metavar="N",
+        help="how long to listen to uevents; 0 for the tree alone (default: until Ctrl-C)",
+    )
+    group.add_argument(
+        "--mask-serials",
+        action="store_true",
+        help="replace serial numbers, MAC addresses, WWNs and UUIDs by pseudonyms",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Records, and says what was written.
+
+    Raises:
+        UsageError: the options do not go together, or the folder cannot be used.
+        SysfsError: there is no readable tree.
+        UeventError: events cannot be heard.
+    """
+    check(args)
+    settings = recorder.Settings(
+        folder=args.record,
+        sysfs=args.sysfs,
+        source=args.uevents,
+        seconds=args.record_seconds,
+        masked=args.mask_serials,
+    )
+    document = asyncio.run(_record(settings))
+    lines = (
+        [json.dumps({"folder": str(args.record), **document}, indent=2)]
+        if args.json
+        else _told(args.record, document)
+    )
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises UsageError unless the options go together."""
+    if args.record is None:
+        for option, given in (
+            ("--record-seconds", args.record_seconds is not None),
+            ("--mask-serials", args.mask_serials),
+        ):
+            if given:
+                raise errors.UsageError(f"{option} is about a recording: add --record DIR")
+        return
+    if args.watch or args.classes:
+        raise errors.UsageError(
+            "--record writes everything and prints no devices: leave --watch and --class out"
+        )
+    seconds = args.record_seconds
+    if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= _SECONDS_MOST):
+        raise errors.UsageError(f"--record-seconds {seconds:g}: give 0 to {_SECONDS_MOST:.0f}")
+
+
+async def _record(settings: recorder.Settings) -> dict[str, Any]:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def ready() -> None:
+        wait = (
+            "Ctrl-C ends"
+            if settings.seconds is None
+            else f"for {settings.seconds:g} s; Ctrl-C ends it before"
+        )
+        sys.stderr.write(f"Recording events, {wait}.\n")
+        sys.stderr.flush()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)  # further ones find it set: what was heard is still written
+    try:
+        return await recorder.record(settings, stop, ready)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _told(folder: Path, document: dict[str, Any]) -> list[str]:
+    events = document["uevents"]
+    files = [*document["trees"], *([events] if events is not None else [])]
+    summary = folder / recorder.SUMMARY
+    size = sum(each["bytes"] for each in files) + summary.stat().st_size
+    lines = [f"Written to {folder}, {_size(size)}:"]
+    lines += [f"  {each['file']:<18} {_size(each['bytes']):>9}  {_tree(each)}" for each in document["trees"]]
+    if events is not None:
+        lines.append(f"  {events['file']:<18} {_size(events['bytes']):>9}  {_events(events)}")
+    lines.append(f"  {recorder.SUMMARY:<18} {_size(summary.stat().st_size):>9}  what was left out, and why")
+    lines += _omitted(document["leftOut"])
+    lines += _remarks(document)
+    return lines
+
+
+def _tree(each: dict[str, Any]) -> str:
+    contents = ", ".join(f"{each[key]} {words}" for key, words in _CONTENTS.items() if each[key])
+    return f"{contents or 'no PCI function'}; {each['files']} files, {each['links']} links"
+
+
+def _events(each: dict[str, Any]) -> str:
+    lost = f", {each['dropped']} dropped" if each["dropped"] else ""
+    lost += ", some lost (overflow)" if each["overflows"] else ""
+    others = f" ({each['ofOtherDevices']} of other devices not kept)" if each["ofOtherDevices"] else ""
+    return f"{each['events']} events in {each['seconds']} s{lost}{others}"
+
+
+def _omitted(left_out: dict[str, Any]) -> Iterator[str]:
+    for reason, words in _REASONS.items():
+        if reason not in left_out:
+            continue
+        count, names = left_out[reason]["count"], left_out[reason]["names"]
+        most = _PATHS_MOST if "/" in names[0] else _NAMES_MOST
+        more = ", ..." if len(names) > most else ""
+        yield f"{count} {'file' if count == 1 else 'files'} {words}: {', '.join(names[:most])}{more}"
+
+
+def _remarks(document: dict[str, Any]) -> Iterator[str]:
+    if document["uevents"] is not None and document["uevents"]["broken"]:
+        yield f"The events ended early: {document['uevents']['broken']}"
+    cut = max(each["configurationsCut"] for each in document["trees"])
+    if cut:
+        yield f"Of {cut} PCI functions there is no Device Serial Number, for want of privilege: run it as root."
+    if document["masked"]:
+        replaced = ", ".join(f"{count} {kind}" for kind, count in document["replaced"].items())
+        yield f"Replaced by pseudonyms: {replaced or 'nothing'}. Look through the files before you hand them on."
+    else:
+        yield "Serial numbers, MAC addresses and UUIDs are in it as they are: --mask-serials replaces them."
+
+
+def _size(count: int) -> str:
+    return (
+        f"{count} B"
+        if count < _KIB
+        else f"{count / _KIB:.1f} KiB"
+        if count < _KIB * _KIB
+        else f"{count / _KIB / _KIB:.1f} MiB"
+    )

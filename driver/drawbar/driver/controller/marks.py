@@ -1,0 +1,70 @@
+"""Whose a connection is, by the mark that the fabric keeps with it; decided purely.
+
+A mark names the cluster and the Fabric: two Fabrics that reach one manager must not take each other's devices for
+lost ones.
+"""
+
+import enum
+from collections.abc import Callable, Collection, Iterable
+
+from drawbar.fabric import contract
+
+
+class Owner(enum.Enum):
+    """Whose the connection of a device is."""
+
+    NOBODY = "nobody"
+    """It is free."""
+    OURS = "ours"
+    """This cluster made it through this Fabric."""
+    OTHERS = "others"
+    UNTOLD = "untold"
+    """There is no mark that tells: it was made before marks were kept, or the fabric keeps none."""
+
+
+def mark(cluster: str, fabric: str) -> str | None:
+    """The mark of this cluster's connections; at most 109 bytes, since a cluster is a UUID. None where nobody knows it."""
+    return f"drawbar/{cluster}/{fabric}" if cluster else None
+
+
+def owner(connection: contract.Connection | None, own: str | None, *, recorded: bool) -> Owner:
+    """Whose a connection is.
+
+    Args:
+        connection: as the fabric tells it.
+        own: our mark; None where the fabric keeps no marks, or nobody knows ours.
+        recorded: there is a DeviceAttachment of the device.
+    """
+    if connection is None:
+        return Owner.NOBODY
+    if connection.mark is not None:
+        return Owner.OURS if connection.mark == own else Owner.OTHERS
+    # What we connect we record first, and mark where we can.
+    return Owner.UNTOLD if recorded or own is None else Owner.OTHERS
+
+
+def stranded(
+    devices: Iterable[contract.Device],
+    own: str | None,
+    *,
+    recorded: Callable[[contract.Device], bool],
+    mapped: Collection[str],
+) -> tuple[str, ...]:
+    """A sentence for each device that is ours, has no record, and hangs on a host that is no node.
+
+    Args:
+        devices: of one fabric.
+        own: our mark; None where there is none.
+        recorded: whether there is a DeviceAttachment of the device.
+        mapped: the hosts that are nodes.
+    """
+    return tuple(
+        f"device {device.id} was attached by this cluster to host {device.connection.host_id}, which is no node, and "
+        "has no DeviceAttachment; map the host, or detach the device there"
+        for device in devices
+        if device.connection is not None
+        and device.connection.mark is not None
+        and device.connection.mark == own
+        and device.connection.host_id not in mapped
+        and not recorded(device)
+    )

@@ -1,0 +1,1 @@
+"""What an administrator sees of the controller: metrics, probes, and the instruments that feed them."""

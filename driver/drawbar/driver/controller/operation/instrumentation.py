@@ -1,0 +1,97 @@
+"""Everything an administrator sees of one controller, put together.
+
+The daemon hands its parts through here (`client`, `adapters`) and gets them back with instruments on them; it tells of
+what happens by `journeys`, and of its work by `watchdog`.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+
+from drawbar.driver.controller import settings
+from drawbar.driver.controller.fabrics import connecting
+from drawbar.driver.controller.operation import adapters, gauges, journeys, metrics
+from drawbar.driver.kube import client
+from drawbar.driver.operation import errors, readiness, requests
+from drawbar.driver.operation.http import pages, server
+
+
+class Instrumentation:
+    """Metrics, probes and their instruments."""
+
+    def __init__(self, options: settings.Settings) -> None:
+        self._options = options
+        self._gauges: gauges.Gauges | None = None
+        self._synced: dict[str, Callable[[], bool]] = {}
+        self.metrics = metrics.Metrics()
+        self.watchdog = readiness.Watchdog()
+        self.readiness = readiness.Readiness({"caches": self._not_synced})
+        self.journeys = journeys.Journeys(self.metrics)
+        self.metrics.watch(
+            "ready", "Whether /readyz says so.", lambda: {"": float(not self.readiness.missing())}
+        )
+
+    # Parts with instruments on them.
+
+    def client(self, api: client.Client) -> client.Client:
+        """The client, counting its requests."""
+        return requests.CountingClient(api, self.metrics)
+
+    def adapters(self, of: connecting.AdapterOf) -> connecting.AdapterOf:
+        """The adapters' classes, timing what the fabric managers are asked."""
+        return lambda name: adapters.TimedClass(of(name), self.metrics)
+
+    # What is to be seen at any moment.
+
+    def watch(self, view: gauges.View, synced: Mapping[str, Callable[[], bool]]) -> None:
+        """Shows what the controller has.
+
+        Args:
+            view: what there is to show.
+            synced: by resource whether all of it is known.
+        """
+        self._gauges = gauges.Gauges(view=view)
+        self._gauges.show(self.metrics)
+        self._synced = dict(synced)
+
+    @contextlib.contextmanager
+    def leading(self) -> Iterator[None]:
+        """This controller does the work while the context lasts."""
+        assert self._gauges is not None
+        self.metrics.terms.inc()
+        # What was under way in an earlier term went on without us.
+        self.journeys.clear()
+        self._gauges.leading = True
+        try:
+            yield
+        finally:
+            self._gauges.leading = False
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Answers probes while the context lasts.
+
+        Raises:
+            errors.AddressError: the address cannot be listened on.
+        """
+        try:
+            endpoint = settings.endpoint(self._options)
+        except ValueError as error:
+            raise errors.AddressError(str(error)) from error
+        if endpoint is None:
+            yield
+            return
+        answers = pages.pages(self.watchdog, self.readiness, self.metrics.rendered, self._said)
+        async with server.serving(endpoint, answers):
+            yield
+
+    def _said(self) -> dict[str, object]:
+        """One that waits for its turn is as ready as it can be."""
+        leads = self._gauges is not None and self._gauges.leading
+        return {"role": "leader" if leads else "follower"}
+
+    def _not_synced(self) -> str | None:
+        missing = sorted(name for name, known in self._synced.items() if not known())
+        if self._synced and not missing:
+            return None
+        what = ", ".join(missing) or "the cluster"
+        return f"not known yet: {what}; no answer from the API server, or a permission is missing"

@@ -1,0 +1,191 @@
+"""How long the steps of each attach and detach take, and how they end, as this process sees it.
+
+A device has at most two journeys at a time: one to the node of its next claim, one back from that of its last. A step is
+the time between two milestones that follow each other directly; what this process did not see begin, such as the steps
+around its own start, is not counted. An allocation is counted from the moment at which the watch told of it.
+
+The journeys are bounded by the devices that claims have: one ends when the device is ready, has failed, is free, or
+its claim is gone.
+"""
+
+import enum
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import prometheus_client as prometheus
+
+from drawbar.driver.api import attachments, claims
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import actions
+from drawbar.driver.controller.operation import metrics, outcomes
+
+
+class There(enum.IntEnum):
+    """The milestones of an attach, in their order; `metrics.STEPS_THERE` are the steps between them."""
+
+    ALLOCATED = 0
+    CREATED = 1
+    ASKED = 2
+    CONNECTED = 3
+    TOLD = 4
+    READY = 5
+
+
+class Back(enum.IntEnum):
+    """The milestones of a detach, in their order; `metrics.STEPS_BACK` are the steps between them."""
+
+    RELEASING = 0
+    RELEASED = 1
+    ASKED = 2
+    DISCONNECTED = 3
+    FREE = 4
+
+
+# Of a journey whose beginning nobody saw; no milestone follows it directly.
+BEFORE = -2
+
+
+@dataclass(slots=True)
+class _Journey:
+    """The last milestone, when it was reached, and when the first was; in seconds of one clock.
+
+    One that began before this process knew of it is not whole.
+    """
+
+    last: int
+    at: float
+    began: float
+    whole: bool
+
+
+class _Journeys:
+    """The journeys in one direction."""
+
+    def __init__(self, steps: tuple[prometheus.Histogram, ...]) -> None:
+        self._steps = steps
+        self.known: dict[names.DeviceKey, _Journey] = {}
+
+    def begin(self, key: names.DeviceKey, now: float, *, last: int = 0) -> None:
+        self.known[key] = _Journey(last, now, now, last == 0)
+
+    def reach(self, key: names.DeviceKey, milestone: int, now: float) -> None:
+        """A milestone that was reached before, or one of no journey, says nothing."""
+        journey = self.known.get(key)
+        if journey is None or milestone <= journey.last:
+            return
+        if milestone == journey.last + 1:
+            self._steps[journey.last].observe(now - journey.at)
+        journey.last, journey.at = milestone, now
+
+
+class Journeys:
+    """The journeys of all devices, in both directions; call it as things happen."""
+
+    def __init__(self, measured: metrics.Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = measured
+        self._clock = clock
+        self._there = _Journeys(measured.steps_there)
+        self._back = _Journeys(measured.steps_back)
+
+    def clear(self) -> None:
+        """What was under way is another's, or was for a while."""
+        self._there.known.clear()
+        self._back.known.clear()
+
+    def resume(self, keys: Iterable[names.DeviceKey]) -> None:
+        """Claims wait for these devices already, and since when is not known."""
+        now = self._clock()
+        for key in keys:
+            self._there.begin(key, now, last=BEFORE)
+
+    def waiting(self, seconds: float) -> tuple[names.DeviceKey, ...]:
+        """The devices that claims have waited for as long as that, and that the fabric has not connected."""
+        since = self._clock() - seconds
+        known = self._there.known.items()
+        return tuple(key for key, one in known if one.last < There.CONNECTED and one.began <= since)
+
+    def claim_changed(
+        self,
+        keys: Iterable[names.DeviceKey],
+        old: claims.ResourceClaim | None,
+        new: claims.ResourceClaim | None,
+    ) -> None:
+        """A claim was given these devices, or let go of them: then nobody waits for them any more."""
+        before, after = (one is not None and one.status.allocation is not None for one in (old, new))
+        now = self._clock()
+        for key in keys if before != after else ():
+            if after:
+                self._there.begin(key, now)
+            else:
+                self._there.known.pop(key, None)
+
+    def asked(self, key: names.DeviceKey, side: actions.Side) -> None:
+        """The fabric is about to be asked."""
+        self._reach(key, side, There.ASKED, Back.ASKED)
+
+    def settled(self, key: names.DeviceKey, side: actions.Side, reason: str | None) -> None:
+        """The fabric did what it was asked, or failed for that reason."""
+        if reason is None:
+            self._reach(key, side, There.CONNECTED, Back.DISCONNECTED)
+        else:
+            self._metrics.failed_operations.labels(metrics.SIDES[side], outcomes.failure(reason)).inc()
+
+    def told(self, key: names.DeviceKey) -> None:
+        """The claim says that its device is attached."""
+        now = self._clock()
+        journey = self._there.known.get(key)
+        # One that was handed on was neither created for this claim nor asked for.
+        way = (
+            outcomes.REUSED if journey is not None and journey.last == There.ALLOCATED else outcomes.ATTACHED
+        )
+        self._metrics.attaches[way].inc()
+        if journey is not None and journey.last < There.TOLD:
+            if journey.whole:
+                self._metrics.attach_seconds[way].observe(now - journey.began)
+            self._there.reach(key, There.TOLD, now)
+            if way is outcomes.REUSED:
+                del self._there.known[key]
+
+    def failed(self, key: names.DeviceKey, reason: str) -> None:
+        """The claim says that it will not come about."""
+        self._metrics.attaches[outcomes.failure(reason)].inc()
+        self._there.known.pop(key, None)
+
+    def changed(
+        self,
+        key: names.DeviceKey,
+        old: attachments.DeviceAttachment | None,
+        new: attachments.DeviceAttachment | None,
+    ) -> None:
+        """An attachment is new, different, or gone."""
+        now = self._clock()
+        if new is None:
+            assert old is not None
+            self._back.reach(key, Back.FREE, now)
+            self._back.known.pop(key, None)
+            self._metrics.detaches[outcomes.detach(old)].inc()
+        elif new.deleting:
+            if old is None or not old.deleting:
+                self._back.begin(key, now)
+            if new.holds(attachments.RELEASED):
+                self._back.reach(key, Back.RELEASED, now)
+        elif old is None:
+            self._there.reach(key, There.CREATED, now)
+        else:
+            self._look_whether_ready(key, new, now)
+
+    def _reach(self, key: names.DeviceKey, side: actions.Side, there: There, back: Back) -> None:
+        if side is actions.Side.ATTACH:
+            self._there.reach(key, there, self._clock())
+        else:
+            self._back.reach(key, back, self._clock())
+
+    def _look_whether_ready(
+        self, key: names.DeviceKey, attachment: attachments.DeviceAttachment, now: float
+    ) -> None:
+        """The last milestone; a node may be quicker than the controller, whose word counts all the same."""
+        journey = self._there.known.get(key)
+        if journey is not None and journey.last == There.TOLD and attachment.holds(attachments.VISIBLE):
+            self._there.reach(key, There.READY, now)
+            del self._there.known[key]

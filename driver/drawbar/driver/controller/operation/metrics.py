@@ -1,0 +1,90 @@
+"""What the controller counts; `docs/metrics.md` tells administrators what each is good for.
+
+Children of metrics are looked up once, since an attach touches a dozen of them.
+"""
+
+import prometheus_client as prometheus
+
+from drawbar.driver.controller.attachments import actions
+from drawbar.driver.controller.operation import outcomes
+from drawbar.driver.operation import exposition
+
+PREFIX = "drawbar_controller_"
+STEPS_THERE = ("create", "ask", "connect", "tell", "ready")
+STEPS_BACK = ("release", "ask-detach", "disconnect", "free")
+# What software does takes milliseconds, what hardware does seconds, what people hold minutes.
+STEP_BUCKETS_SECONDS = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    180.0,
+    600.0,
+)
+CALL_BUCKETS_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0, 30.0)
+SIDES = {actions.Side.ATTACH: "attach", actions.Side.DETACH: "detach"}
+
+
+class Metrics(exposition.Exposition):
+    """All counters and histograms of one controller."""
+
+    def __init__(self) -> None:
+        super().__init__(PREFIX)
+        steps = self.histogram(
+            "step_duration_seconds",
+            "How long each step of an attach or a detach took.",
+            STEP_BUCKETS_SECONDS,
+            "step",
+        )
+        self.steps_there = tuple(steps.labels(name) for name in STEPS_THERE)
+        self.steps_back = tuple(steps.labels(name) for name in STEPS_BACK)
+        attaches = self.histogram(
+            "attach_duration_seconds",
+            "From an allocation as it was seen to the condition attached on its claim.",
+            STEP_BUCKETS_SECONDS,
+            "way",
+        )
+        self.attach_seconds = {way: attaches.labels(way) for way in (outcomes.ATTACHED, outcomes.REUSED)}
+        self.attaches = self._closed(
+            self.counter("attaches", "How attaches ended.", "result"),
+            (outcomes.ATTACHED, outcomes.REUSED, outcomes.OTHER, *sorted(outcomes.FAILURES)),
+        )
+        self.detaches = self._closed(
+            self.counter("detaches", "How devices came back.", "result"), outcomes.DETACHES
+        )
+        self.failed_operations = self.counter(
+            "failed_operations", "Attempts that the fabric refused or that failed.", "operation", "reason"
+        )
+        # Fabrics that were connected once and are not gone.
+        self.connected: set[str] = set()
+        self.terms = self.counter("terms", "Times that this controller began to lead.")
+        self.call_seconds = self.histogram(
+            "fabric_call_duration_seconds",
+            "How long the fabric manager took to answer.",
+            CALL_BUCKETS_SECONDS,
+            "fabric",
+            "call",
+        )
+        self.calls = self.counter(
+            "fabric_calls", "Calls to the fabric manager by how they ended.", "fabric", "call", "code"
+        )
+
+    def forget_fabric(self, fabric: str) -> None:
+        """Drops the series of a Fabric that is gone; calls that are still under way make none anew."""
+        self.connected.discard(fabric)
+        for one in (self.call_seconds, self.calls):
+            one.remove_by_labels({"fabric": fabric})
+
+    @staticmethod
+    def _closed(counter: prometheus.Counter, values: tuple[str, ...]) -> dict[str, prometheus.Counter]:
+        """A series per value from the start: what begins at one is no growth to Prometheus."""
+        return {value: counter.labels(value) for value in values}

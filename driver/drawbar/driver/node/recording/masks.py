@@ -1,0 +1,194 @@
+"""Replaces what identifies one card, host or person by pseudonyms, the same one for the same thing everywhere.
+
+Serial numbers in each notation, configuration space included, MAC addresses, WWNs, NQNs and UUIDs; in contents, names,
+links and events. So a masked recording still shows which memory device belongs to which function, or that two
+functions are of one card. The pseudonyms are counted up, and tell nothing of what they stand for. Not masked: models,
+firmware, PCI ids and addresses, interface names other than those made of MAC addresses, sizes.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+from drawbar.driver.node.inventory import config_space, serials
+from drawbar.driver.node.recording import entries, tree
+
+_UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE)
+# Six octets of Ethernet, or the twenty of InfiniBand.
+_OCTETS = re.compile(r"(?<![0-9a-f:])[0-9a-f]{2}(?::[0-9a-f]{2}){5,}(?![0-9a-f:])", re.IGNORECASE)
+_DASHED = re.compile(r"(?<![0-9a-f-])[0-9a-f]{2}(?:-[0-9a-f]{2}){7}(?![0-9a-f-])", re.IGNORECASE)
+_NAMED_AFTER_MAC = re.compile(r"(?<![0-9a-z])((?:en|wl|ww|ib|sl|roce|iw)x)([0-9a-f]{12})(?![0-9a-z])")
+_PARTITION_NAME = re.compile(r"^(PARTNAME|NVME_TRADDR|NVME_HOST_TRADDR|HID_UNIQ|HID_NAME)=.*$", re.MULTILINE)
+_HEXADECIMAL = re.compile(r"0x[0-9a-f]{1,16}", re.IGNORECASE)
+_NOTHING = re.compile(r"(0x)?[0:-]*|(0x)?[f:-]*|\(?(null|none)\)?|\s*", re.IGNORECASE)
+
+_SERIAL_FILES = frozenset({"serial", "serial_number", "unique_id"})
+_OPAQUE_FILES = frozenset(
+    {"eui", "hostid", "hostnqn", "id", "nguid", "node_guid", "phys_port_id", "phys_switch_id"}
+)
+_OPAQUE_FILES |= {"subsysnqn", "sys_image_guid", "uuid", "wwid", "wwn"}
+_NUMBER_BASE = 0xFACE_0000_0000_0000
+_SHORTEST_ANYWHERE = 6
+"""Characters of a serial that is looked for in other texts, too: a shorter one would be found where it is none."""
+_DSN_HEADER_BYTES, _DSN_BYTES = 4, 8
+_ALL_ONES = (1 << 64) - 1
+
+
+class Masks:
+    """The pseudonyms of one recording."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], str] = {}
+        self._counts: dict[str, int] = {}
+        self._anywhere: re.Pattern[str] | None = None
+        self._parts: dict[str, str] = {}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many different things were masked, by kind."""
+        return dict(self._counts)
+
+    def snapshot(self, found: tree.Snapshot) -> tree.Snapshot:
+        """The tree with everything masked that it or an earlier one says is a serial number."""
+        self._learn(found)
+        return {self._path(path): self._entry(path, entry) for path, entry in found.items()}
+
+    def text(self, text: str) -> str:
+        """Any text, or an event."""
+        if len(text) < _SHORTEST_ANYWHERE:
+            return text
+        text = _PARTITION_NAME.sub(r"\1=masked", text)
+        text = _UUID.sub(lambda match: self._uuid(match[0]), text)
+        text = _OCTETS.sub(lambda match: self._octets(match[0]), text)
+        text = _DASHED.sub(
+            lambda match: serials.dashed(self._number(int(match[0].replace("-", ""), 16))), text
+        )
+        text = _NAMED_AFTER_MAC.sub(
+            lambda match: match[1] + self._octets(_colons(match[2])).replace(":", ""), text
+        )
+        if self._anywhere is not None:
+            text = self._anywhere.sub(lambda match: self._serial(match[0]), text)
+        return text
+
+    def _path(self, path: str) -> str:
+        """A path or link: the same few names again and again."""
+        for part in path.split("/"):
+            if part not in self._parts:
+                self._parts[part] = self.text(part)
+        return "/".join(self._parts[part] for part in path.split("/"))
+
+    def _learn(self, found: tree.Snapshot) -> None:
+        """Every serial is known before the first text is written in which it might stand."""
+        learnt = set()
+        for path, entry in found.items():
+            if path.rpartition("/")[2] in _SERIAL_FILES and isinstance(entry, entries.Content):
+                serial = entry.data.decode("utf-8", "replace").strip()
+                if not _NOTHING.fullmatch(serial) and not _HEXADECIMAL.fullmatch(serial):
+                    self._serial(serial)
+                    learnt.add(serial)
+        long = {serial for serial in learnt if len(serial) >= _SHORTEST_ANYWHERE}
+        if long:
+            before = [self._anywhere.pattern] if self._anywhere is not None else []
+            self._anywhere = re.compile("|".join((*before, _any_of(long))), re.IGNORECASE)
+            self._parts.clear()
+
+    def _entry(self, path: str, entry: entries.Entry) -> entries.Entry:
+        match entry:
+            case entries.Link(target=target):
+                return entries.Link(target=self._path(target))
+            case entries.Content(data=data, mode=mode):
+                return entries.Content(data=self._content(path.rpartition("/")[2], data), mode=mode)
+            case _:
+                return entry
+
+    def _content(self, name: str, data: bytes) -> bytes:
+        if name == "config":
+            return self._config(data)
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return data
+        if name in _SERIAL_FILES:
+            return _kept_space(text, self._serial).encode()
+        if name in _OPAQUE_FILES:
+            return _kept_space(text, self._opaque).encode()
+        return self.text(text).encode()
+
+    def _config(self, data: bytes) -> bytes:
+        """Configuration space with another Device Serial Number."""
+        asked = []
+
+        def read(length: int, offset: int) -> bytes:
+            asked.append(offset)
+            return data[offset : offset + length]
+
+        number = config_space.find_serial_number(read, lambda: len(data))
+        if number is None:
+            return data
+        start = asked[-1] + _DSN_HEADER_BYTES  # it is in what was read last
+        return data[:start] + self._number(number).to_bytes(_DSN_BYTES, "little") + data[start + _DSN_BYTES :]
+
+    # --- pseudonyms ---
+
+    def _serial(self, serial: str) -> str:
+        if _NOTHING.fullmatch(serial):
+            return serial
+        if _HEXADECIMAL.fullmatch(serial):
+            return f"{self._number(int(serial, 16)):#x}"
+        if _DASHED.fullmatch(serial):
+            return serials.dashed(self._number(int(serial.replace("-", ""), 16)))
+        return self._known_as("serials", serials.canonical(serial), lambda count: f"MASKED{count:06}")
+
+    def _opaque(self, value: str) -> str:
+        if _NOTHING.fullmatch(value):
+            return value
+        if _UUID.fullmatch(value):
+            return self._uuid(value)
+        head = "nqn.2014-08.org.nvmexpress:" if value.startswith("nqn.") else ""
+        return self._known_as("identifiers", value.casefold(), lambda count: f"{head}masked-{count:06}")
+
+    def _number(self, number: int) -> int:
+        if number in (0, _ALL_ONES):
+            return number
+        return int(self._known_as("numbers", str(number), lambda count: str(_NUMBER_BASE + count)))
+
+    def _octets(self, text: str) -> str:
+        if _NOTHING.fullmatch(text):
+            return text
+        more = text.count(":") - 5
+        return self._known_as(
+            "addresses",
+            text.casefold(),
+            lambda count: (
+                "02:" + "00:" * more + ":".join(f"{count:010x}"[i : i + 2] for i in range(0, 10, 2))
+            ),
+        )
+
+    def _uuid(self, text: str) -> str:
+        if _NOTHING.fullmatch(text):
+            return text
+        return self._known_as("uuids", text.casefold(), lambda count: f"00000000-0000-4000-8000-{count:012x}")
+
+    def _known_as(self, kind: str, key: str, make: Callable[[int], str]) -> str:
+        if (kind, key) not in self._known:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._known[kind, key] = make(self._counts[kind])
+        return self._known[kind, key]
+
+
+def _any_of(words: Iterable[str]) -> str:
+    longest_first = sorted(words, key=lambda word: (-len(word), word))
+    return rf"(?<![0-9a-z])(?:{'|'.join(re.escape(word) for word in longest_first)})(?![0-9a-z])"
+
+
+def _kept_space(text: str, mask: Callable[[str], str]) -> str:
+    """Masks the text and pads it as it was, as NVMe serials are."""
+    bare = text.strip()
+    tail = text[len(text.rstrip()) :]
+    masked = mask(bare)
+    line_end = tail.lstrip(" ")
+    blanks = max(0, len(tail) - len(line_end) + len(bare) - len(masked)) if tail.startswith(" ") else 0
+    return masked + " " * blanks + line_end
+
+
+def _colons(digits: str) -> str:
+    return ":".join(digits[index : index + 2] for index in range(0, len(digits), 2))

@@ -1,0 +1,233 @@
+"""Records a host into a folder: its tree, its events for a while, and its tree again if there were any.
+
+    DIR/sysfs.json.gz       the tree at the start
+    DIR/uevents.jsonl       the events, one a line: {"t": monotonic seconds, "msg": text}; not with 0 seconds
+    DIR/sysfs-end.json.gz   the tree at the end, if there were events
+    DIR/recording.json      when, where, how much, and what was left out; written last, so its absence tells a recording
+                            that was cut off
+
+Events are listened to before the tree is read: what happens between the two is in both, and never in neither. Files are
+for their owner alone, for even a masked recording shows how a host is built.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from drawbar.driver import errors
+from drawbar.driver.node import inventory, uevents
+from drawbar.driver.node.inventory import children, reader
+from drawbar.driver.node.recording import entries, hearing, masks, omissions, tree
+
+START, END, EVENTS, SUMMARY = "sysfs.json.gz", "sysfs-end.json.gz", "uevents.jsonl", "recording.json"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_UNDER_WAY_SECONDS = 0.1  # for events that were sent before the end and are not yet taken
+_FORMAT = 1
+_GZIP = 31  # zlib's `wbits` for a gzip file; without a time, so that equal trees make equal files
+_CUT_BYTES = 64  # of configuration space, which is what a reader without CAP_SYS_ADMIN gets
+_MEMDEV = re.compile(r"mem\d+")
+_MEMORY_BLOCK = re.compile(r"devices/system/memory/memory\d+/state")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is recorded, and where to.
+
+    Attributes:
+        folder: does not exist, or is empty.
+        seconds: how long events are listened to; 0 for the tree alone, None until somebody says stop.
+        masked: whether serial numbers and the like are replaced.
+    """
+
+    folder: Path
+    sysfs: Path = inventory.SYSFS
+    source: str = uevents.KERNEL
+    seconds: float | None = 0
+    masked: bool = False
+    limits: tree.Limits = dataclasses.field(default_factory=tree.Limits)
+
+
+async def record(
+    settings: Settings, stop: asyncio.Event, ready: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Records, and gives what stands in `recording.json`, with the size of each file.
+
+    Args:
+        settings: what and where.
+        stop: ends the listening.
+        ready: is called once the tree is written and no event can be missed.
+
+    Raises:
+        UsageError: the folder cannot be used.
+        SysfsError: there is no readable tree.
+        UeventError: events cannot be heard.
+    """
+    await asyncio.to_thread(_prepare, settings)
+    work = _Work(settings)
+    if settings.seconds == 0:
+        await asyncio.to_thread(work.take, START)
+    else:
+        async with uevents.listening(settings.source) as source, asyncio.TaskGroup() as tasks:
+            listening = tasks.create_task(work.hearing.listen(source), name="uevents")
+            await asyncio.to_thread(work.take, START)
+            ready()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(settings.seconds):
+                    await stop.wait()
+            await asyncio.sleep(_UNDER_WAY_SECONDS)
+            if work.hearing.anything:
+                await asyncio.to_thread(work.take, END)
+            listening.cancel()
+    return await asyncio.to_thread(work.finish)
+
+
+class _Work:
+    """One recording as it grows; everything that blocks is for a thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.hearing = hearing.Hearing()
+        self._settings = settings
+        self._masks = masks.Masks() if settings.masked else None
+        self._left_out = omissions.Omissions()
+        self._began = time.monotonic()
+        self._date = datetime.datetime.now(datetime.UTC)
+        self._trees: list[dict[str, Any]] = []
+
+    def take(self, name: str) -> None:
+        """Reads the tree and writes it."""
+        began = time.monotonic()
+        found = tree.read(os.fspath(self._settings.sysfs), self._settings.limits, self._left_out)
+        contents = _contents(found)
+        if self._masks is not None:
+            found = self._masks.snapshot(found)
+        size = _write(self._settings.folder / name, _compressed(found))
+        self._trees.append(
+            {
+                "file": name,
+                "bytes": size,
+                "readInSeconds": round(time.monotonic() - began, 3),
+                **contents,
+            }
+        )
+
+    def finish(self) -> dict[str, Any]:
+        """Writes the events and the summary."""
+        document = self._summary()
+        _write(self._settings.folder / SUMMARY, (json.dumps(document, indent=2).encode(), b"\n"))
+        return document
+
+    def _summary(self) -> dict[str, Any]:
+        real = self._settings.sysfs == inventory.SYSFS
+        boot_id = _boot_id() if real else None
+        return {
+            "format": _FORMAT,
+            "drawbar": metadata.version("drawbar"),
+            "date": self._date.isoformat(timespec="seconds"),
+            "kernel": os.uname().release if real else None,
+            "architecture": os.uname().machine if real else None,
+            "bootID": self._masked(boot_id) if boot_id is not None else None,
+            "masked": self._settings.masked,
+            "trees": self._trees,
+            "uevents": self._events() if self._settings.seconds != 0 else None,
+            "replaced": self._masks.counts if self._masks is not None else {},
+            "leftOut": json.loads(self._masked(json.dumps(self._left_out.document()))),
+        }
+
+    def _events(self) -> dict[str, Any]:
+        heard = self.hearing
+        lines = (
+            json.dumps({"t": round(each.seconds, 4), "msg": self._masked(each.message)}) + "\n"
+            for each in heard.heard
+        )
+        return {
+            "file": EVENTS,
+            "bytes": _write(self._settings.folder / EVENTS, (line.encode() for line in lines)),
+            "seconds": round(time.monotonic() - self._began, 1),
+            "events": len(heard.heard),
+            "ofOtherDevices": heard.others,
+            "dropped": heard.dropped,
+            "overflows": heard.overflows,
+            "broken": heard.broken,
+        }
+
+    def _masked(self, text: str) -> str:
+        return self._masks.text(text) if self._masks is not None else text
+
+
+def _prepare(settings: Settings) -> None:
+    folder = settings.folder
+    reader.addresses(os.fspath(settings.sysfs))  # raises where there is no tree, before anything is made
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise errors.UsageError(f"{folder} is not empty: name a folder that is, or that does not exist")
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def _write(path: Path, parts: Iterable[bytes]) -> int:
+    """Makes the file, for its owner alone; gives its size in bytes."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(parts)
+            return file.tell()
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> errors.UsageError:
+    return errors.UsageError(f"cannot write to {path}: {error.strerror}; choose another folder for --record")
+
+
+def _compressed(found: tree.Snapshot) -> Iterator[bytes]:
+    """One JSON object, an entry a line, so that people can search it; part by part, for a large host has 100 MB."""
+    packer = zlib.compressobj(wbits=_GZIP)
+    head = "{\n"
+    for path in sorted(found):
+        line = f"{head}{json.dumps('/sys/' + path)}: {json.dumps(entries.encoded(found[path]))}"
+        yield packer.compress(line.encode())
+        head = ",\n"
+    yield packer.compress(b"\n}\n" if found else b"{}\n")
+    yield packer.flush()
+
+
+def _boot_id() -> str | None:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return None
+
+
+def _contents(found: tree.Snapshot) -> dict[str, int]:
+    """What is in a tree, in numbers."""
+
+    def listed(folder: str, matches: Callable[[str], object] = lambda _: True) -> int:
+        names: Iterable[str] = (path.removeprefix(folder) for path in found if path.startswith(folder))
+        return len({name.partition("/")[0] for name in names if matches(name.partition("/")[0])})
+
+    return {
+        "configurationsCut": sum(
+            path.endswith("/config") and isinstance(entry, entries.Content) and len(entry.data) == _CUT_BYTES
+            for path, entry in found.items()
+        ),
+        "files": sum(isinstance(entry, entries.Content) for entry in found.values()),
+        "filesNotRead": sum(isinstance(entry, entries.Unread | entries.Refused) for entry in found.values()),
+        "links": sum(isinstance(entry, entries.Link) for entry in found.values()),
+        "pciFunctions": listed("bus/pci/devices/", children.ADDRESS.fullmatch),
+        "slots": listed("bus/pci/slots/"),
+        "cxlMemoryDevices": listed("bus/cxl/devices/", _MEMDEV.fullmatch),
+        "daxDevices": listed("bus/dax/devices/"),
+        "memoryBlocks": sum(_MEMORY_BLOCK.fullmatch(path) is not None for path in found),
+        "iommuGroups": listed("kernel/iommu_groups/"),
+    }

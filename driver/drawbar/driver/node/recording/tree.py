@@ -1,0 +1,296 @@
+"""Reads the part of a sysfs tree that is about PCI and CXL devices.
+
+It begins with what the kernel lists (buses, classes, slots, memory blocks, IOMMU groups) and follows each link once,
+then goes down from there. So it ends, whatever links there are. What goes away or cannot be read meanwhile is noted and
+never an error: on a host whose devices come and go, a snapshot shows some of them half.
+"""
+
+import dataclasses
+import os
+import re
+import stat
+
+from drawbar.driver.node.inventory import files
+from drawbar.driver.node.recording import entries, kinds, omissions
+from drawbar.driver.node.recording.omissions import Reason
+
+_LEVELS = 3  # below a device that is known; as far as the inventory looks for device files
+_ROOT_COMPLEX = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+_CONFIG_BYTES = 4096
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_READABLE = 0o444
+_SHORT_BYTES = 64
+_LINKS_ABOVE = frozenset({"subsystem", "driver"})
+_MEMORY = "devices/system/memory"
+_GROUPS = "kernel/iommu_groups"
+_BTRFS = "fs/btrfs"
+_SLOTS = "bus/pci/slots"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is recorded at most.
+
+    Attributes:
+        file_bytes: of one file; sysfs hands out one page per attribute, and binary ones can be longer.
+        tree_bytes: of the contents of one tree.
+        entries: files and links of one tree.
+    """
+
+    file_bytes: int = 64 * 1024
+    tree_bytes: int = 128 * 1024 * 1024
+    entries: int = 1_000_000
+
+
+Snapshot = dict[str, entries.Entry]
+"""By path below the root, without a leading slash."""
+
+
+def read(root: str, limits: Limits, left_out: omissions.Omissions) -> Snapshot:
+    """The tree at `root`, for a thread: it blocks on file reads.
+
+    Args:
+        root: where sysfs is.
+        limits: what is beyond is left out.
+        left_out: is told what is.
+    """
+    walk = _Walk(root, limits, left_out)
+    walk.buses()
+    walk.classes()
+    walk.devices()
+    walk.folders()
+    return walk.found
+
+
+class _Walk:
+    """One reading."""
+
+    def __init__(self, root: str, limits: Limits, left_out: omissions.Omissions) -> None:
+        self.found: Snapshot = {}
+        self._root = root
+        self._limits = limits
+        self._left_out = left_out
+        self._bytes = 0
+        self._same: dict[tuple[bytes, int], entries.Content] = {}
+        self._targets: dict[str, None] = {}
+        self._visited: set[str] = set()
+
+    # --- where to begin ---
+
+    def buses(self) -> None:
+        for bus in kinds.BUSES:
+            self._listing(f"bus/{bus}/devices")
+            for driver in self._folders(f"bus/{bus}/drivers"):
+                self._links_and_triggers(f"bus/{bus}/drivers/{driver}")
+        for slot in self._folders(_SLOTS):
+            self._visit(f"{_SLOTS}/{slot}", kinds.EVERYTHING)
+
+    def classes(self) -> None:
+        for name in kinds.CLASSES:
+            self._listing(f"class/{name}")
+
+    def devices(self) -> None:
+        """The directories that the listings lead to: a root complex as a whole, others each by itself."""
+        for target in self._targets:
+            parts = target.split("/")
+            top = next((index for index, part in enumerate(parts) if _ROOT_COMPLEX.fullmatch(part)), None)
+            self._reach("/".join(parts[: top + 1]) if top is not None else target)
+        for target in self._targets:
+            self._reach(target)  # what is deeper below a function than is looked
+
+    def folders(self) -> None:
+        self._visit(_MEMORY, kinds.MEMORY)
+        for group in self._folders(_GROUPS):
+            self._visit(f"{_GROUPS}/{group}", kinds.EVERYTHING)
+        for identity in self._folders(_BTRFS):
+            self._links_and_triggers(f"{_BTRFS}/{identity}/devices")
+
+    # --- going down ---
+
+    def _listing(self, folder: str) -> None:
+        """A directory of links to devices."""
+        for entry in self._scan(folder) or ():
+            target = files.link_target(entry.path) if entry.is_symlink() else None
+            below = files.below_root(target) if target is not None else None
+            if target is not None and below is not None and kinds.concerns(below):
+                self._keep(f"{folder}/{entry.name}", entries.Link(target=target))
+                self._targets[below] = None
+        self._keep_folder(folder)
+
+    def _links_and_triggers(self, folder: str) -> None:
+        for entry in self._scan(folder) or ():
+            path = f"{folder}/{entry.name}"
+            if entry.is_symlink():
+                self._link(path)
+            elif entry.is_file(follow_symlinks=False) and (found := self._status(path)) is not None:
+                self._keep(path, _unread(found))
+
+    def _reach(self, path: str) -> None:
+        """A device, and of those above it what they are."""
+        if path in self._visited or not kinds.concerns(path):
+            return
+        parts = path.split("/")
+        for depth in range(2, len(parts)):
+            above = "/".join(parts[:depth])
+            if above not in self._visited:
+                self._shallow(above)
+        self._visit(path)
+
+    def _shallow(self, path: str) -> None:
+        for entry in self._scan(path) or ():
+            below = f"{path}/{entry.name}"
+            if below in self.found:
+                continue
+            if entry.is_symlink() and entry.name in _LINKS_ABOVE:
+                self._link(below)
+            elif entry.name == "uevent":
+                self._file(below, kinds.STRANGE, asleep=False)
+
+    def _visit(self, path: str, rule: kinds.Rule | None = None) -> None:
+        """A directory and what is below it, read by this rule, or that of its own subsystem."""
+        self._descend(path, around=kinds.STRANGE, forced=rule, levels=_LEVELS)
+
+    def _descend(self, path: str, *, around: kinds.Rule, forced: kinds.Rule | None, levels: int) -> None:
+        listed = self._scan(path) if path not in self._visited else None
+        self._visited.add(path)
+        if listed is None:
+            return
+        before = len(self.found)
+        rule = forced or self._rule(path, listed, around)
+        levels = _LEVELS if rule.listed else levels
+        asleep = self._is_asleep(path, listed)
+        for entry in listed:
+            below = f"{path}/{entry.name}"
+            if entry.is_symlink():
+                self._link(below)
+            elif not entry.is_dir(follow_symlinks=False):
+                self._file(below, rule, asleep=asleep)
+            elif asleep and entry.name in kinds.WAKING:
+                self._left_out.note(Reason.ASLEEP, below)
+            elif levels > 0 and not kinds.is_skipped(entry.name, rule):
+                self._descend(below, around=rule, forced=None, levels=levels - 1)
+        if len(self.found) == before:
+            self._keep(path, entries.Folder())
+
+    def _rule(self, path: str, listed: list[os.DirEntry[str]], around: kinds.Rule) -> kinds.Rule:
+        """That of its subsystem; a directory without one is a group of attributes, or holds devices."""
+        names = {entry.name for entry in listed}
+        if "subsystem" in names:
+            return kinds.rule(files.link_name(f"{self._root}/{path}/subsystem") or "")
+        is_group = "uevent" not in names and around.has_group(path.rpartition("/")[2])
+        return kinds.EVERYTHING if is_group else kinds.STRANGE
+
+    def _is_asleep(self, path: str, listed: list[os.DirEntry[str]]) -> bool:
+        state = f"{self._root}/{path}/power_state"
+        return any(entry.name == "power_state" for entry in listed) and files.text(state) in kinds.ASLEEP
+
+    # --- single things ---
+
+    def _link(self, path: str) -> None:
+        target = files.link_target(f"{self._root}/{path}")
+        if target is None:
+            self._left_out.note(Reason.VANISHED, path)
+        else:
+            self._keep(path, entries.Link(target=target))
+
+    def _file(self, path: str, rule: kinds.Rule, *, asleep: bool) -> None:
+        name = path.rpartition("/")[2]
+        reads = rule.reads(name) and not kinds.is_never_read(name)
+        if not reads and not rule.listed:
+            return
+        found = self._status(path)
+        if found is None:
+            return
+        reason = None
+        if kinds.is_never_read(name):
+            reason = Reason.NEVER_READ
+        elif not rule.reads(name):
+            reason = Reason.NOT_KNOWN
+        elif asleep and name in kinds.WAKING:
+            reason = Reason.ASLEEP
+        if not found.st_mode & _READABLE:
+            self._keep(path, _unread(found))
+        elif reason is not None:
+            self._left_out.note(reason, path if reason is Reason.ASLEEP else name)
+            self._keep(path, _unread(found))
+        else:
+            self._content(path, found, most=_CONFIG_BYTES if name == "config" else self._limits.file_bytes)
+
+    def _content(self, path: str, found: os.stat_result, *, most: int) -> None:
+        try:
+            data = _read(f"{self._root}/{path}", most)
+        except OSError as error:
+            if os.path.lexists(f"{self._root}/{path}"):
+                self._left_out.note(Reason.REFUSED, f"{path}: {error.strerror}")
+                self._keep(path, entries.Refused(number=error.errno or 0))
+            else:
+                self._left_out.note(Reason.VANISHED, path)
+            return
+        reason = None
+        if len(data) > most:
+            reason = Reason.TOO_LARGE
+        elif self._bytes + len(data) > self._limits.tree_bytes:
+            reason = Reason.NO_ROOM
+        if reason is not None:
+            self._left_out.note(reason, path)
+            self._keep(path, _unread(found))
+            return
+        self._bytes += len(data)
+        content = entries.Content(data=data, mode=stat.S_IMODE(found.st_mode))
+        # Thousands of functions say the same: what is short is kept once.
+        alike = (data, content.mode)
+        self._keep(path, self._same.setdefault(alike, content) if len(data) <= _SHORT_BYTES else content)
+
+    def _keep_folder(self, path: str) -> None:
+        """A directory that things are listed in, if it is there: what is missing is told from what is empty."""
+        if os.path.isdir(f"{self._root}/{path}"):  # noqa: PTH112 - as everywhere in this package, paths are str
+            self._keep(path, entries.Folder())
+
+    def _keep(self, path: str, entry: entries.Entry) -> None:
+        if len(self.found) >= self._limits.entries and path not in self.found:
+            self._left_out.note(Reason.NO_ROOM, path)
+        else:
+            self.found[path] = entry
+
+    def _status(self, path: str) -> os.stat_result | None:
+        try:
+            return os.lstat(f"{self._root}/{path}")
+        except OSError:
+            self._left_out.note(Reason.VANISHED, path)
+            return None
+
+    def _folders(self, path: str) -> list[str]:
+        self._keep_folder(path)
+        return [entry.name for entry in self._scan(path) or () if entry.is_dir(follow_symlinks=False)]
+
+    def _scan(self, path: str) -> list[os.DirEntry[str]] | None:
+        """What is in a directory, in order of name; hidden files are no kernel's."""
+        try:
+            with os.scandir(f"{self._root}/{path}") as listed:
+                return sorted(
+                    (entry for entry in listed if not entry.name.startswith(".")), key=lambda each: each.name
+                )
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._left_out.note(Reason.REFUSED, f"{path}: {error.strerror}")
+            self._keep(path, entries.Refused(number=error.errno or 0))
+            return None
+
+
+def _unread(found: os.stat_result) -> entries.Unread:
+    return entries.Unread(mode=stat.S_IMODE(found.st_mode), size=found.st_size)
+
+
+def _read(path: str, most: int) -> bytes:
+    """The file's content, or one byte more than `most`."""
+    descriptor = os.open(path, _READ)
+    try:
+        parts = []
+        left = most + 1
+        while left > 0 and (part := os.read(descriptor, left)):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)

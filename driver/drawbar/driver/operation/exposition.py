@@ -1,0 +1,158 @@
+"""What a daemon counts, in a registry of its own, and how Prometheus reads it.
+
+Nothing here is global to the process, so several daemons can live in one. Names never change their meaning; labels
+have few values, none of them chosen by the users of a cluster.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+import prometheus_client as prometheus
+from prometheus_client import core, registry
+
+Values = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A number per combination of label values, that is asked for when somebody looks."""
+
+    name: str
+    help: str
+    labels: Values
+    counter: bool
+    read: Callable[[], Mapping[Values, float]]
+
+
+class Exposition:
+    """All counters and histograms of one daemon; `watch` adds numbers that are read when somebody looks.
+
+    Args:
+        prefix: of every name, with its last underscore.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._registry = registry.CollectorRegistry()
+        self._asked: dict[str, _Asked] = {}
+        self._labels: dict[str, Values] = {}
+        self.api_requests = self.counter(
+            "api_requests", "Requests to the API server.", "verb", "resource", "result"
+        )
+        self._requests: dict[tuple[str, str, str], prometheus.Counter] = {}
+        build = self.gauge("build_info", "The program; the value is 1.", "version", "python")
+        build.labels(metadata.version("drawbar"), ".".join(map(str, sys.version_info[:3]))).set(1)
+        prometheus.ProcessCollector(registry=self._registry)
+        self._registry.register(_Collected(self._asked))
+
+    def counter(self, name: str, text: str, *labels: str) -> prometheus.Counter:
+        """Something that only grows; its name is shown with `_total`."""
+        self._labels[f"{self._prefix}{name}_total"] = labels
+        return prometheus.Counter(f"{self._prefix}{name}", text, labels, registry=self._registry)
+
+    def gauge(self, name: str, text: str, *labels: str) -> prometheus.Gauge:
+        """Something that comes and goes."""
+        self._labels[f"{self._prefix}{name}"] = labels
+        return prometheus.Gauge(f"{self._prefix}{name}", text, labels, registry=self._registry)
+
+    def histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> prometheus.Histogram:
+        """How long something took; `buckets` in seconds."""
+        self._labels[f"{self._prefix}{name}"] = labels
+        return prometheus.Histogram(
+            f"{self._prefix}{name}", text, labels, buckets=buckets, registry=self._registry
+        )
+
+    def request_done(self, verb: str, resource: str, result: str) -> None:
+        """Counts a request to the API server."""
+        key = (verb, resource, result)
+        child = self._requests.get(key)
+        if child is None:
+            child = self._requests[key] = self.api_requests.labels(*key)
+        child.inc()
+
+    def watch(
+        self,
+        name: str,
+        text: str,
+        read: Callable[[], Mapping[str, float]],
+        *,
+        label: str = "",
+        counter: bool = False,
+    ) -> None:
+        """Adds a number that is read when somebody looks.
+
+        Args:
+            name: without the prefix, and without `_total` for a counter.
+            text: its help.
+            read: the numbers by label value; by the empty string where there is no label.
+            label: the label's name, or empty.
+            counter: it only grows.
+        """
+
+        def by_values() -> Mapping[Values, float]:
+            return {(value,) if label else (): number for value, number in read().items()}
+
+        self._add(name, text, by_values, (label,) if label else (), counter=counter)
+
+    def watch_by(
+        self, name: str, text: str, read: Callable[[], Mapping[Values, float]], *labels: str
+    ) -> None:
+        """Adds numbers with several labels, that are read when somebody looks; `read` gives them by the values."""
+        self._add(name, text, read, labels, counter=False)
+
+    def rendered(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return prometheus.generate_latest(_WithoutTimes(self._registry))
+
+    def names(self) -> frozenset[str]:
+        """The names of all metrics, as they stand in documents: counters with `_total`."""
+        found = self._registry.collect()
+        return frozenset(f"{one.name}_total" if one.type == "counter" else one.name for one in found)
+
+    def labels(self) -> Mapping[str, Values]:
+        """By the names that are this daemon's own, as they stand in documents, the names of their labels."""
+        return dict(self._labels)
+
+    def _add(
+        self,
+        name: str,
+        text: str,
+        read: Callable[[], Mapping[Values, float]],
+        labels: Values,
+        *,
+        counter: bool,
+    ) -> None:
+        self._labels[f"{self._prefix}{name}{'_total' if counter else ''}"] = labels
+        self._asked[name] = _Asked(
+            name=self._prefix + name, help=text, labels=labels, counter=counter, read=read
+        )
+
+
+class _Collected(registry.Collector):
+    def __init__(self, asked: dict[str, _Asked]) -> None:
+        self._asked = asked
+
+    def describe(self) -> Iterable[core.Metric]:
+        return ()
+
+    def collect(self) -> Iterator[core.Metric]:
+        for one in tuple(self._asked.values()):
+            family = core.CounterMetricFamily if one.counter else core.GaugeMetricFamily
+            found = family(one.name, one.help, labels=one.labels)
+            for values, number in one.read().items():
+                found.add_metric(values, number)
+            yield found
+
+
+class _WithoutTimes(registry.Collector):
+    """A registry without the time at which each counter came to be, which nobody reads."""
+
+    def __init__(self, inner: registry.CollectorRegistry) -> None:
+        self._inner = inner
+
+    def collect(self) -> Iterator[core.Metric]:
+        for family in self._inner.collect():
+            family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+            yield family

@@ -1,0 +1,123 @@
+"""The alert rules ask for numbers that the daemons give, and say what to do."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drawbar.driver.api import fabrics
+from drawbar.driver.controller.operation import gauges, outcomes, states
+from drawbar.driver.controller.operation import metrics as controller_metrics
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.node import settings
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.operation import instrumentation
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy" / "alerts" / "drawbar.rules.yaml"
+SELECTOR = re.compile(r"\b((?:drawbar|process)_[a-z_]+)\b(?:\{([^}]*)\})?")
+MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
+GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left)\s*\(([^)]*)\)")
+# What Prometheus itself adds.
+OF_THE_TARGET = {"instance", "job"}
+# By label the values that the rules may ask for.
+VALUES = {
+    "condition": fabrics.CONDITIONS,
+    "state": set(states.STATES),
+    "operation": {"attach", "detach"},
+    "step": {*controller_metrics.STEPS_THERE, *controller_metrics.STEPS_BACK},
+    "health": {str(status) for status in verdicts.Status},
+    "code": {"OK", "UNFINISHED", "NOT_FOUND"},
+    "result": {
+        *(outcomes.ATTACHED, outcomes.REUSED, *outcomes.FAILURES),
+        *("OK", "Aborted"),
+        *(error.__name__ for error in kube_errors.KubeError.__subclasses__()),
+    },
+}
+
+
+def rules():
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [pytest.param(rule, id=rule["alert"]) for group in groups for rule in group["rules"]]
+
+
+class Nothing:
+    """A daemon's part of which only the name of its numbers is wanted."""
+
+    audits = missed = 0
+
+
+@pytest.fixture(scope="module")
+def exposed():
+    """By the name of every series its labels."""
+    node = instrumentation.Instrumentation(settings.Settings(node_name="n"))
+    node.watch_attachments([])
+    node.watch_devices(Nothing())
+    node.watch_prepared(int)
+    node.watch_verdicts(Nothing())
+    node.watch_queue(int, int)
+    controller = controller_metrics.Metrics()
+    controller.watch("ready", "", dict)
+    gauges.Gauges(view=Nothing()).show(controller)
+    found = {}
+    for name, labels in (*node.metrics.labels().items(), *controller.labels().items()):
+        found[name] = set(labels)
+        if name.endswith("_seconds"):
+            found |= {f"{name}_bucket": {*labels, "le"}, f"{name}_sum": set(labels)}
+    return found | {"process_start_time_seconds": set()}
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_a_rule_asks_for_series_and_labels_that_are_exposed(rule, exposed):
+    known = set(OF_THE_TARGET)
+    for name, matchers in SELECTOR.findall(rule["expr"]):
+        assert name in exposed
+        known |= exposed[name]
+        for label, text in MATCHER.findall(matchers):
+            assert label in exposed[name], f"{name} has no label {label}"
+            assert set(text.split("|")) <= VALUES[label]
+    grouped = [label for group in GROUPING.findall(rule["expr"]) for label in re.split(r"[,\s]+", group)]
+    assert {label for label in grouped if label} <= known
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_a_rule_says_what_is_wrong_and_what_to_do(rule):
+    assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
+    assert re.fullmatch(r"\d+[mh]", rule["for"])
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert rule["annotations"].keys() == {"summary", "description"}
+    assert rule["annotations"]["summary"][-1] != "."
+    assert rule["annotations"]["description"].endswith((".", "?"))
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_a_text_names_only_labels_that_the_alert_will_have(rule, exposed):
+    named = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
+    aggregated = re.match(r"^(?:histogram_quantile\([\d.]+, )?sum\b", rule["expr"])
+    if aggregated:
+        group = re.search(r"by \(([^)]*)\)", rule["expr"])
+        kept = set(group[1].split(", ")) if group else set()
+    else:
+        kept = OF_THE_TARGET.union(*(exposed[name] for name, _ in SELECTOR.findall(rule["expr"])))
+    assert named <= kept
+
+
+def test_names_are_said_once():
+    names = [one.id for one in rules()]
+    assert len(names) == len(set(names))
+    assert all(name.startswith("Drawbar") for name in names)
+
+
+def test_the_documented_series_of_the_controller_are_those_that_are_exposed(exposed):
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    section = text.partition("## All of the controller's")[2].partition("## ")[0]
+    listed = {
+        name: {label for label in labels.split(", ") if label}
+        for name, labels in re.findall(
+            r"^\| `(drawbar_controller_[a-z_]+)` \| \w+(?:; ([^|]*?))? \|", section, re.MULTILINE
+        )
+    }
+    made = {name: labels for name, labels in exposed.items() if name.startswith("drawbar_controller_")}
+    assert listed == {name: labels for name, labels in made.items() if not name.endswith(("_bucket", "_sum"))}
+    assert set(re.findall(r"drawbar_controller_[a-z_]+", text)) <= made.keys()

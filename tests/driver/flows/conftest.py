@@ -1,0 +1,324 @@
+"""A whole cluster in one process: both of our daemons as they are, and doubles of everything else.
+
+The scheduler, claim, eviction and kubelet doubles run with short pauses and everything else as it is.
+"""
+
+import asyncio
+import contextlib
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.controller import daemon as controller
+from drawbar.driver.controller import settings as controller_settings
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.node import daemon as node
+from drawbar.driver.node import settings as node_settings
+from drawbar.driver.node.health import policy as health_policy
+from drawbar.fabric.grpc import server as fabric_server
+from drawbar.mocks import apiserver, claims, eviction, kubelet, scheduler, sysfs
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric.simulation import SimulatedFabric
+
+NODES = ("node-1", "node-2")
+KUBELET = kubelet.Settings(
+    reconcile_seconds=0.05, retry_first_seconds=0.05, resync_seconds=0.5, unprepare_seconds=0.2
+)
+HEALTH = health_policy.Policy(interval_seconds=1, recovery_seconds=1)
+
+
+def disk(number):
+    return {
+        "id": f"disk-{number}",
+        "class": "nvme",
+        "model": "M1",
+        "serial": f"SN000{number}",
+        "pciVendor": 0x144D,
+        "pciDevice": 0xA824,
+    }
+
+
+class Lab:
+    """The cluster as its users, its administrator and its electrician see it.
+
+    Attributes:
+        api: with all rights.
+        server: the API server double.
+        fabric: the simulated fabric.
+        trees: the nodes' mocked /sys by name.
+    """
+
+    def __init__(self, path, server, api, fabric, trees):
+        self.path, self.server, self.api, self.fabric, self.trees = path, server, api, fabric, trees
+        self._daemons = {}
+
+    def start_controller(self, **changes):
+        options = controller_settings.Settings(
+            kubeconfig=str(self.path / "controller"),
+            leader_election=False,
+            http=controller_settings.Http(address="off"),
+            **changes,
+        )
+        self._daemons["controller"] = asyncio.Task(controller.run(options))
+
+    def start_node(self, name, **changes):
+        home = self.path / name
+        options = node_settings.Settings(
+            node_name=name,
+            kubeconfig=str(self.path / f"{name}.kubeconfig"),
+            kubelet_dir=home / "k",
+            cdi_dir=home / "k" / "cdi",
+            sysfs=home / "sys",
+            uevents=f"unix:{home / 'uevents'}",
+            health=HEALTH,
+            **changes,
+        )
+        self._daemons[name] = asyncio.Task(node.run(options))
+
+    async def stop(self, name):
+        task = self._daemons.pop(name)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def stop_all(self):
+        for name in tuple(self._daemons):
+            await self.stop(name)
+
+    async def create(self, kind, name, namespace=None, **content):
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
+        return await self.api.create(kind, body, namespace=namespace, into=dict)
+
+    async def change(self, kind, name, namespace=None, **content):
+        await self.api.patch(
+            kind,
+            name,
+            content,
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace=namespace,
+            manager="administrator",
+        )
+
+    async def make_fabric(self, **policy):
+        endpoint = f"unix:{self.path / 'f.sock'}"
+        await self.create(
+            kinds.FABRIC, "fab", spec={"adapter": "grpc", "endpoint": endpoint, "policy": policy}
+        )
+
+    async def pod(self, name, *, claims=1, tolerations=()):
+        """A pod with claims from a template, of one disk each."""
+        exactly = {"deviceClassName": "nvme.drawbar.dev"}
+        if tolerations:
+            exactly["tolerations"] = list(tolerations)
+        spec = {"devices": {"requests": [{"name": "disk", "exactly": exactly}]}}
+        await self.create(kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": spec})
+        used = [f"disk-{number}" for number in range(claims)]
+        container = {
+            "name": "main",
+            "image": "none",
+            "resources": {"claims": [{"name": one} for one in used]},
+        }
+        uses = [{"name": one, "resourceClaimTemplateName": name} for one in used]
+        await self.create(
+            kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses}
+        )
+
+    async def until(self, read, holds, seconds=30):
+        async with asyncio.timeout(seconds):
+            while True:
+                value = await read()
+                if holds(value):
+                    return value
+                for daemon in self._daemons.values():
+                    # One that ended did so because of something that it can say.
+                    if daemon.done():
+                        daemon.result()
+                await asyncio.sleep(0.02)
+
+    async def pods(self):
+        listing = await self.api.list_all(kinds.POD, into=dict, namespace="default")
+        return {one["metadata"]["name"]: one for one in listing.items}
+
+    async def running(self, name):
+        """The name of the node on which the pod runs, and of its devices."""
+        await self.until(self.pods, lambda value: value[name].get("status", {}).get("phase") == "Running")
+        pod = (await self.pods())[name]
+        return pod["spec"]["nodeName"], await self.devices_of(name)
+
+    async def gone(self, name):
+        await self.until(self.pods, lambda value: name not in value)
+
+    async def claims(self, pod=None):
+        """All claims, or those of one pod."""
+        listing = await self.api.list_all(kinds.CLAIM, into=dict, namespace="default")
+        return [
+            one
+            for one in listing.items
+            if pod is None
+            or any(owner["name"] == pod for owner in one["metadata"].get("ownerReferences", ()))
+        ]
+
+    async def allocated(self, pod):
+        """The pod's claims, once all of them are allocated."""
+        found = await self.until(
+            lambda: self.claims(pod), lambda value: value and all(map(allocation_of, value))
+        )
+        return [allocation_of(one) for one in found]
+
+    async def devices_of(self, pod):
+        return sorted(
+            result["device"]
+            for claim in await self.claims(pod)
+            for result in (allocation_of(claim) or {"devices": {"results": ()}})["devices"]["results"]
+        )
+
+    async def conditions_of(self, pod):
+        """By device the conditions of the pod's claims that are True, with their reasons."""
+        return {
+            device["device"]: {
+                one["type"].removeprefix("drawbar.dev/"): one["reason"]
+                for one in device["conditions"]
+                if one["status"] == "True"
+            }
+            for claim in await self.claims(pod)
+            for device in claim.get("status", {}).get("devices", ())
+        }
+
+    async def slices(self):
+        """What the controller has published of the fabric."""
+        listing = await self.api.list_all(kinds.SLICE, into=dict)
+        return [one["spec"] for one in listing.items if one["spec"]["pool"]["name"].startswith("fab")]
+
+    async def taints(self, device):
+        """The device's taints in whichever form they stand, as `key=value:effect`; None: not published."""
+        specs = await self.slices()
+        published = [one for spec in specs for one in spec.get("devices", ()) if one["name"] == device]
+        if not published:
+            return None
+        found = [taint for one in published for taint in one.get("taints", ())]
+        found += [one["taint"] for spec in specs for one in spec.get("taints", ()) if one["device"] == device]
+        return {
+            f"{one['key'].removeprefix('drawbar.dev/')}={one.get('value', '')}:{one['effect']}"
+            for one in found
+        }
+
+    async def tainted(self, device, *taints):
+        """Waits until the device has these taints and no others."""
+        await self.until(lambda: self.taints(device), lambda value: value == set(taints))
+
+    async def attachments(self):
+        listing = await self.api.list_all(kinds.ATTACHMENT, into=dict)
+        return {one["spec"]["device"]: one for one in listing.items}
+
+    async def connected(self):
+        """The ids of the devices that the fabric has connected, with their hosts."""
+        inventory = await self.fabric.devices()
+        return {one.id: one.connection.host_id for one in inventory.devices if one.connection is not None}
+
+    async def notes(self, reason):
+        listing = await self.api.list_all(kinds.EVENT, into=dict, namespace="default")
+        return [one["note"] for one in listing.items if one["reason"] == reason]
+
+    async def is_free(self, device):
+        """Waits until the device is back: no object, no connection, nothing in a slot, no CDI file."""
+        await self.until(self.attachments, lambda value: device not in value)
+        assert device not in await self.connected()
+        in_use = len(await self.connected())
+        drivers = [tree.root / "bus/pci/drivers/nvme" for tree in self.trees.values()]
+        assert sum(len(list(folder.glob("0000:*"))) for folder in drivers) <= in_use
+
+    @property
+    def cdi_files(self):
+        return [file.name for name in NODES for file in (self.path / name / "k" / "cdi").glob("*.json")]
+
+
+def allocation_of(claim):
+    return (claim.get("status") or {}).get("allocation")
+
+
+def fabric_of(path, trees, devices, changes):
+    described = {
+        "hosts": [
+            {"id": f"host-{name}", "name": name, "ports": 4, "sysfs": str(tree.root)}
+            for name, tree in trees.items()
+        ],
+        "enclosures": [{"id": "enc", "devices": [disk(number) for number in range(devices)]}],
+    }
+    path.write_text(json.dumps(described | changes))
+    return configuration.load(path)
+
+
+@contextlib.asynccontextmanager
+async def lab(
+    profile, *, gates=None, devices=2, timeout=600, patience=None, policy=None, visible=60, **fabric_changes
+):
+    """A cluster that has published its pool; it is left with all daemons stopped.
+
+    Args:
+        profile: of the API server double.
+        gates: of it, besides those of the profile.
+        devices: how many disks the fabric has.
+        timeout: the scheduler's patience with binding conditions, in seconds.
+        patience: what the controller takes for that; None: the same.
+        policy: of the Fabric object; None: the usual, without probation.
+        visible: the node daemons' patience with a device that was attached, in seconds.
+        fabric_changes: what else is in the fabric's configuration.
+    """
+    failure = None
+    # pytest's folders are too deep for sockets.
+    with tempfile.TemporaryDirectory(prefix="drawbar-") as folder:
+        path = Path(folder)
+        trees = {}
+        for name in NODES:
+            (path / name).mkdir()
+            trees[name] = sysfs.SysfsTree.create(
+                path / name / "sys", slots=4, uevent_socket=path / name / "uevents"
+            )
+        described = fabric_of(path / "fabric.json", trees, devices, fabric_changes)
+        async with contextlib.AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            server = await enter(apiserver.serving(profile=profile, gates=gates))
+            for tree in trees.values():
+                await enter(tree.reacting())
+            fabric = await enter(SimulatedFabric.running(described))
+            await enter(fabric_server.serving(fabric, f"unix:{path / 'f.sock'}", name="sim", version="1"))
+            server.kubeconfig(path / "controller", "drawbar:drawbar-controller")
+            for name in NODES:
+                server.kubeconfig(path / f"{name}.kubeconfig", "drawbar:drawbar-node", node=name)
+            connection = config.from_kubeconfig(server.kubeconfig(path / "admin", "admin"))
+            api = await enter(client.connecting(connection))
+            await deployment.apply(api)
+            await enter(claims.serving(connection))
+            await enter(eviction.serving(connection, eviction.Settings(status_seconds=0.1)))
+            specs = [kubelet.NodeSpec(name=name, directory=path / name / "k") for name in NODES]
+            await enter(kubelet.serving(connection, specs, KUBELET))
+            times = scheduler.Settings(
+                poll_seconds=0.05,
+                binding_timeout_seconds=timeout,
+                backoff_first_seconds=0.05,
+                backoff_max_seconds=0.2,
+            )
+            await enter(scheduler.serving(connection, times))
+            found = Lab(path, server, api, fabric, trees)
+            stack.push_async_callback(found.stop_all)
+            for name in NODES:
+                found.start_node(name, visible_timeout_seconds=visible)
+            found.start_controller(binding_timeout_seconds=patience or timeout)
+            await found.make_fabric(**({"probationSeconds": 0} if policy is None else policy))
+            try:
+                yield found
+            except Exception as error:  # noqa: BLE001 - raised again below, outside the task groups
+                failure = error
+    if failure is not None:
+        raise failure
+
+
+@pytest.fixture
+def flow_lab():
+    """`async with flow_lab(profile) as cluster`: see `Lab`; the pool may not be published yet."""
+    return functools.partial(lab)

@@ -1,0 +1,227 @@
+"""The flows of device binding conditions that Kubernetes' own integration tests have, with our daemons in them.
+
+Source: KEP-5007, test plan; `test/integration/dra/binding_conditions.go`: basic flow, failure and rescheduling, timeout,
+timeout and recovery.
+"""
+
+import pytest
+
+from drawbar.driver.kube import kinds
+from drawbar.fabric import contract
+from drawbar.mocks.fabric import faults
+
+ATTACH = contract.OperationKind.ATTACH
+BY_DEFAULT = [pytest.param({"profile": name}, id=name) for name in ("1.36", "1.37", "kep-5055")]
+WITH_GATES = {"profile": "1.34", "gates": {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}}
+PROFILES = pytest.mark.parametrize("server", [*BY_DEFAULT, pytest.param(WITH_GATES, id="1.34 with gates")])
+READY = {"attached": "Attached", "visible": "DeviceReady"}
+
+
+@PROFILES
+async def test_basic_flow_the_pod_is_bound_when_the_device_is_attached_and_visible_and_not_before(
+    flow_lab, server
+):
+    late = {"effect": "appear", "arrival": "late", "lateSeconds": 0.3}
+    async with flow_lab(**server, devices=1, attachSeconds=0.2, faults=[late]) as cluster:
+        await cluster.pod("a")
+        (allocation,) = await cluster.allocated("a")
+        (result,) = allocation["devices"]["results"]
+        (term,) = allocation["nodeSelector"]["nodeSelectorTerms"]
+        node = term["matchFields"][0]["values"][0]
+        assert result["bindingConditions"] == ["drawbar.dev/attached", "drawbar.dev/visible"]
+        assert result["bindingFailureConditions"] == ["drawbar.dev/attach-failed", "drawbar.dev/node-failed"]
+        assert allocation["allocationTimestamp"]
+        waits = (await cluster.pods())["a"]
+        assert not waits["spec"].get("nodeName")
+
+        await cluster.until(
+            lambda: cluster.conditions_of("a"), lambda value: "attached" in value.get("disk-0", {})
+        )
+        if "visible" not in (await cluster.conditions_of("a"))["disk-0"]:
+            assert not (await cluster.pods())["a"]["spec"].get("nodeName"), "the node has not said its word"
+        assert await cluster.running("a") == (node, ["disk-0"])
+        assert await cluster.conditions_of("a") == {"disk-0": READY}
+        assert await cluster.connected() == {"disk-0": f"host-{node}"}
+        assert await cluster.notes("BindingConditionsPending")
+
+        # The next pod waits for the device until the first gives it back, and then gets it the same way.
+        await cluster.pod("b")
+        await cluster.api.delete(kinds.POD, "a", namespace="default")
+        _, devices = await cluster.running("b")
+        assert devices == ["disk-0"]
+        assert await cluster.conditions_of("b") == {"disk-0": READY}
+
+
+DARK = faults.Fail(method=ATTACH, retryable=False, message="the retimer is dark")
+BY_FABRIC = [(one.values[0], DARK, "FabricError", "the retimer is dark") for one in BY_DEFAULT]
+BARE = faults.Appear(driver="")
+
+
+@pytest.mark.parametrize(
+    ("server", "fault", "reason", "words"),
+    [
+        *(pytest.param(*one, id=f"fabric-{one[0]['profile']}") for one in BY_FABRIC),
+        pytest.param(WITH_GATES, *BY_FABRIC[0][1:], id="fabric-1.34 with gates"),
+        # The node takes its time to be sure, so once for each form of taints.
+        pytest.param({"profile": "1.36"}, BARE, "DriverNotBound", "driver", id="node-1.36"),
+        pytest.param({"profile": "kep-5055"}, BARE, "DriverNotBound", "driver", id="node-kep-5055"),
+    ],
+)
+async def test_a_failed_device_is_out_of_the_way_before_the_pod_is_told_and_the_pod_gets_another(
+    flow_lab, server, fault, reason, words
+):
+    async with flow_lab(**server, visible=4, policy={"probationSeconds": 3600}) as cluster:
+        cluster.fabric.console.add_fault(fault)
+        await cluster.until(cluster.slices, bool)
+        cluster.server.writes.clear()
+        await cluster.pod("a")
+        _, devices = await cluster.running("a")
+        assert devices == ["disk-1"]
+        assert await cluster.taints("disk-0") == {f"attach-failed={reason}:NoSchedule"}
+        assert await cluster.taints("disk-1") == set()
+        (note,) = [one for one in await cluster.notes("FailedScheduling") if "binding failed" in one]
+        assert f"reason={reason}" in note
+        assert words in note
+
+        mine = [one for one in cluster.server.writes if one.code < 300 and not one.dry_run]
+        tainted = next(number for number, one in enumerate(mine) if one.resource == "resourceslices")
+        told = [
+            number
+            for number, one in enumerate(mine)
+            if (one.resource, one.verb) == ("resourceclaims", "patch") and number > tainted
+        ]
+        back = next(
+            number
+            for number, one in enumerate(mine)
+            if one.resource == "resourceclaims" and one.verb == "update" and number > tainted
+        )
+        assert any(number < back for number in told), "the scheduler took it back because it was told"
+        # What failed is rolled back, and only what the pod has stays connected.
+        await cluster.is_free("disk-0")
+        assert list(await cluster.connected()) == ["disk-1"]
+
+
+@PROFILES
+async def test_at_the_timeout_the_pod_says_so_without_a_node_and_the_attach_is_given_up(flow_lab, server):
+    patience = {"timeout": 60, "patience": 4}
+    async with flow_lab(**server, **patience, devices=1, policy={"probationSeconds": 3600}) as cluster:
+        cluster.fabric.console.add_fault(faults.Stick(method=ATTACH))
+        await cluster.pod("a")
+        reason = "AttachDeadlineExceeded"
+        notes = await cluster.until(
+            lambda: cluster.notes("FailedScheduling"),
+            lambda found: any("device binding" in one for one in found),
+        )
+        (note,) = [one for one in notes if "device binding" in one]
+        # We give up before the scheduler does, so that it says why and not only how long.
+        assert f"device binding failed: claim={(await cluster.claims('a'))[0]['metadata']['name']}" in note
+        assert f"reason={reason}" in note
+        await cluster.tainted("disk-0", f"attach-failed={reason}:NoSchedule")
+        await cluster.is_free("disk-0")
+        pod = (await cluster.pods())["a"]
+        assert not pod["spec"].get("nodeName")
+        assert allocations(await cluster.claims("a")) == [None]
+
+
+@PROFILES
+async def test_a_scheduler_that_nobody_answers_gives_up_itself_and_what_was_begun_is_taken_back(
+    flow_lab, server
+):
+    async with flow_lab(**server, devices=1, timeout=3, patience=60, attachSeconds=0.2) as cluster:
+        await cluster.pod("a")
+        # It dies when the device is on its way to the node.
+        old = await cluster.until(cluster.attachments, bool)
+        await cluster.stop("controller")
+        await cluster.until(
+            lambda: cluster.claims("a"),
+            lambda found: moment(found) not in (None, old["disk-0"]["spec"]["allocationTimestamp"]),
+        )
+        assert any("device binding timeout" in one for one in await cluster.notes("FailedScheduling"))
+        assert not (await cluster.pods())["a"]["spec"].get("nodeName")
+        # Back again, it takes back what was begun for the allocation that is no more, and serves the one that stands.
+        cluster.start_controller()
+        assert (await cluster.running("a"))[1] == ["disk-0"]
+        new = (await cluster.attachments())["disk-0"]
+        assert new["metadata"]["uid"] != old["disk-0"]["metadata"]["uid"]
+        assert new["spec"]["allocationTimestamp"] == moment(await cluster.claims("a"))
+
+
+@PROFILES
+async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken_and_the_first_is_free_again(
+    flow_lab, server
+):
+    patience = {"timeout": 60, "patience": 4}
+    async with flow_lab(**server, **patience, devices=1, policy={"probationSeconds": 1}) as cluster:
+        cluster.fabric.console.add_fault(faults.Stick(method=ATTACH, device="disk-0"))
+        await cluster.pod("a")
+        await cluster.allocated("a")
+        first = (await cluster.fabric.devices()).device("disk-0")
+        cluster.fabric.console.add_device(another(first))
+        _, devices = await cluster.running("a")
+        assert devices == ["disk-1"]
+        assert any("AttachDeadlineExceeded" in one for one in await cluster.notes("FailedScheduling"))
+        await cluster.is_free("disk-0")
+        assert list(await cluster.connected()) == ["disk-1"]
+        # Its probation is short, and then the next pod may have it.
+        await cluster.tainted("disk-0")
+        await cluster.pod("b")
+        assert (await cluster.running("b"))[1] == ["disk-0"]
+
+
+async def test_where_conditions_are_dropped_nothing_unattached_is_published_and_no_pod_is_bound(flow_lab):
+    async with flow_lab("1.34") as cluster:
+        told = await cluster.until(
+            lambda: cluster.api.read(kinds.FABRIC, "fab", into=dict),
+            lambda fabric: condition(fabric, "FeaturesDropped").get("status") == "True",
+        )
+        assert "bindingConditions" in condition(told, "FeaturesDropped")["message"]
+        await cluster.pod("a")
+        await cluster.until(lambda: cluster.notes("FailedScheduling"), bool)
+        assert await cluster.slices() == []
+        assert await cluster.connected() == {}
+        assert not (await cluster.pods())["a"]["spec"].get("nodeName")
+
+
+async def test_where_only_taints_are_dropped_a_failed_device_is_withdrawn_before_the_pod_is_told(flow_lab):
+    gates = {"DRADeviceBindingConditions": True}
+    async with flow_lab("1.34", gates=gates, attachSeconds=0.2) as cluster:
+        fault = faults.Fail(method=ATTACH, device="disk-0", times=None, retryable=False)
+        cluster.fabric.console.add_fault(fault)
+        await cluster.until(cluster.slices, bool)
+        cluster.server.writes.clear()
+        await cluster.pod("a")
+        assert (await cluster.running("a"))[1] == ["disk-1"]
+        await cluster.is_free("disk-0")
+        # Nobody remembers a failure there once it is over, and the pool is written as often as it changes.
+        await cluster.until(lambda: cluster.taints("disk-0"), lambda value: value == set())
+        assert cluster.server.writes.count(resource="resourceslices") == 2
+        told = condition(await cluster.api.read(kinds.FABRIC, "fab", into=dict), "FeaturesDropped")
+        assert (told["status"], "withdrawn" in told["message"]) == ("True", True)
+
+
+def allocations(claims):
+    return [one.get("status", {}).get("allocation") for one in claims]
+
+
+def moment(claims):
+    """Of the one claim's allocation."""
+    (allocation,) = allocations(claims)
+    return allocation and allocation["allocationTimestamp"]
+
+
+def condition(found, kind):
+    known = found.get("status", {}).get("conditions", ())
+    return next((one for one in known if one["type"] == kind), {})
+
+
+def another(device):
+    """A second disk of the same kind."""
+    return contract.Device(
+        id="disk-1",
+        device_class=device.device_class,
+        enclosure=device.enclosure,
+        model=device.model,
+        serial="SN0001",
+        pci_vendor_id=device.pci_vendor_id,
+        pci_device_id=device.pci_device_id,
+    )

@@ -1,0 +1,86 @@
+"""From claims to attachments with both of our daemons: what it costs, who shares, and who is told."""
+
+from drawbar.driver.kube import kinds
+from drawbar.fabric import contract
+from drawbar.mocks.fabric import faults
+
+CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
+NODE = "system:serviceaccount:drawbar:drawbar-node"
+ATTACH = contract.OperationKind.ATTACH
+
+
+def writes(cluster):
+    """What our daemons wrote for one device, as (verb, what): no Events, no counters in the Fabric's status.
+
+    One that the API server refused as stale is not counted: our two daemons may speak in the same moment.
+    """
+    rest = {"events", "leases", "fabrics"}
+    return sorted(
+        (write.verb, "/".join(filter(None, (write.resource, write.subresource))))
+        for write in cluster.server.writes
+        if write.user in (CONTROLLER, NODE) and write.resource not in rest and write.code < 300
+    )
+
+
+async def test_an_attach_takes_five_writes_and_a_detach_three(flow_lab):
+    async with flow_lab("1.36") as cluster:
+        await cluster.pod("first")
+        await cluster.running("first")
+        for name in ("one", "two"):
+            # From a steady state: pools and labels are written, and everybody is warm.
+            cluster.server.writes.clear()
+            await cluster.pod(name)
+            await cluster.running(name)
+            on_claim, on_attachment = (
+                ("patch", "resourceclaims/status"),
+                ("patch", "deviceattachments/status"),
+            )
+            assert writes(cluster) == sorted(
+                [("create", "deviceattachments"), on_claim, on_claim, on_attachment, on_attachment]
+            )
+            (device,) = await cluster.devices_of(name)
+            cluster.server.writes.clear()
+            await cluster.api.delete(kinds.POD, name, namespace="default")
+            await cluster.is_free(device)
+            assert writes(cluster) == sorted(
+                [("delete", "deviceattachments"), on_attachment, ("patch", "deviceattachments")]
+            )
+
+
+async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_it(flow_lab):
+    async with flow_lab("1.36") as cluster:
+        request = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}
+        await cluster.create(kinds.CLAIM, "shared", "default", spec={"devices": {"requests": [request]}})
+        for name in ("a", "b"):
+            container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
+            uses = [{"name": "disk", "resourceClaimName": "shared"}]
+            spec = {"containers": [container], "resourceClaims": uses}
+            await cluster.create(kinds.POD, name, "default", spec=spec)
+        nodes = {(await cluster.running(name))[0] for name in ("a", "b")}
+        assert len(nodes) == 1
+        (uid,) = [one["metadata"]["uid"] for one in (await cluster.attachments()).values()]
+        await cluster.api.delete(kinds.POD, "a", namespace="default")
+        await cluster.gone("a")
+        await cluster.until(
+            cluster.claims, lambda found: [len(one["status"]["reservedFor"]) for one in found] == [1]
+        )
+        (kept,) = (await cluster.attachments()).values()
+        assert (kept["metadata"]["uid"], kept["metadata"].get("deletionTimestamp")) == (uid, None)
+        await cluster.api.delete(kinds.POD, "b", namespace="default")
+        await cluster.is_free("disk-0")
+
+
+async def test_a_device_that_fails_fails_all_claims_of_the_pod_and_the_pod_gets_others(flow_lab):
+    async with flow_lab("1.36", devices=3, policy={"probationSeconds": 3600}) as cluster:
+        cluster.fabric.console.add_fault(
+            faults.Fail(method=ATTACH, device="disk-1", retryable=False, message="no light")
+        )
+        cluster.fabric.console.add_fault(faults.Stick(method=ATTACH, device="disk-0"))
+        await cluster.pod("a", claims=2)
+        # The first claim's device would keep the scheduler waiting for ever.
+        _, devices = await cluster.running("a")
+        assert len(devices) == 2
+        assert "disk-1" not in devices
+        assert any("no light" in note for note in await cluster.notes("FailedScheduling"))
+        await cluster.is_free("disk-1")
+        assert sorted(await cluster.connected()) == devices

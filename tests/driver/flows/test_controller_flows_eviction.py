@@ -1,0 +1,263 @@
+"""The flows of device taints: pods that must go, pods that may stay, and devices that come back.
+
+Our taints drive them, in every form that an API server takes them, and administrators' DeviceTaintRules beside ours.
+
+Source: KEP-5055, user stories and test plan; pkg/controller/devicetainteviction.
+"""
+
+import datetime
+
+import pytest
+
+from drawbar.driver.api import meta
+from drawbar.driver.kube import kinds
+from drawbar.fabric import contract
+from drawbar.mocks.fabric import faults
+from drawbar.mocks.scheduler import discovery
+
+PROFILES = pytest.mark.parametrize("profile", ["1.36", "1.37", "kep-5055"])
+WITH_RULES = pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param({"profile": "1.36", "gates": {"DRADeviceTaintRules": True}}, id="1.36 with the gate"),
+        pytest.param({"profile": "1.37"}, id="1.37"),
+        pytest.param({"profile": "kep-5055"}, id="kep-5055"),
+    ],
+)
+LOST = "device-lost=:NoExecute"
+EVICTION = "DeviceTaintManagerEviction"
+
+
+def tolerates(seconds=None):
+    lost = {"key": "drawbar.dev/device-lost", "operator": "Exists", "effect": "NoExecute"}
+    return lost if seconds is None else {**lost, "tolerationSeconds": seconds}
+
+
+async def breaks(cluster, how, device="disk-0"):
+    """The device vanishes from under its user."""
+    console = cluster.fabric.console
+    await (console.surprise_detach if how == "link" else console.remove_device)(device)
+
+
+async def delete_pod(cluster, name):
+    await cluster.api.delete(kinds.POD, name, namespace="default")
+    await cluster.gone(name)
+
+
+@PROFILES
+@pytest.mark.parametrize("how", ["link", "pulled"])
+async def test_a_pod_whose_device_vanished_is_evicted_and_its_replacement_gets_another_device(
+    flow_lab, profile, how
+):
+    async with flow_lab(profile) as cluster:
+        await cluster.pod("a")
+        assert (await cluster.running("a"))[1] == ["disk-0"]
+        await breaks(cluster, how)
+        await cluster.gone("a")
+        assert EVICTION in await reasons(cluster, "a")
+        await cluster.pod("b")
+        assert (await cluster.running("b"))[1] == ["disk-1"]
+        # Its claim let go of it: all traces are gone, and the mark with its cause, or the device with its mark.
+        await cluster.is_free("disk-0")
+        expected = set() if how == "link" else None
+        await cluster.until(lambda: cluster.taints("disk-0"), lambda value: value == expected)
+        assert list(await cluster.connected()) == ["disk-1"]
+        assert len(cluster.cdi_files) == 1
+        if how == "link":
+            await cluster.pod("c")
+            assert (await cluster.running("c"))[1] == ["disk-0"]
+
+
+@PROFILES
+@pytest.mark.parametrize("how", ["link", "pulled"])
+async def test_a_pod_that_tolerates_the_loss_for_ever_stays_and_keeps_the_mark_standing(
+    flow_lab, profile, how
+):
+    async with flow_lab(profile) as cluster:
+        await cluster.pod("a", tolerations=[tolerates()])
+        await cluster.running("a")
+        await breaks(cluster, how)
+        await cluster.until(lambda: cluster.taints("disk-0"), lambda value: LOST in value)
+        # Nobody else is given the device meanwhile, and this pod, which nobody evicts, keeps running.
+        await cluster.pod("b")
+        assert (await cluster.running("b"))[1] == ["disk-1"]
+        await cluster.pod("c")
+        await cluster.until(lambda: cluster.notes("FailedScheduling"), bool)
+        assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
+        assert EVICTION not in await reasons(cluster, "a")
+        assert LOST in await cluster.taints("disk-0")
+        await delete_pod(cluster, "a")
+        if how == "link":
+            assert (await cluster.running("c"))[1] == ["disk-0"]
+        else:
+            await cluster.until(lambda: cluster.taints("disk-0"), lambda value: value is None)
+
+
+@PROFILES
+async def test_a_pod_that_tolerates_the_loss_for_a_while_goes_when_that_is_over(flow_lab, profile):
+    async with flow_lab(profile, devices=1) as cluster:
+        await cluster.pod("a", tolerations=[tolerates(seconds=2)])
+        await cluster.running("a")
+        await breaks(cluster, "link")
+        await cluster.until(lambda: cluster.taints("disk-0"), lambda value: LOST in value)
+        (since,) = await times(cluster)
+        assert "a" in await cluster.pods()
+        # Once more is known of the device, the clock of the toleration must not start again.
+        await cluster.until(now, lambda value: value > since)
+        cluster.fabric.console.set_health("disk-0", contract.Health.WARNING)
+        warned = "fabric-health=warning:None"
+        await cluster.until(lambda: cluster.taints("disk-0"), lambda value: warned in value)
+        assert since in await times(cluster) or "a" not in await cluster.pods()
+        await cluster.gone("a")
+        await cluster.is_free("disk-0")
+        await cluster.tainted("disk-0", warned)
+
+
+@PROFILES
+@pytest.mark.parametrize("who", ["fabric", "node", "maintenance"])
+async def test_an_ill_device_is_given_to_nobody_and_whoever_has_it_keeps_it(flow_lab, profile, who):
+    async with flow_lab(profile) as cluster:
+        await cluster.pod("a")
+        node, _ = await cluster.running("a")
+        mark = await falls_ill(cluster, who, node)
+        await cluster.tainted("disk-0", mark)
+        await cluster.pod("b")
+        assert (await cluster.running("b"))[1] == ["disk-1"]
+        assert EVICTION not in await reasons(cluster, "a")
+        if who == "node":
+            # Only its node can tell, so the mark ends with the attachment or when it is well.
+            await gets_well(cluster, who, node)
+            await cluster.tainted("disk-0")
+            return
+        await delete_pod(cluster, "a")
+        await cluster.is_free("disk-0")
+        await cluster.pod("c")
+        await cluster.until(lambda: cluster.notes("FailedScheduling"), bool)
+        assert await cluster.taints("disk-0") == {mark}
+        await gets_well(cluster, who, node)
+        assert (await cluster.running("c"))[1] == ["disk-0"]
+        assert await cluster.taints("disk-0") == set()
+
+
+async def falls_ill(cluster, who, node):
+    if who == "fabric":
+        cluster.fabric.console.set_health("disk-0", contract.Health.CRITICAL)
+        return "fabric-health=critical:NoSchedule"
+    if who == "node":
+        nvme_state(cluster, node).write_text("dead\n")
+        return "node-unhealthy=:NoSchedule"
+    await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": ["disk-0"]})
+    return "maintenance=:NoSchedule"
+
+
+async def gets_well(cluster, who, node):
+    if who == "fabric":
+        cluster.fabric.console.set_health("disk-0", contract.Health.OK)
+    elif who == "node":
+        nvme_state(cluster, node).write_text("live\n")
+    else:
+        await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": None})
+
+
+def nvme_state(cluster, node):
+    (found,) = cluster.trees[node].root.glob("bus/pci/devices/*/nvme/nvme*/state")
+    return found
+
+
+@PROFILES
+async def test_a_device_that_failed_to_attach_evicts_nobody_and_comes_back_after_probation(flow_lab, profile):
+    async with flow_lab(profile, policy={"probationSeconds": 1}) as cluster:
+        await cluster.pod("a")
+        await cluster.running("a")
+        attach = contract.OperationKind.ATTACH
+        cluster.fabric.console.add_fault(faults.Fail(method=attach, device="disk-1", retryable=False))
+        await cluster.pod("b")
+        await cluster.tainted("disk-1", "attach-failed=FabricError:NoSchedule")
+        await cluster.until(lambda: cluster.notes("FailedScheduling"), bool)
+        assert (await cluster.running("b"))[1] == ["disk-1"], "after its probation"
+        assert await cluster.taints("disk-1") == set()
+        assert EVICTION not in await reasons(cluster, "a")
+
+
+@WITH_RULES
+async def test_an_administrators_rule_previews_then_evicts_and_the_device_comes_back_clean(flow_lab, server):
+    async with flow_lab(**server) as cluster:
+        await cluster.pod("a")
+        await cluster.running("a")
+        rule = await discovery.taint_rules(cluster.api)
+        selector = {"driver": "drawbar.dev", "pool": "fab/enc", "device": "disk-0"}
+        taint = {"key": "example.com/recall", "effect": "None"}
+        await cluster.create(rule, "recall", spec={"deviceSelector": selector, "taint": taint})
+
+        async def told():
+            found = await cluster.api.read(rule, "recall", into=dict)
+            conditions = found.get("status", {}).get("conditions", ())
+            return next((one for one in conditions if one["type"] == "EvictionInProgress"), {})
+
+        preview = await cluster.until(told, lambda value: value.get("reason") == "NoEffect")
+        assert "1" in preview["message"]
+        assert EVICTION not in await reasons(cluster, "a")
+
+        await cluster.change(rule, "recall", spec={"taint": {**taint, "effect": "NoExecute"}})
+        await cluster.gone("a")
+        await cluster.until(told, lambda value: value.get("reason") == "Completed")
+        await cluster.is_free("disk-0")
+        await cluster.pod("b")
+        assert (await cluster.running("b"))[1] == ["disk-1"]
+        # The rule is the administrator's: nothing of it stands in our slices, and we do not touch it.
+        assert await cluster.taints("disk-0") == set()
+        await cluster.api.delete(rule, "recall")
+        await cluster.pod("c")
+        assert (await cluster.running("c"))[1] == ["disk-0"]
+
+
+@WITH_RULES
+async def test_a_rule_that_goes_in_time_evicts_nobody(flow_lab, server):
+    async with flow_lab(**server, devices=1) as cluster:
+        patient = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}
+        await cluster.pod("a", tolerations=[patient])
+        await cluster.running("a")
+        rule = await discovery.taint_rules(cluster.api)
+        taint = {"key": "example.com/recall", "effect": "NoExecute"}
+        selector = {"driver": "drawbar.dev", "device": "disk-0"}
+        await cluster.create(rule, "recall", spec={"deviceSelector": selector, "taint": taint})
+        pending = await cluster.until(
+            lambda: cluster.api.read(rule, "recall", into=dict),
+            lambda value: value.get("status", {}).get("conditions"),
+        )
+        assert pending["status"]["conditions"][0]["reason"] == "PodsPendingEviction"
+        await cluster.api.delete(rule, "recall")
+        await cluster.until(lambda: reasons(cluster, "a"), lambda found: EVICTION in found)
+        assert await cluster.notes(EVICTION) == ["Cancelling deletion"]
+        assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
+
+
+async def test_taints_stand_where_this_api_server_has_them_and_an_eviction_changes_slices_in_place(flow_lab):
+    async with flow_lab("kep-5055") as cluster:
+        before = await cluster.until(cluster.slices, lambda value: len(value) == 2)
+        await cluster.pod("a", tolerations=[tolerates()])
+        await cluster.running("a")
+        await breaks(cluster, "link")
+        await cluster.until(lambda: cluster.taints("disk-0"), lambda value: LOST in value)
+        after = await cluster.slices()
+        assert [one["pool"] for one in after] == [one["pool"] for one in before]
+        for spec in after:
+            assert bool(spec.get("devices")) != bool(spec.get("taints")), "devices or taints, never both"
+            assert not any("taints" in device for device in spec.get("devices", ()))
+
+
+async def reasons(cluster, pod):
+    listing = await cluster.api.list_all(kinds.EVENT, into=dict, namespace="default")
+    return {one["reason"] for one in listing.items if one["regarding"]["name"] == pod}
+
+
+async def now():
+    return meta.timestamp(datetime.datetime.now(datetime.UTC))
+
+
+async def times(cluster):
+    """When the mark of the loss was set, wherever it stands."""
+    specs = await cluster.slices()
+    found = [taint for spec in specs for one in spec.get("devices", ()) for taint in one.get("taints", ())]
+    found += [one["taint"] for spec in specs for one in spec.get("taints", ())]
+    return [one["timeAdded"] for one in found if one["key"] == "drawbar.dev/device-lost"]

@@ -1,0 +1,102 @@
+"""An API server whose feature gates change while the controller runs."""
+
+import asyncio
+import contextlib
+import datetime
+
+import pytest
+
+from drawbar.driver.controller import daemon, settings
+from drawbar.driver.kube import client, config, kinds
+from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.grpc import server as fabric_server
+from drawbar.mocks import apiserver
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric.simulation import SimulatedFabric
+
+GATES = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
+DISK = configuration.DeviceSpec(id="disk-0", device_class=DeviceClass.NVME, serial="SN0")
+DESCRIBED = configuration.Configuration(
+    hosts=(configuration.HostSpec(id="h", name="node-1"),),
+    enclosures=(configuration.EnclosureSpec(id="enc", devices=(DISK,)),),
+)
+
+
+class World:
+    """An API server that can be started anew, with other gates; what it stored stays."""
+
+    def __init__(self, path, until):
+        self.path, self._until = path, until
+        self.ahead = datetime.timedelta()
+
+    def now(self):
+        return datetime.datetime.now(datetime.UTC) + self.ahead
+
+    @contextlib.asynccontextmanager
+    async def serving(self, gates):
+        async with apiserver.serving(profile="1.34", gates=gates, state=self.path / "state") as server:
+            admin = config.from_kubeconfig(server.kubeconfig(self.path / "admin", "admin"))
+            server.kubeconfig(self.path / "controller", "drawbar:drawbar-controller")
+            async with client.connecting(admin) as self.api:
+                yield
+
+    def start_controller(self):
+        options = settings.Settings(
+            kubeconfig=str(self.path / "controller"),
+            leader_election=False,
+            http=settings.Http(address="off"),
+        )
+        return asyncio.Task(daemon.run(options, daemon.Surroundings(clock=self.now)))
+
+    async def prepare(self):
+        await deployment.apply(self.api)
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+        await self.api.create(kinds.NODE, node, into=dict)
+        body = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "Fabric", "metadata": {"name": "fab"}}
+        spec = {"adapter": "grpc", "endpoint": f"unix:{self.path / 'f.sock'}"}
+        await self.api.create(kinds.FABRIC, body | {"spec": spec}, into=dict)
+
+    async def time_passes(self):
+        """The usual look at everything comes with any change of the Fabric."""
+        self.ahead += datetime.timedelta(hours=1)
+        body = {"spec": {"timeoutSeconds": 31}}
+        await self.api.patch(kinds.FABRIC, "fab", body, content=client.Patch.MERGE, into=dict)
+
+    async def told(self, status, slices):
+        """Waits until the Fabric says whether fields are dropped, and until so many slices are published."""
+
+        async def read():
+            fabric = await self.api.read(kinds.FABRIC, "fab", into=dict)
+            known = fabric.get("status", {}).get("conditions", ())
+            said = next((one["status"] for one in known if one["type"] == "FeaturesDropped"), "")
+            return said, len((await self.api.list_all(kinds.SLICE, into=dict)).items)
+
+        await self._until(read, lambda value: value == (status, slices))
+
+
+@pytest.mark.parametrize(
+    ("gates", "before", "after"),
+    [
+        pytest.param(({}, GATES), ("True", 0), ("False", 1), id="on"),
+        pytest.param((GATES, {}), ("False", 1), ("True", 0), id="off"),
+    ],
+)
+async def test_gates_that_are_turned_on_or_off_are_noticed_and_the_pool_follows(
+    tmp_path, until, gates, before, after
+):
+    world = World(tmp_path, until)
+    async with (
+        SimulatedFabric.running(DESCRIBED) as fabric,
+        fabric_server.serving(fabric, f"unix:{tmp_path / 'f.sock'}", name="sim", version="1"),
+    ):
+        async with world.serving(gates[0]):
+            await world.prepare()
+            controller = world.start_controller()
+            await world.told(*before)
+        async with world.serving(gates[1]):
+            await world.time_passes()
+            await world.told(*after)
+            controller.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await controller

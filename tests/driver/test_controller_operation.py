@@ -1,0 +1,300 @@
+"""The controller as an administrator sees it: probes, numbers, and that it ends when it is told to."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+
+import pytest
+
+from drawbar.driver.controller import daemon, settings
+from drawbar.driver.controller.operation import instrumentation
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.operation import errors, readiness
+from drawbar.driver.operation.http import address, check
+from drawbar.fabric import contract
+from drawbar.mocks.apiserver import faults
+
+PROMISED_SECONDS = 5.0
+
+
+class Page:
+    """One controller's pages."""
+
+    def __init__(self, path):
+        self.address = f"unix:{path}"
+        self.http = settings.Http(address=self.address)
+
+    async def read(self, page):
+        """The verdict; None before anybody answers."""
+        try:
+            return await asyncio.to_thread(check.ask, address.parse(self.address), page)
+        except errors.AddressError:
+            return None
+
+    async def said(self):
+        verdict = await self.read("/readyz")
+        return (verdict.good, json.loads(verdict.text)) if verdict else None
+
+    async def metrics(self):
+        return (await self.read("/metrics")).text
+
+
+async def come_and_go(cluster, until, device):
+    """One claim's attach and detach."""
+    await cluster.allocate(device)
+    await until(cluster.said, lambda value: "attached" in value.get(device, {}))
+    await cluster.node_says(f"fab.{device}", "Visible")
+    await cluster.deallocate()
+    await until(cluster.attachments, lambda value: "deletionTimestamp" in value[f"fab.{device}"]["metadata"])
+    await cluster.node_says(f"fab.{device}", "Released")
+    await until(cluster.attachments, lambda value: not value)
+
+
+async def test_the_numbers_tell_of_an_attach_a_detach_and_the_fabric(controller_world, until, tmp_path):
+    page = Page(tmp_path / "h.sock")
+    async with controller_world() as cluster:
+        cluster.start(http=page.http)
+        await cluster.make_fabric()
+        await cluster.published()
+        await come_and_go(cluster, until, "gpu-0")
+        told = await page.metrics()
+        for line in (
+            'attaches_total{result="Attached"} 1.0',
+            'detaches_total{result="Released"} 1.0',
+            'attach_duration_seconds_count{way="Attached"} 1.0',
+            *(
+                f'step_duration_seconds_count{{step="{step}"}} 1.0'
+                for step in ("create", "ask", "connect", "tell", "release", "ask-detach", "free")
+            ),
+            'fabric_calls_total{call="attach",code="OK",fabric="fab"} 1.0',
+            'fabric_calls_total{call="detach",code="OK",fabric="fab"} 1.0',
+            'fabric_call_duration_seconds_count{call="devices",fabric="fab"}',
+            'devices{fabric="fab",state="free"} 3.0',
+            'fabric_connected{fabric="fab"} 1.0',
+            'fabric_condition{condition="Connected",fabric="fab"} 1.0',
+            'queue_length{fabric="fab"} 0.0',
+            'api_requests_total{resource="deviceattachments",result="OK",verb="POST"} 1.0',
+            'api_requests_total{resource="leases",result="OK",verb="POST"} 1.0',
+            "leading 1.0",
+            "terms_total 1.0",
+            "ready 1.0",
+        ):
+            assert f"drawbar_controller_{line}" in told, line
+
+
+async def test_the_states_of_devices_follow_the_claims_the_fabric_and_the_fabrics_end(
+    controller_world, until, tmp_path
+):
+    page = Page(tmp_path / "h.sock")
+
+    def states(text):
+        mark = 'drawbar_controller_devices{fabric="fab",state="'
+        lines = [line.removeprefix(mark) for line in text.splitlines() if line.startswith(mark)]
+        return {line.split('"')[0]: float(line.split()[-1]) for line in lines if not line.endswith(" 0.0")}
+
+    async with controller_world() as cluster:
+        await cluster.fabric.attach(
+            contract.AttachRequest(request_id="other", device_id="disk-0", host_id="host-node-2")
+        )
+        cluster.start(http=page.http)
+        await cluster.make_fabric()
+        await cluster.published()
+        await until(page.metrics, lambda text: states(text) == {"free": 2, "foreign": 1})
+        await cluster.allocate("gpu-0")
+        await until(page.metrics, lambda text: states(text) == {"free": 1, "foreign": 1, "attached": 1})
+        await cluster.deallocate()
+        await until(cluster.attachments, lambda value: "deletionTimestamp" in value["fab.gpu-0"]["metadata"])
+        maintenance = {"spec": {"maintenance": ["GPU/1"]}}
+        await cluster.api.patch(
+            kinds.FABRIC, "fab", maintenance, content=client.Patch.MERGE, into=dict, manager="admin"
+        )
+        text = await until(
+            page.metrics, lambda text: states(text) == {"tainted": 1, "foreign": 1, "attached": 1}
+        )
+        assert 'drawbar_controller_attachments{phase="Releasing"} 1.0' in text
+        await cluster.node_says("fab.gpu-0", "Released")
+        await until(cluster.attachments, lambda value: not value)
+        await cluster.api.delete(kinds.FABRIC, "fab")
+        await until(page.metrics, lambda text: 'fabric="fab"' not in text)
+
+
+async def test_a_failure_is_counted_by_its_reason(controller_world, until, tmp_path):
+    page = Page(tmp_path / "h.sock")
+    async with controller_world(attachFails=[{"device": "gpu-0", "message": "no link"}]) as cluster:
+        cluster.start(http=page.http)
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate("gpu-0")
+        text = await until(page.metrics, lambda text: 'attaches_total{result="FabricError"} 1.0' in text)
+        assert 'failed_operations_total{operation="attach",reason="FabricError"} 1.0' in text
+
+
+async def test_fields_that_the_api_server_drops_are_told(controller_world, until, tmp_path):
+    page = Page(tmp_path / "h.sock")
+    async with controller_world(profile="1.34") as cluster:
+        cluster.start(http=page.http)
+        await cluster.make_fabric()
+        dropped = 'drawbar_controller_dropped_fields{field="bindingConditions"} 1.0'
+        # It answers from its start on, but the socket is there a moment later.
+        await until(lambda: page.read("/metrics"), lambda verdict: verdict and dropped in verdict.text)
+
+
+async def test_a_follower_is_ready_and_says_that_it_is_one(controller_world, until, tmp_path):
+    one, two = Page(tmp_path / "one.sock"), Page(tmp_path / "two.sock")
+    async with controller_world() as cluster:
+        cluster.start(http=one.http, identity="one")
+        await until(one.said, lambda said: said == (True, {"ready": True, "missing": {}, "role": "leader"}))
+        cluster.start(http=two.http, identity="two")
+        await until(two.said, lambda said: said and said[0])
+        assert (await two.said())[1]["role"] == "follower"
+        await cluster.make_fabric()
+        await cluster.published()
+        text = await two.metrics()
+        assert "drawbar_controller_leading 0.0" in text
+        assert "drawbar_controller_attachments{" not in text
+        assert 'fabric="fab"' not in text
+        await cluster.stop()
+        await until(two.said, lambda said: said[1]["role"] == "leader")
+
+
+async def test_what_is_not_known_yet_is_named(controller_world, until, tmp_path):
+    page = Page(tmp_path / "h.sock")
+    async with controller_world() as cluster:
+        cluster.server.faults.add(
+            faults.Fault(effect=faults.Partition(), select=faults.Selection(verb="list", resource="nodes"))
+        )
+        cluster.start(http=page.http)
+        ready, said = await until(page.said, lambda said: said and "nodes;" in said[1]["missing"]["caches"])
+        assert (ready, said["role"]) == (False, "follower")
+        assert (await page.read("/healthz")).good
+
+
+async def test_a_round_that_hangs_is_found_out(controller_world, until):
+    async with controller_world() as cluster:
+
+        async def silent(_request):
+            await asyncio.get_running_loop().create_future()
+
+        cluster.fabric.attach = silent
+        options = settings.Settings(leader_election=False)
+        measured = instrumentation.Instrumentation(options)
+        now = [0.0]
+        measured.watchdog = readiness.Watchdog(lambda: now[0])
+
+        async def run():
+            connection = config.load(str(cluster.path / "controller"))
+            async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
+                await daemon._Controller(options, api, daemon.Surroundings(), measured).serve(tasks)
+
+        cluster.controllers.append(asyncio.Task(run()))
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate("gpu-0")
+
+        async def overdue():
+            now[0] += 2 * readiness.ROUND_LIMIT_SECONDS
+            return measured.watchdog.overdue()
+
+        await until(overdue, lambda found: any("fab.gpu-0" in one for one in found))
+
+
+class Pod:
+    """A controller as a process of its own."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.process = None
+        self.page = Page(cluster.path / "h.sock")
+
+    @property
+    def words(self):
+        return (
+            *(sys.executable, "-m", "drawbar.driver.main", "controller", "--log-format=json"),
+            *(f"--kubeconfig={self.cluster.path / 'controller'}", "--identity=pod"),
+            f"--http-address={self.page.address}",
+        )
+
+    async def start(self):
+        with (self.cluster.path / "log").open("wb") as log:
+            self.process = await asyncio.create_subprocess_exec(*self.words, stderr=log)
+
+    async def ask(self, *words):
+        """`--check` with the same settings: its exit status and what it printed."""
+        process = await asyncio.create_subprocess_exec(
+            *self.words, "--check", *words, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await process.communicate()
+        return process.returncode, json.loads(out)
+
+    @property
+    def log(self):
+        return [json.loads(line) for line in (self.cluster.path / "log").read_text().splitlines()]
+
+    async def holder(self):
+        lease = await self.cluster.api.read(
+            kinds.LEASE, settings.LEASE, namespace=settings.NAMESPACE, into=dict
+        )
+        return lease["spec"]["holderIdentity"]
+
+    async def ends(self):
+        self.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PROMISED_SECONDS):
+            return await self.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def leading_pod(controller_world, until, **fabric):
+    async with controller_world(**fabric) as cluster:
+        pod = Pod(cluster)
+        await pod.start()
+        try:
+            await until(pod.page.said, lambda said: said and said[1]["role"] == "leader")
+            await cluster.make_fabric()
+            await cluster.published()
+            yield cluster, pod
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                pod.process.kill()
+            await pod.process.wait()
+
+
+@pytest.mark.timeout(90)
+async def test_the_process_answers_for_itself_and_gives_the_lease_back_when_it_ends_in_mid_attach(
+    controller_world, until
+):
+    async with leading_pod(controller_world, until, attachSeconds=60.0) as (cluster, pod):
+        assert await pod.ask() == (0, {"ready": True, "missing": {}, "role": "leader"})
+        assert await pod.ask("alive") == (0, {"alive": True, "overdue": []})
+        await cluster.allocate("gpu-0")
+        await until(pod.page.metrics, lambda text: 'running_operations{fabric="fab"} 1.0' in text)
+        assert await pod.holder() == "pod"
+        assert await pod.ends() == 0
+        assert await pod.holder() == ""
+        assert not (cluster.path / "h.sock").exists()
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("silent", ["API server", "fabric manager"])
+async def test_the_process_ends_in_time_whoever_does_not_answer(controller_world, until, silent):
+    async with leading_pod(controller_world, until) as (cluster, pod):
+        asked = asyncio.Event()
+        if silent == "API server":
+            cut_off = faults.Fault(
+                effect=faults.Partition(),
+                select=faults.Selection(user="system:serviceaccount:drawbar:drawbar-controller"),
+            )
+            cluster.server.faults.add(cut_off)
+        else:
+
+            async def attach(_request):
+                asked.set()
+                await asyncio.get_running_loop().create_future()
+
+            cluster.fabric.attach = attach
+            await cluster.allocate("gpu-0")
+            async with asyncio.timeout(20):
+                await asked.wait()
+        assert await pod.ends() == 0
+        assert not any("hangs" in line["message"] for line in pod.log)

@@ -1,0 +1,294 @@
+"""Pods wait while the fabric manager is down for three minutes, in virtual time.
+
+The real controller, the doubles of API server, scheduler and claim controller, and the simulated fabric behind a
+manager that can be down. With patience the thousand pods of KEP-5007's stress test wait it out; with the default
+patience every attach is given up at the very moment at which the manager comes back, and begun again.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from dataclasses import dataclass, field
+
+import pytest
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller import daemon, settings
+from drawbar.driver.kube import client, config, kinds, reflector
+from drawbar.fabric import contract
+from drawbar.fabric import errors as fabric_errors
+from drawbar.mocks import apiserver, claims, scheduler
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import virtualtime
+
+log = logging.getLogger(__name__)
+
+DRIVER = "drawbar.dev"
+PODS = 1000
+# Who gives up and begins again costs twice as much; the variable asks for more.
+PODS_GIVEN_UP = int(os.environ.get("DRAWBAR_OUTAGE_PODS", "100"))
+NODES, ENCLOSURES = 25, 16
+OUTAGE_SECONDS, REST_SECONDS = 180, 1800
+CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
+CALLS = ("capabilities", "hosts", "devices", "attach", "detach", "operation", "operations", "cancel")
+
+
+def fabric_file(path, devices):
+    described = {
+        "hosts": [
+            {"id": f"h-n{number}", "name": f"n{number}", "ports": -(-devices // NODES) + 8}
+            for number in range(NODES)
+        ],
+        "enclosures": [
+            {
+                "id": f"e{enclosure}",
+                "devices": [
+                    {"id": f"d{number}", "class": "gpu", "serial": f"s{number}"}
+                    for number in range(enclosure, devices, ENCLOSURES)
+                ],
+            }
+            for enclosure in range(ENCLOSURES)
+        ],
+        "attachSeconds": 2.0,
+        "detachSeconds": 1.0,
+    }
+    path.write_text(json.dumps(described))
+    return configuration.load(path)
+
+
+class Manager:
+    """The fabric's manager, which can be down: then no call arrives, and its watches end."""
+
+    def __init__(self, fabric):
+        self.fabric = fabric
+        self.up = asyncio.Event()
+        self.up.set()
+        self.lists = 0
+
+    def check(self):
+        if not self.up.is_set():
+            raise fabric_errors.Unavailable("the fabric manager is down")
+
+    def adapter(self):
+        """A class of adapters that all lead to this manager."""
+        manager = self
+
+        class Adapter(contract.FabricAdapter):
+            @classmethod
+            def validate(cls, config):
+                """Anything does."""
+
+            @classmethod
+            async def connect(cls, config):
+                manager.check()
+                return cls()
+
+            @contextlib.asynccontextmanager
+            async def watch(self, from_version):
+                manager.check()
+                async with manager.fabric.watch(from_version) as events:
+                    yield manager.until_down(events)
+
+            async def close(self):
+                """The fabric outlives its callers."""
+
+        for method in CALLS:
+            setattr(Adapter, method, self._passing_on(method))
+        Adapter.__abstractmethods__ = frozenset()
+        return Adapter
+
+    def _passing_on(self, method):
+        async def call(_, *args, **kwargs):
+            self.check()
+            self.lists += method == "devices"
+            return await getattr(self.fabric, method)(*args, **kwargs)
+
+        return call
+
+    async def until_down(self, events):
+        async for event in events:
+            self.check()
+            yield event
+
+
+class Nodes:
+    """The node daemons, as far as the controller sees them."""
+
+    def __init__(self, api, loop):
+        self._api, self._loop = api, loop
+        self._changed = asyncio.Queue()
+        self._known = reflector.Reflector(
+            api,
+            kinds.ATTACHMENT,
+            into=attachments.DeviceAttachment,
+            changed=lambda old, new: self._changed.put_nowait((new or old).metadata.name),
+        )
+
+    async def run(self):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._known.run())
+            for _ in range(4):
+                tasks.create_task(self._work())
+
+    async def _work(self):
+        while True:
+            one = self._known.get(await self._changed.get())
+            if one is None:
+                continue
+            if one.deleting and not one.holds(attachments.RELEASED):
+                await self._say(one, attachments.RELEASED)
+            elif one.holds(attachments.ATTACHED) and not one.holds(attachments.VISIBLE):
+                device = {"driver": DRIVER, "pool": one.spec.pool, "device": one.spec.device}
+                status = {"devices": [device | {"conditions": [self._condition(f"{DRIVER}/visible")]}]}
+                await self._apply(kinds.CLAIM, one.spec.claim.name, status, one.spec.claim.namespace)
+                await self._say(one, attachments.VISIBLE)
+
+    async def _say(self, one, condition):
+        status = {"conditions": [self._condition(condition)]}
+        await self._apply(kinds.ATTACHMENT, one.metadata.name, status)
+
+    def _condition(self, kind):
+        now = meta.timestamp(self._loop.now())
+        return {"type": kind, "status": "True", "reason": "Said", "message": "", "lastTransitionTime": now}
+
+    async def _apply(self, kind, name, status, namespace=None):
+        metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "status": status}
+        apply = {"content": client.Patch.APPLY, "subresource": "status", "manager": "drawbar-node"}
+        await self._api.patch(kind, name, body, into=dict, namespace=namespace, **apply)
+
+
+@dataclass
+class Outcome:
+    bound: int = 0
+    seconds: float = 0.0
+    # Of the controller, per second from the beginning of the outage on.
+    writes: list[int] = field(default_factory=list)
+    attachments: list = field(default_factory=list)
+    connected: set = field(default_factory=set)
+    # How often the controller read the whole fabric.
+    lists: int = 0
+
+
+async def make_cluster(api, attach_timeout):
+    await deployment.apply(api)
+    for number in range(NODES):
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{number}"}}
+        await api.create(kinds.NODE, node, into=dict)
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        kubelet = {"content": client.Patch.MERGE, "subresource": "status", "manager": "kubelet"}
+        await api.patch(kinds.NODE, f"n{number}", ready, into=dict, **kubelet)
+    policy = {"attachTimeoutSeconds": attach_timeout} if attach_timeout else {}
+    spec = {"adapter": "fused", "endpoint": "here", "policy": policy}
+    body = {"apiVersion": kinds.FABRIC.api_version, "kind": "Fabric", "metadata": {"name": "f"}, "spec": spec}
+    await api.create(kinds.FABRIC, body, into=dict)
+    request = {"name": "gpu", "exactly": {"deviceClassName": f"gpu.{DRIVER}"}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "one-gpu"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    await api.create(kinds.CLAIM_TEMPLATE, template, namespace="default", into=dict)
+
+
+async def make_pods(api, count):
+    for number in range(count):
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"p{number}"},
+            "spec": {
+                "containers": [{"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
+            },
+        }
+        await api.create(kinds.POD, pod, namespace="default", into=dict)
+
+
+async def sit_out(loop, server, api, manager, pods):
+    """From the manager's going down, right before the pods come, until all are bound."""
+    found = Outcome()
+    manager.up.clear()
+    began, before = loop.time(), writes_of_controller(server)
+    await make_pods(api, pods)
+    while found.bound < pods and loop.time() < began + OUTAGE_SECONDS + REST_SECONDS:
+        await asyncio.sleep(1)
+        after = writes_of_controller(server)
+        found.writes.append(after - before)
+        before = after
+        if loop.time() >= began + OUTAGE_SECONDS:
+            manager.up.set()
+            known = (await api.list_all(kinds.POD, into=dict)).items
+            found.bound = sum(bool(pod["spec"].get("nodeName")) for pod in known)
+    found.seconds = loop.time() - began
+    listed = await api.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment)
+    found.attachments = list(listed.items)
+    found.lists = manager.lists
+    inventory = await manager.fabric.devices()
+    found.connected = {device.id for device in inventory.devices if device.connection}
+    return found
+
+
+def writes_of_controller(server):
+    return sum(count for (_, _, user), count in server.writes.totals.items() if user == CONTROLLER)
+
+
+async def outage(loop, path, pods, attach_timeout):
+    async with (
+        apiserver.serving() as server,
+        SimulatedFabric.running(fabric_file(path / "fabric.json", pods)) as fabric,
+        asyncio.TaskGroup() as tasks,
+    ):
+        server.kubeconfig(path / "admin", "admin")
+        server.kubeconfig(path / "controller", "drawbar:drawbar-controller")
+        admin, manager = config.from_kubeconfig(path / "admin"), Manager(fabric)
+        async with client.connecting(admin) as api, claims.serving(admin):
+            await make_cluster(api, attach_timeout)
+            options = settings.Settings(kubeconfig=str(path / "controller"), leader_election=False)
+            around = daemon.Surroundings(clock=loop.now, adapters=lambda _: manager.adapter())
+            running = [
+                tasks.create_task(daemon.run(options, around)),
+                tasks.create_task(Nodes(api, loop).run()),
+            ]
+            # The pools are published and the nodes labelled.
+            await asyncio.sleep(10)
+            async with scheduler.serving(admin, clock=loop.now):
+                found = await sit_out(loop, server, api, manager, pods)
+            for task in running:
+                task.cancel()
+            return found
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("pods", "attach_timeout"),
+    [pytest.param(PODS, 540, id="patient"), pytest.param(PODS_GIVEN_UP, None, id="given-up")],
+)
+def test_all_pods_get_their_devices_after_an_outage_and_the_api_server_is_never_hammered(
+    tmp_path, pods, attach_timeout
+):
+    with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
+        found = loop.run_until_complete(outage(loop, tmp_path, pods, attach_timeout))
+    writes, allowed = found.writes, settings.Settings()
+    text = (
+        "%d pods: all bound after %.0f s; %d writes, %d while nothing could be done, at most %d in a second"
+    )
+    log.info(text, pods, found.seconds, sum(writes), sum(writes[10:170]), max(writes))
+    assert found.bound == pods
+    # None leaked: what the fabric has connected is what the pods have.
+    assert len(found.attachments) == pods
+    assert {one.spec.device_id for one in found.attachments} == found.connected
+    assert all(one.holds(attachments.VISIBLE) for one in found.attachments)
+    # Once at the start and once when the manager came back, however many devices waited.
+    assert found.lists == 2
+    # The intents and events of the first seconds, then silence, whatever is tried in vain meanwhile.
+    assert sum(writes[10:170]) <= 3 * ENCLOSURES
+    assert max(writes) <= allowed.writes_burst + allowed.writes_per_second
+    for start in range(len(writes)):
+        window = writes[start : start + 10]
+        assert sum(window) <= allowed.writes_burst + allowed.writes_per_second * 10
