@@ -1,0 +1,201 @@
+"""All virtual machines and the pool together: one look at everything, made into what the contract lists."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import MappingProxyType
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.qemu import actions, configuration, judgement, machine, plan, pool, rejections, sights
+from drawbar.fabric.qemu.history import History
+
+CLOSING_SECONDS = 1.0
+CLOSING_LOOK_SECONDS = 0.02
+
+
+class Fleet:
+    """The fabric behind the adapter.
+
+    Attributes:
+        models: the pool, by device id.
+        machines: the virtual machines, by host id.
+        history: what was seen last, and what changed.
+        pending: by device id, the host and port of every attach in flight, or None for a detach. An operation leaves
+            it only under `looking`, after a look that began after its last change: so no decision is taken on a look
+            that is older than the operation that it does not see.
+    """
+
+    def __init__(
+        self,
+        described: configuration.Configuration,
+        *,
+        on_event: Callable[[], None],
+        answer_seconds: float = machine.ANSWER_SECONDS,
+    ) -> None:
+        self.models: Mapping[str, pool.Model] = MappingProxyType(
+            {model.id: model for model in described.devices}
+        )
+        self.machines: Mapping[str, machine.Machine] = MappingProxyType(
+            {
+                spec.id: machine.Machine(spec, on_event=on_event, answer_seconds=answer_seconds)
+                for spec in described.hosts
+            }
+        )
+        self.history = History()
+        self.pending: dict[str, tuple[str, str] | None] = {}
+        self._lock = asyncio.Lock()
+        self._hosts: Mapping[str, sights.Host] = {}
+
+    @property
+    def taken(self) -> frozenset[tuple[str, str]]:
+        """Host and port of the attaches in flight."""
+        return frozenset(place for place in self.pending.values() if place is not None)
+
+    @asynccontextmanager
+    async def looking(self) -> AsyncIterator[Mapping[str, sights.Host]]:
+        """Looks at everything, publishes it, and lets nobody else look or decide until the block is left.
+
+        Raises:
+            Unavailable, PermissionDenied: a virtual machine cannot be seen, so nobody knows where a device is.
+        """
+        async with self._lock:
+            try:
+                # One after the other: a look takes milliseconds.
+                hosts = [self._remembering(await self._look(one)) for one in self.machines.values()]
+            except errors.FabricError as trouble:
+                self.history.interrupt(trouble)
+                raise
+            self._hosts = {host.id: host for host in hosts}
+            self.publish()
+            yield self._hosts
+
+    def publish(self) -> None:
+        """Tells watchers what was last seen, and what is pending."""
+        places = sights.places(self._hosts.values())
+        self.history.publish(
+            tuple(_device(model, places.get(model.id)) for model in self.models.values()),
+            tuple(self._host(host) for host in self._hosts.values()),
+        )
+
+    def judge(
+        self, request: contract.AttachRequest | contract.DetachRequest
+    ) -> judgement.Stay | judgement.Begin:
+        """What a request comes to, by the look that the caller is just having.
+
+        Raises:
+            FabricError: it is refused.
+        """
+        devices, busy = self.history.devices, self.pending.keys()
+        match request:
+            case contract.AttachRequest():
+                cxl = frozenset(model.id for model in self.models.values() if pool.is_cxl(model))
+                return judgement.judge_attach(request, devices, self._hosts, self.taken, cxl=cxl, busy=busy)
+            case contract.DetachRequest():
+                return judgement.judge_detach(request, devices, self._hosts, busy=busy)
+
+    async def tidy(self) -> None:
+        """Removes what is left of devices that went by themselves.
+
+        Raises:
+            FabricError: the fabric cannot be seen; or changed.
+        """
+        async with self.looking() as hosts:
+            for host in hosts.values():
+                attached = frozenset(sights.places([host]))
+                one = self.machines[host.id]
+                async with one.lock:
+                    for action in plan.tidy(self.models, host, attached, self.pending.keys()):
+                        await one.do(action)
+
+    async def clear(self, device_id: str) -> None:
+        """Removes what the last look showed to be left of a device that is attached nowhere.
+
+        QEMU closes the file of a device that is gone a moment later; until then no other can write to it, so that is
+        waited for.
+
+        Raises:
+            FabricError: a virtual machine does not answer.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + CLOSING_SECONDS
+        for host in [host for host in self._hosts.values() if host.running]:
+            one = self.machines[host.id]
+            for action in plan.left_of(device_id, host):
+                while await one.act(action) is rejections.Meaning.HELD and isinstance(
+                    action, actions.RemoveNode
+                ):
+                    if clock() >= deadline:
+                        break
+                    await asyncio.sleep(CLOSING_LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Lets go of all virtual machines, which run on."""
+        for one in self.machines.values():
+            one.close()
+        self.history.interrupt(errors.Unavailable("the connection to the QEMU fabric is closed"))
+
+    @staticmethod
+    async def _look(one: machine.Machine) -> sights.Host:
+        async with one.lock:
+            return await one.look()
+
+    def _remembering(self, host: sights.Host) -> sights.Host:
+        """A stopped machine with the ports that it had, so that they are shown, at fault, and not gone."""
+        if host.running:
+            return host
+        known = self._hosts.get(host.id)
+        names = self.machines[host.id].spec.ports or ()
+        ports = known.ports if known is not None else tuple(sights.Port(id=name) for name in names)
+        return replace(
+            host,
+            uuid=None if known is None else known.uuid,
+            ports=tuple(replace(port, occupants=()) for port in ports),
+        )
+
+    def _host(self, host: sights.Host) -> contract.Host:
+        spec = self.machines[host.id].spec
+        name = spec.name or spec.id
+        own = {"hostname": name} | ({} if host.uuid is None else {"system-uuid": host.uuid})
+        reserved = {place: device_id for device_id, place in self.pending.items() if place is not None}
+        return contract.Host(
+            id=host.id,
+            name=name,
+            identifiers={**spec.identifiers, **own},
+            ports=tuple(
+                _port(port, reserved.get((host.id, port.id)), running=host.running, models=self.models)
+                for port in host.ports
+            ),
+        )
+
+
+def _port(
+    port: sights.Port, reserved_for: str | None, *, running: bool, models: Mapping[str, pool.Model]
+) -> contract.Port:
+    seen = (occupant.device_id for occupant in port.occupants)
+    device_id = next((name for name in seen if name in models), reserved_for)
+    used = bool(port.occupants) or reserved_for is not None
+    state = contract.PortState.USED if used else contract.PortState.FREE
+    return contract.Port(
+        id=port.id,
+        state=state if running else contract.PortState.FAULT,
+        device_id=device_id,
+        slot_hint=None if port.slot is None else str(port.slot),
+    )
+
+
+def _device(model: pool.Model, place: sights.Place | None) -> contract.Device:
+    device = pool.device(model)
+    if place is None:
+        return device
+    return replace(
+        device,
+        connection=contract.Connection(
+            host_id=place.host.id,
+            port_id=place.port.id,
+            slot_hint=None if place.port.slot is None else str(place.port.slot),
+            address_hint=(place.host.addresses or {}).get(sights.qemu_id(model.id)),
+            request_id=place.occupant.note.request_id,
+            mark=place.occupant.note.mark,
+        ),
+    )

@@ -1,0 +1,127 @@
+"""What changed between two looks at the fabric, for any number of watchers.
+
+Events are numbered without gaps; the version of an event names the life of the adapter and the number, so that a
+version of an earlier life is recognised and answered with a resync. A watcher is only a position: one that is too slow
+falls out of what is remembered and is told to list again, so nothing grows.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+
+from drawbar.fabric import contract, errors
+
+REMEMBERED_EVENTS = 4096
+
+
+class History:
+    """The fabric as last seen, and the recent changes.
+
+    Attributes:
+        watchers: how many are following now.
+    """
+
+    def __init__(self, remembered: int = REMEMBERED_EVENTS) -> None:
+        self.watchers = 0
+        self._remembered = remembered
+        self._life = secrets.token_hex(4)
+        self._last = 0
+        self._events: dict[int, contract.WatchEvent] = {}
+        self._devices: dict[str, contract.Device] = {}
+        self._hosts: dict[str, contract.Host] = {}
+        self._news = asyncio.Event()
+        self._trouble: errors.FabricError | None = None
+
+    @property
+    def version(self) -> str:
+        """The version of the newest event."""
+        return self._version(self._last)
+
+    @property
+    def devices(self) -> Mapping[str, contract.Device]:
+        """The devices as last published, each with its etag."""
+        return self._devices
+
+    @property
+    def hosts(self) -> tuple[contract.Host, ...]:
+        """The hosts as last published."""
+        return tuple(self._hosts.values())
+
+    def publish(self, devices: tuple[contract.Device, ...], hosts: tuple[contract.Host, ...]) -> None:
+        """Takes a new look for the truth; devices come without etags, and an unchanged one keeps its own."""
+        self._trouble = None
+        for host in hosts:
+            if self._hosts.get(host.id) != host:
+                self._hosts[host.id] = host
+                self._append(contract.HostChanged(version=self._next(), host=host))
+        for device in devices:
+            known = self._devices.get(device.id)
+            if known is None or replace(known, etag=None) != device:
+                changed = replace(device, etag=self._next())
+                self._devices[device.id] = changed
+                self._append(contract.DeviceChanged(version=self._next(), device=changed))
+
+    def operation_changed(self, operation: contract.Operation) -> None:
+        """An operation began or finished."""
+        self._append(contract.OperationChanged(version=self._next(), operation=operation))
+
+    def interrupt(self, trouble: errors.FabricError) -> None:
+        """Ends all watches: the fabric can no longer be seen. The next publish ends the trouble."""
+        self._trouble = trouble
+        self._wake()
+
+    async def follow(
+        self, from_version: str, *, bookmark_seconds: float = contract.BOOKMARK_SECONDS
+    ) -> AsyncGenerator[contract.WatchEvent, None]:
+        """The events after a version, as `FabricAdapter.watch` promises them."""
+        position = self._position(from_version)
+        if position is None:
+            yield contract.Resync()
+            return
+        self.watchers += 1
+        try:
+            yield contract.Bookmark(version=from_version)
+            while True:
+                while position < self._last:
+                    event = self._events.get(position + 1)
+                    if event is None:
+                        yield contract.Resync()
+                        return
+                    position += 1
+                    yield event
+                if self._trouble is not None:
+                    raise errors.Unavailable(self._trouble.message) from self._trouble
+                news = self._news
+                try:
+                    async with asyncio.timeout(bookmark_seconds):
+                        await news.wait()
+                except TimeoutError:
+                    yield contract.Bookmark(version=self._version(position))
+        finally:
+            self.watchers -= 1
+
+    def _append(self, event: contract.WatchEvent) -> None:
+        self._last += 1
+        self._events[self._last] = event
+        self._events.pop(self._last - self._remembered, None)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _next(self) -> str:
+        return self._version(self._last + 1)
+
+    def _version(self, number: int) -> str:
+        return f"{self._life}-{number}"
+
+    def _position(self, version: str) -> int | None:
+        """The number in a version of this life whose following events are all known; else None."""
+        life, _, number = version.partition("-")
+        if life != self._life or not (number.isascii() and number.isdigit()):
+            return None
+        position = int(number)
+        oldest = max(0, self._last - self._remembered)
+        return position if oldest <= position <= self._last else None

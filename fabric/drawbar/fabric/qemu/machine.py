@@ -1,0 +1,228 @@
+"""One virtual machine behind its QMP socket: looks at it, and carries one action out at a time.
+
+A QEMU that is not there (no socket, or nobody listens) is a stopped machine, which has no devices. One that does not
+answer is another matter: nobody knows what it has, so every look at it fails.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import assert_never
+
+from drawbar.fabric import errors
+from drawbar.fabric.qemu import actions, configuration, looking, qmp, rejections, sights
+
+ANSWER_SECONDS = 10.0
+"""QEMU answers in milliseconds; under software emulation on a busy machine it may take seconds."""
+
+_TOLERATED: Mapping[type[actions.Action], frozenset[rejections.Meaning]] = {
+    actions.RemoveObject: frozenset({rejections.Meaning.GONE, rejections.Meaning.HELD}),
+    actions.RemoveNode: frozenset({rejections.Meaning.GONE, rejections.Meaning.HELD}),
+}
+"""Errors that are as good as success."""
+
+
+class Machine:
+    """A virtual machine.
+
+    Attributes:
+        spec: of the configuration.
+        lock: held by whoever looks and then acts upon what was seen.
+    """
+
+    def __init__(
+        self,
+        spec: configuration.HostSpec,
+        *,
+        on_event: Callable[[], None],
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self.spec = spec
+        self.lock = asyncio.Lock()
+        self._on_event = on_event
+        self._answer_seconds = answer_seconds
+        self._client: qmp.Client | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+        self._refused: set[str] = set()
+
+    async def look(self) -> sights.Host:
+        """Everything that there is to see; the caller holds the lock.
+
+        Raises:
+            Unavailable: it cannot be looked at, so nobody knows.
+            PermissionDenied: we may not use the socket.
+        """
+        try:
+            async with self._answering(changes=False):
+                try:
+                    return await self._look()
+                except qmp.Lost:
+                    # QEMU ended, and perhaps was started again, since we last asked.
+                    return await self._look()
+        except qmp.Rejected as error:
+            raise errors.Unavailable(
+                f"QEMU of host {self.spec.id} does not tell what it has: {error.description}; update QEMU",
+                vendor=_vendor(error),
+            ) from error
+
+    async def do(self, action: actions.Action) -> rejections.Meaning | None:
+        """Carries an action out; the caller holds the lock.
+
+        Returns:
+            None when QEMU did it; else what kept it from that, of those that a caller goes on after: BUSY, PENDING,
+            GONE, HELD.
+
+        Raises:
+            FabricError: QEMU would not, or it is not known whether it did.
+        """
+        if isinstance(action, actions.RemoveDevice):
+            self._refused.discard(action.id)
+        try:
+            async with self._answering(changes=True):
+                client = await self._connected()
+                if client is None:
+                    raise errors.Unavailable(
+                        f"the virtual machine of host {self.spec.id} does not run; start it"
+                    )
+                await client.execute(*_command(action))
+        except qmp.Rejected as error:
+            meaning = rejections.meaning(error)
+            if meaning in _TOLERATED.get(type(action), ()) or isinstance(action, actions.RemoveDevice):
+                return meaning
+            raise self._refusal(action, meaning, error) from error
+        return None
+
+    async def act(self, action: actions.Action) -> rejections.Meaning | None:
+        """As `do`, for a caller that does not hold the lock since the action needs no look."""
+        async with self.lock:
+            return await self.do(action)
+
+    def refused(self, qemu_id: str) -> bool:
+        """Whether the guest said, since it was last asked, that it does not let the device go."""
+        return qemu_id in self._refused
+
+    def close(self) -> None:
+        """Lets go of QEMU; the virtual machine runs on."""
+        self._closed = True
+        if self._client is not None:
+            self._client.close()
+
+    async def _look(self) -> sights.Host:
+        client = await self._connected()
+        if client is None:
+            return sights.Host(id=self.spec.id, running=False)
+        return await looking.look(self.spec, client)
+
+    # --- the connection ---
+
+    async def _connected(self) -> qmp.Client | None:
+        """The client, connected anew if need be; None when there is no QEMU."""
+        if self._closed:
+            raise errors.Unavailable("the connection to the QEMU fabric is closed")
+        async with self._connecting:
+            if self._client is None or self._client.closed:
+                try:
+                    self._client = await qmp.Client.connect(
+                        self.spec.qmp, on_event=self._hear, on_lost=self._on_event
+                    )
+                except (FileNotFoundError, ConnectionRefusedError):
+                    self._refused.clear()
+                    return None
+            return self._client
+
+    @asynccontextmanager
+    async def _answering(self, *, changes: bool) -> AsyncIterator[None]:
+        """Bounds what QEMU is asked, and names what goes wrong on the way."""
+        where = f"QEMU of host {self.spec.id} at {self.spec.qmp}"
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                yield
+        except TimeoutError as error:
+            if changes:
+                raise errors.DeadlineExceeded(
+                    f"{where} has not answered in time; read the fabric again"
+                ) from error
+            raise errors.Unavailable(
+                f"{where} has not answered for {self._answer_seconds:g} s; look whether it hangs, or whether another "
+                "client has the socket"
+            ) from error
+        except qmp.Lost as error:
+            raise errors.Unavailable(f"{where}: {error}", side_effects_unknown=changes) from error
+        except PermissionError as error:
+            raise errors.PermissionDenied(f"{where} may not be used: {error.strerror}") from error
+        except OSError as error:
+            raise errors.Unavailable(f"{where} cannot be reached: {error.strerror or error}") from error
+
+    def _hear(self, name: str, data: Mapping[str, qmp.Answer]) -> None:
+        if name == "DEVICE_UNPLUG_GUEST_ERROR":
+            if len(self._refused) >= _REMEMBERED:
+                self._refused.clear()
+            self._refused.add(str(data.get("device") or data.get("path")))
+        if name in _TELLING:
+            self._on_event()
+
+    def _refusal(
+        self, action: actions.Action, meaning: rejections.Meaning, error: qmp.Rejected
+    ) -> errors.FabricError:
+        text = f"QEMU of host {self.spec.id} refused {type(action).__name__}: {error.description}"
+        vendor = _vendor(error)
+        match meaning:
+            case rejections.Meaning.BUSY:
+                return errors.Unavailable(f"{text}; try again", reason="GUEST_BUSY", vendor=vendor)
+            case rejections.Meaning.DUPLICATE:
+                return errors.Aborted(f"{text}; read the fabric again", reason="DUPLICATE", vendor=vendor)
+            case rejections.Meaning.NO_PORT:
+                return errors.NotFound(f"{text}; read the fabric again", vendor=vendor)
+            case rejections.Meaning.LOCKED:
+                return errors.FailedPrecondition(
+                    f"{text}; another program has its file open: close it there",
+                    reason=errors.Reason.IN_USE,
+                    vendor=vendor,
+                )
+            case rejections.Meaning.UNSUPPORTED:
+                return errors.FailedPrecondition(
+                    f"{text}; change the device's configuration, or update QEMU",
+                    reason=errors.Reason.INCOMPATIBLE,
+                    vendor=vendor,
+                )
+            case _:
+                return errors.FailedPrecondition(
+                    f"{text}; mend its configuration", reason="QEMU_REFUSED", vendor=vendor
+                )
+
+
+_TELLING = frozenset({"DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR", "RESET", "SHUTDOWN", "STOP", "RESUME"})
+"""The events after which it is worth looking."""
+_REMEMBERED = 256
+
+
+def _vendor(error: qmp.Rejected) -> Mapping[str, str]:
+    return {"class": error.kind, "desc": error.description}
+
+
+def _command(action: actions.Action) -> tuple[str, Mapping[str, qmp.Answer]]:
+    """The action in QEMU's words."""
+    match action:
+        case actions.AddNote(id=name, text=text):
+            return "object-add", {"qom-type": "authz-simple", "id": name, "identity": text}
+        case actions.AddMemory(id=name, path=path, size_bytes=size_bytes):
+            # Shared: what the guest writes is in the file, where the next virtual machine finds it.
+            memory = {"mem-path": path, "size": size_bytes, "share": True}
+            return "object-add", {"qom-type": "memory-backend-file", "id": name, **memory}
+        case actions.AddNode(name=name, path=path):
+            return "blockdev-add", {
+                "driver": "raw",
+                "node-name": name,
+                "file": {"driver": "file", "filename": path},
+            }
+        case actions.AddDevice(arguments=arguments):
+            return "device_add", arguments
+        case actions.RemoveDevice(id=name):
+            return "device_del", {"id": name}
+        case actions.RemoveObject(id=name):
+            return "object-del", {"id": name}
+        case actions.RemoveNode(name=name):
+            return "blockdev-del", {"node-name": name}
+        case _:
+            assert_never(action)

@@ -1,0 +1,182 @@
+"""A client of the QEMU Machine Protocol on a UNIX socket: greeting, commands with ids, events, deadlines.
+
+QEMU serves one client per socket and lets others wait for a greeting; so whoever is connected is alone there. A reply
+that comes after its deadline is thrown away, and the connection stays usable.
+
+Source: QEMU, docs/interop/qmp-spec.txt.
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+LINE_BYTES = 4 * 1024 * 1024
+"""Longer than any answer of a machine with hundreds of devices; a peer that sends more is none of QEMU's."""
+TEXT_CHARS = 300
+"""Foreign text in messages is cut."""
+
+# Any: what QEMU answers is decoded JSON; `sights` makes values of it at once.
+Answer = Any
+OnEvent = Callable[[str, Mapping[str, Answer]], None]
+
+
+class Rejected(Exception):
+    """QEMU answered with an error. It may have done something all the same.
+
+    Attributes:
+        kind: QEMU's class of error, mostly GenericError.
+        description: QEMU's own sentence, cut.
+    """
+
+    def __init__(self, kind: str, description: str) -> None:
+        super().__init__(f"{kind}: {description}")
+        self.kind = kind
+        self.description = description
+
+
+class Lost(Exception):
+    """The connection ended."""
+
+
+class Client(asyncio.Protocol):
+    """One connection, made by `connect`; every method belongs to the loop that made it."""
+
+    def __init__(self, on_event: OnEvent, on_lost: Callable[[], None]) -> None:
+        self._on_event = on_event
+        self._on_lost = on_lost
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._greeting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._ready = False
+        self._closed = False
+
+    @classmethod
+    async def connect(cls, path: str, *, on_event: OnEvent, on_lost: Callable[[], None]) -> Self:
+        """Connects and negotiates; the caller bounds the time.
+
+        Raises:
+            OSError: nobody listens there, or the socket may not be used.
+            Lost: the peer hung up, or does not speak QMP.
+            Rejected: QEMU refuses the negotiation.
+        """
+        loop = asyncio.get_running_loop()
+        _, client = await loop.create_unix_connection(lambda: cls(on_event, on_lost), path)
+        try:
+            await client._greeting  # noqa: SLF001 -- an instance of this very class
+            await client.execute("qmp_capabilities")
+        except BaseException:
+            client.close()
+            raise
+        client._ready = True  # noqa: SLF001 -- as above
+        return client
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self._closed
+
+    async def execute(self, command: str, arguments: Mapping[str, Answer] | None = None) -> Answer:
+        """One command and its answer; the caller bounds the time.
+
+        Raises:
+            Rejected: QEMU says no.
+            Lost: the connection ended before the answer; nobody knows what the command did.
+        """
+        if self._closed or self._transport is None:
+            raise Lost("the connection is closed")
+        number = next(self._numbers)
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        message: dict[str, Answer] = {"execute": command, "id": number}
+        if arguments:
+            message["arguments"] = dict(arguments)
+        self._transport.write(json.dumps(message).encode() + b"\n")
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    def close(self) -> None:
+        """Ends the connection at once; idempotent."""
+        self._end("the connection is closed")
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        self._buffer += data
+        while (end := self._buffer.find(b"\n")) >= 0:
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            if line.strip():
+                self._line(line)
+        if len(self._buffer) > LINE_BYTES:
+            self._hang_up(f"a line of more than {LINE_BYTES} bytes came")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop."""
+        self._lose("QEMU closed the connection" if exc is None else f"the connection broke: {exc}")
+
+    def _line(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            self._hang_up("what came is no JSON")
+            return
+        match message:
+            case {"QMP": _}:
+                if not self._greeting.done():
+                    self._greeting.set_result(None)
+            case {"event": str(name)}:
+                data = message.get("data")
+                self._on_event(name, data if isinstance(data, dict) else {})
+            case {"id": int(number)} if (answer := self._waiting.get(number)) is not None:
+                _settle(answer, message)
+            case _:
+                pass
+
+    def _hang_up(self, why: str) -> None:
+        self._lose(why)
+        assert self._transport is not None
+        self._transport.abort()
+
+    def _lose(self, why: str) -> None:
+        """Ends, and tells so once; whoever is still connecting is told by an exception instead."""
+        told = self._closed or not self._ready
+        self._end(why)
+        if not told:
+            self._on_lost()
+
+    def _end(self, why: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for waiting in (self._greeting, *self._waiting.values()):
+            if not waiting.done():
+                waiting.set_exception(Lost(why))
+        # Nobody may be waiting for the greeting any more; an exception that nobody fetches would be logged.
+        if not self._greeting.cancelled():
+            self._greeting.exception()
+
+
+def _settle(answer: asyncio.Future[Answer], message: Mapping[str, Answer]) -> None:
+    if answer.done():
+        return
+    match message.get("error"):
+        case {"class": kind, "desc": text}:
+            answer.set_exception(Rejected(str(kind), str(text)[:TEXT_CHARS]))
+        case None if "return" in message:
+            answer.set_result(message["return"])
+        case _:
+            answer.set_exception(Rejected("GenericError", "the answer is neither a return nor an error"))

@@ -1,0 +1,6 @@
+"""A double of QEMU as far as a fabric adapter sees it: hot-plug through QMP, with its accidents."""
+
+from drawbar.mocks.qemu.machine import Files, Guest, VirtualMachine
+from drawbar.mocks.qemu.server import Stumble, serving
+
+__all__ = ["Files", "Guest", "VirtualMachine", "Stumble", "serving"]

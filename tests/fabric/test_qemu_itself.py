@@ -1,0 +1,71 @@
+"""The qemu adapter on QEMU itself, as far as that goes without a guest."""
+
+import os
+
+import pytest
+
+from drawbar.fabric import conformance
+from drawbar.fabric.qemu import qmp, rejections
+
+
+@pytest.mark.parametrize("device_id", ["nvme-1", "mem-1"])
+async def test_the_adapter_keeps_the_contract_on_qemu(real_qemu, device_id):
+    async with await real_qemu.connect() as adapter:
+        report = await conformance.check(adapter, device_id=device_id, check_seconds=20)
+    assert [(outcome.name, outcome.detail) for outcome in report.failed] == []
+    assert len(report.skipped) == 1
+
+
+async def test_every_model_of_the_pool_is_known_to_qemu(real_qemu, calls):
+    async with await real_qemu.connect() as adapter:
+        for device in (await adapter.devices()).devices:
+            operation = await adapter.attach(calls.attach(device.id, request_id=f"a-{device.id}"))
+            assert operation.error is None
+            request = calls.detach(device.id, request_id=f"d-{device.id}")
+            assert (await calls.finished(adapter, await adapter.detach(request))).succeeded
+
+
+async def test_the_sentences_of_qemu_mean_what_we_think(real_qemu, eventually):
+    disk = real_qemu.folder / "locked.img"
+    disk.touch()
+    os.truncate(disk, 1 << 20)
+
+    async with real_qemu.monitored(0) as client, real_qemu.monitored(1) as neighbour:
+
+        async def meaning(command, where=client, **arguments):
+            given = {name.replace("_", "-"): value for name, value in arguments.items()}
+            try:
+                await where.execute(command, given)
+            except qmp.Rejected as error:
+                return rejections.meaning(error)
+            return None
+
+        note = {"qom_type": "authz-simple", "id": "n", "identity": "x"}
+        node = {"driver": "raw", "node_name": "n", "file": {"driver": "file", "filename": str(disk)}}
+        nvme = {"driver": "nvme", "id": "n", "bus": "port-1", "serial": "S", "drive": "n"}
+
+        assert await meaning("device_add", driver="edu", id="e", bus="nowhere") is rejections.Meaning.NO_PORT
+        assert await meaning("device_add", driver="nothing", id="e") is rejections.Meaning.UNSUPPORTED
+        edu = {"driver": "edu", "id": "e", "bus": "port-2"}
+        assert await meaning("device_add", **edu, colour=1) is rejections.Meaning.UNSUPPORTED
+        assert await meaning("device_add", **edu) is None
+        assert await meaning("device_add", **edu | {"bus": "port-1"}) is rejections.Meaning.DUPLICATE
+        assert await meaning("device_del", id="e") is None
+        assert await meaning("device_del", id="e") is rejections.Meaning.GONE
+        assert await meaning("object-add", **note) is None
+        assert await meaning("object-add", **note) is rejections.Meaning.DUPLICATE
+        assert await meaning("object-del", id="n") is None
+        assert await meaning("object-del", id="n") is rejections.Meaning.GONE
+        for where in (client, neighbour):
+            assert await meaning("blockdev-add", where, **node) is None
+        assert await meaning("blockdev-add", **node) is rejections.Meaning.DUPLICATE
+        assert await meaning("device_add", **nvme) is None
+        assert await meaning("device_add", neighbour, **nvme) is rejections.Meaning.LOCKED
+        assert await meaning("blockdev-del", node_name="n") is rejections.Meaning.HELD
+        assert await meaning("device_del", id="n") is None
+
+        async def closed():
+            return await meaning("blockdev-del", node_name="n") is rejections.Meaning.GONE
+
+        # A moment passes before QEMU lets go of the file.
+        await eventually(closed)

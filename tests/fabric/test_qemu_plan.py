@@ -1,0 +1,204 @@
+"""What the qemu adapter decides, without a QEMU."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.qemu import actions, judgement, plan, pool, qmp, rejections, sights
+
+NVME = pool.Nvme(id="nvme-1", serial="S1", file="/pool/nvme-1", properties={"mdts": 7})
+MEMORY = pool.CxlMemory(id="mem-1", serial=4660, file="/m", labels_file="/l", size_mib=256)
+MODELS = [
+    NVME,
+    MEMORY,
+    pool.SharedMemory(id="shm-1", file="/shm"),
+    pool.Edu(id="edu-1"),
+    pool.E1000e(id="nic-1", mac="52:54:00:12:34:56"),
+    pool.Igb(id="nic-2", mac="52:54:00:12:34:57"),
+]
+EMPTY = sights.Port(id="rp1")
+HOST = sights.Host(id="vm1", ports=(EMPTY, sights.Port(id="crp1", cxl=True)))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.id)
+def test_the_note_comes_before_the_device_and_the_device_comes_last(model):
+    steps = plan.attach(model, EMPTY, HOST, sights.Note(request_id="r", mark="m"))
+    kinds = [type(step) for step in steps]
+    assert kinds[0] is actions.AddNote
+    assert kinds[-1] is actions.AddDevice
+    assert sights.Note.parse(steps[0].text) == sights.Note(request_id="r", mark="m")
+    told = steps[-1].arguments
+    assert (told["driver"], told["id"], told["bus"]) == (pool.driver(model), f"drawbar.{model.id}", "rp1")
+    made = {getattr(step, "name", None) or getattr(step, "id", None) for step in steps[1:-1]}
+    assert made <= set(told.values())
+
+
+def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again():
+    left = replace(
+        HOST,
+        objects=frozenset({"drawbar.mem-1.memory-0", "drawbar.mem-1.note", "drawbar.mem-10.memory-0"}),
+    )
+    steps = plan.attach(MEMORY, EMPTY, left, sights.Note())
+    assert steps[:2] == (
+        actions.RemoveObject(id="drawbar.mem-1.memory-0"),
+        actions.RemoveObject(id="drawbar.mem-1.note"),
+    )
+    assert steps[-1].arguments["memdev"] == "drawbar.mem-1.memory-1"
+    assert "drawbar.mem-10.memory-0" not in str(steps)
+
+
+def test_nothing_is_tidied_that_is_attached_or_in_flight():
+    left = replace(HOST, objects=frozenset({"drawbar.a.note", "drawbar.b.note", "drawbar.c.note"}))
+    assert plan.tidy(["a", "b", "c"], left, {"a"}, {"b"}) == (actions.RemoveObject(id="drawbar.c.note"),)
+
+
+@st.composite
+def ports(draw):
+    occupants = st.sampled_from([None, "nvme-1", "edu-1", "mem-1"])
+    return tuple(
+        sights.Port(
+            id=f"p{number}",
+            cxl=draw(st.booleans()),
+            occupants=()
+            if draw(st.booleans())
+            else (sights.Occupant(path=f"/x/{number}", device_id=draw(occupants)),),
+        )
+        for number in range(draw(st.integers(0, 4)))
+    )
+
+
+@given(
+    seen=ports(),
+    other=ports(),
+    taken=st.sets(st.sampled_from(["p0", "p1", "p2", "p3"])),
+    busy=st.sets(st.sampled_from(["nvme-1", "edu-1", "mem-1"])),
+    device_id=st.sampled_from(["nvme-1", "edu-1", "mem-1"]),
+    port_id=st.sampled_from([None, "p0", "p1", "nowhere"]),
+)
+def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
+    seen, other, taken, busy, device_id, port_id
+):
+    hosts = {"vm1": sights.Host(id="vm1", ports=seen), "vm2": sights.Host(id="vm2", ports=other)}
+    places = sights.places(hosts.values())
+    devices = {model.id: pool.device(model) for model in (NVME, MODELS[3], MEMORY)}
+    for name, place in places.items():
+        connection = contract.Connection(host_id=place.host.id, port_id=place.port.id)
+        devices[name] = replace(devices[name], connection=connection)
+    request = contract.AttachRequest(
+        request_id="r", device_id=device_id, host_id="vm1", port_id=port_id, mark="m"
+    )
+    places_taken = frozenset(("vm1", name) for name in taken)
+    try:
+        found = judgement.judge_attach(request, devices, hosts, places_taken, cxl={"mem-1"}, busy=busy)
+    except errors.FabricError:
+        return
+    assert device_id not in busy
+    if isinstance(found, judgement.Stay):
+        assert places[device_id].host.id == "vm1"
+        return
+    port = hosts["vm1"].port(found.port_id)
+    assert device_id not in places
+    assert not port.occupants
+    assert found.port_id not in taken
+    assert port.cxl == (device_id == "mem-1")
+    model = MEMORY if device_id == "mem-1" else NVME
+    assert plan.attach(model, port, hosts["vm1"], sights.Note())
+
+
+def test_a_port_that_an_attach_in_flight_has_is_passed_over():
+    host = replace(HOST, ports=(EMPTY, sights.Port(id="rp2")))
+    request = contract.AttachRequest(request_id="r", device_id="nvme-1", host_id="vm1")
+    found = judgement.judge_attach(
+        request,
+        {"nvme-1": pool.device(NVME)},
+        {"vm1": host},
+        frozenset({("vm1", "rp1")}),
+        cxl=set(),
+        busy=set(),
+    )
+    assert found == judgement.Begin(device_id="nvme-1", port_id="rp2")
+
+
+def test_a_port_that_filled_up_since_the_judgement_gets_nothing():
+    used = replace(EMPTY, occupants=(sights.Occupant(path="/x"),))
+    with pytest.raises(errors.Aborted):
+        plan.attach(NVME, used, HOST, sights.Note())
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused", "there", "now", "step"),
+    [
+        (None, False, True, 0, plan.Ask),
+        (0, False, True, 1, plan.Wait),
+        (0, False, True, 15, plan.Ask),
+        (0, False, True, 60, plan.GiveUp),
+        (0, True, True, 1, plan.GiveUp),
+        (0, True, False, 99, plan.Done),
+        (None, False, False, 0, plan.Done),
+    ],
+)
+def test_a_detach_asks_waits_asks_again_and_gives_up(asked, refused, there, now, step):
+    progress = plan.Progress(deadline=60, asked=asked, refused=refused)
+    assert isinstance(plan.detach("d", progress, now, there=there), step)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "meaning"),
+    [
+        ("Hot-unplug failed: guest is busy (power indicator blinking)", "busy"),
+        ("Hot-plug failed: guest is busy (power indicator blinking)", "busy"),
+        ("Device drawbar.x is already in the process of unplug", "pending"),
+        ("Duplicate device ID 'drawbar.x'", "duplicate"),
+        ("Duplicate nodes with node-name='n'", "duplicate"),
+        ("attempt to add duplicate property 'n' to object (type 'container')", "duplicate"),
+        ("Bus 'rpX' not found", "no-port"),
+        ('Failed to get "write" lock', "locked"),
+        ("Property 'edu.foo' not found", "unsupported"),
+        ("'igb' is not a valid device model name", "unsupported"),
+        ("object 'drawbar.m' is in use, can not be deleted", "held"),
+        ("Node drawbar-n is in use", "held"),
+        ("object 'drawbar.m' not found", "gone"),
+        ("Failed to find node with node-name='n'", "gone"),
+        ("Could not open '/nope': No such file or directory", "refused"),
+    ],
+)
+def test_every_sentence_of_qemu_has_a_meaning(sentence, meaning):
+    assert rejections.meaning(qmp.Rejected("GenericError", sentence)) == meaning
+
+
+def test_a_device_that_is_not_found_is_gone():
+    error = qmp.Rejected("DeviceNotFound", "Device 'x' not found")
+    assert rejections.meaning(error) is rejections.Meaning.GONE
+
+
+@pytest.mark.parametrize("text", [None, "", "no JSON", "[]", '{"request": 1, "mark": []}', 7])
+def test_a_note_that_nobody_here_wrote_says_nothing(text):
+    assert sights.Note.parse(text) == sights.Note()
+
+
+@pytest.mark.parametrize(
+    ("model", "serial"),
+    [(NVME, "S1"), (MEMORY, "0x1234"), (MODELS[4], "52-54-00-ff-ff-12-34-56"), (MODELS[3], None)],
+    ids=["nvme", "cxl", "nic", "edu"],
+)
+def test_the_serial_is_what_the_guest_will_read(model, serial):
+    assert pool.device(model).serial == serial
+
+
+def test_a_stopped_host_is_no_place_and_a_model_finds_the_first_free_device():
+    devices = {"edu-1": pool.device(MODELS[3]), "edu-2": pool.device(pool.Edu(id="edu-2"))}
+    request = contract.AttachRequest(request_id="r", model="qemu-edu", host_id="vm1")
+
+    def judged(host, busy=frozenset(), wanted=request):
+        return judgement.judge_attach(wanted, devices, {"vm1": host}, frozenset(), cxl=set(), busy=busy)
+
+    assert judged(HOST, {"edu-1"}).device_id == "edu-2"
+    with pytest.raises(errors.ResourceExhausted):
+        judged(HOST, {"edu-1", "edu-2"})
+    with pytest.raises(errors.NotFound, match="model"):
+        judged(HOST, wanted=replace(request, model="other"))
+    with pytest.raises(errors.Unavailable, match="start it"):
+        judged(replace(HOST, running=False))
