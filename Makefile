@@ -7,10 +7,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv demo lint types test contract storm bench generate clean
+.PHONY: help venv demo lint types test contract storm hil hil-short bench generate clean
 
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 venv: $(VENV)/.installed ## the virtual environment with everything in it
 
@@ -44,7 +44,13 @@ contract: venv ## the doubles against the rules of Kubernetes, in every profile;
 	@$(BIN)/pytest mocks/contract -q
 
 storm: venv ## the controller through more than 10,000 random steps, two minutes, different ones each time
-	@DRAWBAR_STORM_EXAMPLES=140 $(BIN)/pytest -q tests/driver/test_controller_storm.py
+	@DRAWBAR_STORM_EXAMPLES=140 $(BIN)/pytest -q tests/driver/storm
+
+hil-short: venv ## the node daemon on a real kernel in QEMU, the short set, 5 minutes
+	@$(BIN)/pytest -q -ra -m short hil-tests
+
+hil: venv ## all of it, 10 minutes; wants apt-get install qemu-system-x86 busybox-static
+	@DRAWBAR_HIL=required $(BIN)/pytest -q hil-tests
 
 bench: venv ## the numbers of the design beside their targets, on this machine
 	@failed=0; for what in apiserver controller scale discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed

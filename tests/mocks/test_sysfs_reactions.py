@@ -88,6 +88,16 @@ async def test_a_slot_that_is_switched_off_loses_its_functions_and_keeps_its_car
     assert host.read("bus/pci/slots/1/power") == "1"
 
 
+async def test_what_is_no_number_switches_a_slot_off(host):
+    """As Linux 6.1 does it, in the lab."""
+    await host.attach(1, NVME)
+    host.write("bus/pci/slots/1/power", "3")
+    await host.until(lambda: host.read("bus/pci/slots/1/power") == "1")
+    host.write("bus/pci/slots/1/power", "on")
+    await host.until(lambda: host.read("bus/pci/slots/1/power") == "0")
+    await host.shows(("remove", "0000:01:00.0"))
+
+
 async def test_a_card_that_waits_for_power_comes_up_when_its_slot_gets_it(host):
     await host.attach(2, NVME, arrival=Arrival.UNPOWERED)
     host.write("bus/pci/slots/2/power", "1\n")

@@ -16,7 +16,7 @@ from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.functions import Ids
 from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, trigger, writable
 from drawbar.mocks.sysfs.places import Place
-from drawbar.mocks.sysfs.steps import Add, Bind, Change, Step
+from drawbar.mocks.sysfs.steps import Add, Bind, Change, Step, Write
 
 GUEST_DRIVER = "vfio-pci"
 """Hands a card to a virtual machine, and shows nothing of it but the card."""
@@ -134,6 +134,11 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     instance = seat.instance
     controller = f"nvme{instance}"
     serial = device.serial or ""
+    identity = {
+        "firmware_rev": readable("1.0     "),
+        "model": readable(f"{'Drawbar Mock NVMe':40}"),
+        "serial": readable(f"{serial:20}"),
+    }
     node = _node(
         function,
         f"nvme/{controller}",
@@ -144,13 +149,11 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
             "address": readable(function.name),
             "cntlid": readable("0"),
             "cntrltype": readable("io"),
-            "firmware_rev": readable("1.0     "),
-            "model": readable(f"{'Drawbar Mock NVMe':40}"),
+            **dict.fromkeys(identity, readable("(efault)")),
             "numa_node": readable(str(seat.place.locality.node)),
             "queue_count": readable("2"),
             "rescan_controller": trigger(),
             "reset_controller": trigger(),
-            "serial": readable(f"{serial:20}"),
             "sqsize": readable("1023"),
             "state": readable("live"),
             "subsysnqn": readable(f"nqn.2014-08.org.nvmexpress:uuid:{serial}"),
@@ -159,6 +162,8 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     )
     yield Add(kobject=node)
     yield Bind(kobject=function)
+    # Who it is, the controller is asked after the driver has bound; before that the kernel prints no text's words.
+    yield Write(folder=node.path, files=identity, undone=identity)
     yield Change(kobject=node, variable=("NVME_EVENT", "connected"))
     sectors = (device.memory_bytes or _DEFAULT_NAMESPACE_BYTES) // _SECTOR_BYTES
     namespace_files = {
@@ -173,7 +178,8 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
         f"{controller}n1",
         "block",
         numbers=(259, instance),
-        uevent={"DEVTYPE": "disk"},
+        # The kernel counts disks from boot on (since Linux 5.15); here each place has its number.
+        uevent={"DEVTYPE": "disk", "DISKSEQ": str(instance + 1)},
         files=namespace_files,
     )
     yield Add(kobject=namespace)

@@ -39,7 +39,6 @@ Reaction = Callable[[Hotplug, str, str], None]
 
 _ADDRESS = r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _ON = frozenset({"1", "y", "Y", "on"})
-_OFF = frozenset({"0", "n", "N", "off"})
 
 
 def react(root: Path, path: str) -> None:
@@ -100,11 +99,13 @@ def _shown(change: Hotplug, file: Path) -> str | None:
 
 
 def _power(change: Hotplug, what: str, text: str) -> None:
-    slot = int(what)
-    if text in _OFF:
-        lifecycle.switch_off(change, slot)
-    elif text in _ON:
-        lifecycle.switch_on(change, slot)
+    """What is no number counts as 0, and of a number the lowest byte (drivers/pci/hotplug/pci_hotplug_core.c)."""
+    leading = re.match(r"\d*", text)
+    number = int((leading and leading[0]) or 0) & 0xFF
+    if text and number == 0:  # an empty file is one that is just being written
+        lifecycle.switch_off(change, int(what))
+    elif number == 1:
+        lifecycle.switch_on(change, int(what))
 
 
 def _unbind(change: Hotplug, what: str, text: str) -> None:

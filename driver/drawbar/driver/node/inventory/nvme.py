@@ -6,6 +6,9 @@ from drawbar.driver.node.inventory import children, files, model
 
 _CONTROLLER = re.compile(r"nvme\d+")
 _SUBSYSTEMS = "devices/virtual/nvme-subsystem"
+_NOWHERE = frozenset({"(efault)", "(null)"})
+"""What the kernel writes for a text that is not there (lib/vsprintf.c). A controller that has not been asked yet who it is
+answers so for a moment, Linux 6.1 does."""
 
 
 def read(path: str) -> tuple[model.NvmeController, ...]:
@@ -14,13 +17,18 @@ def read(path: str) -> tuple[model.NvmeController, ...]:
         model.NvmeController(
             name=name,
             state=files.text(f"{path}/nvme/{name}/state") or None,
-            model=files.text(f"{path}/nvme/{name}/model") or None,
-            firmware=files.text(f"{path}/nvme/{name}/firmware_rev") or None,
-            serial=files.text(f"{path}/nvme/{name}/serial") or None,
+            model=_told(f"{path}/nvme/{name}/model"),
+            firmware=_told(f"{path}/nvme/{name}/firmware_rev"),
+            serial=_told(f"{path}/nvme/{name}/serial"),
         )
         for name in files.names(path + "/nvme")
         if _CONTROLLER.fullmatch(name)
     )
+
+
+def _told(path: str) -> str | None:
+    said = files.text(path)
+    return said if said and said not in _NOWHERE else None
 
 
 def behind(root: str, subsystem: str) -> frozenset[str]:

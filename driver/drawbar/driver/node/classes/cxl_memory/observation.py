@@ -111,7 +111,9 @@ def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]
 
 def _mode(region: model.Region, decoders: tuple[model.Decoder, ...]) -> str | None:
     """What the decoders of a region are for: before Linux 6.3, which made persistent ones alone, it does not say."""
-    return next((one.mode for one in decoders if one.region == region.name or one.name in region.targets), None)
+    return next(
+        (one.mode for one in decoders if one.region == region.name or one.name in region.targets), None
+    )
 
 
 def _above(region: model.Region) -> str:

@@ -1,0 +1,120 @@
+"""What stands in for the electrician: devices of QEMU that are plugged into a guest's ports and pulled out.
+
+It does nothing that a fabric adapter could not, and knows nothing of Kubernetes.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import errors, guest, polling
+
+UNPLUG_SECONDS = 30.0
+BLOCK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """An NVMe disk that may be plugged in.
+
+    Attributes:
+        name: QEMU's name of the device, and of its content.
+        serial: as the kernel will show it.
+        file: its content.
+    """
+
+    name: str
+    serial: str
+    file: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """A CXL memory device that may be plugged in; QEMU 7.2 has persistent ones alone."""
+
+    name: str
+    size_bytes: int
+
+
+class Chassis:
+    """The devices around one guest. What is plugged in goes with the guest."""
+
+    def __init__(self, host: guest.Guest, folder: Path) -> None:
+        self._guest, self._folder = host, folder
+
+    async def disk(self, name: str, *, size_bytes: int = BLOCK_BYTES) -> Disk:
+        """A new disk, not plugged in; it begins with a line with its name."""
+        file = self._folder / f"{self._guest.machine.name}-{name}.img"
+        await asyncio.to_thread(_write_image, file, name, size_bytes)
+        content = {"driver": "file", "filename": str(file)}
+        await self._guest.monitor.ask("blockdev-add", {"node-name": name, "driver": "raw", "file": content})
+        return Disk(name=name, serial=f"SN-{name}", file=file)
+
+    async def memory(self, name: str, *, size_bytes: int = 256 << 20) -> Memory:
+        """New CXL memory with a label area, not plugged in."""
+        for part, size in (("memory", size_bytes), ("labels", 1 << 20)):
+            await self._guest.monitor.ask(
+                "object-add",
+                {"qom-type": "memory-backend-ram", "id": f"{name}-{part}", "size": size, "share": True},
+            )
+        return Memory(name=name, size_bytes=size_bytes)
+
+    async def plug(self, device: Disk | Memory, port: str) -> None:
+        """Plugs it into a port, and returns when QEMU has taken it, not when the kernel has.
+
+        Raises:
+            errors.MonitorRefusal: QEMU does not.
+        """
+        match device:
+            case Disk():
+                given = {"driver": "nvme", "drive": device.name, "serial": device.serial}
+            case Memory():
+                given = {
+                    "driver": "cxl-type3",
+                    "memdev": f"{device.name}-memory",
+                    "lsa": f"{device.name}-labels",
+                }
+        await self._guest.monitor.ask("device_add", given | {"id": device.name, "bus": port})
+
+    async def press(self, device: Disk | Memory) -> None:
+        """Presses the attention button of its slot: the kernel lets go of it after 5 s, whatever uses it."""
+        await self._guest.monitor.ask("device_del", {"id": device.name})
+
+    async def pull(self, device: Disk | Memory) -> None:
+        """Takes it out, and returns when it is out. One that the guest let go of already is out.
+
+        Raises:
+            errors.GuestSilent: the guest does not let go of it.
+        """
+        if not await self.plugged(device):
+            return
+        try:
+            await self.press(device)
+        except errors.MonitorRefusal as refusal:
+            if refusal.kind != "DeviceNotFound" and "already in the process" not in refusal.text:
+                raise
+        await self.out(device)
+
+    async def out(self, device: Disk | Memory, *, seconds: float = UNPLUG_SECONDS) -> None:
+        """Waits until QEMU has taken it out. Of a CXL port it says nothing then (no DEVICE_DELETED), so it is asked.
+
+        Raises:
+            errors.GuestSilent: it is still in.
+        """
+        try:
+            await polling.until(lambda: self.plugged(device), lambda there: not there, seconds)
+        except AssertionError as error:
+            raise errors.GuestSilent(
+                f"the guest did not let go of {device.name} within {seconds:.0f} s"
+            ) from error
+
+    async def plugged(self, device: Disk | Memory) -> bool:
+        """Whether QEMU has it in a port."""
+        there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
+        return any(one["name"] == device.name for one in there)
+
+
+def _write_image(file: Path, name: str, size_bytes: int) -> None:
+    with file.open("wb") as image:
+        image.write(f"this is {name}\n".encode())
+        image.truncate(size_bytes)

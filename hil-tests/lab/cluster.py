@@ -1,0 +1,271 @@
+"""The rest of the cluster as tests play it: scheduler and controller by hand, on the API server double.
+
+    claim = await cluster.claim("c1", disk, node="worker-1")      # allocated, as the scheduler does it
+    await cluster.attach(claim, disk, ...)                        # the intent, and that the fabric has connected it
+
+What the two daemons write to each other is what `docs/architecture.md` says.
+"""
+
+import contextlib
+import datetime
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drawbar.driver.kube import client, config, errors, kinds
+from drawbar.mocks import apiserver
+from drawbar.mocks.cluster import deployment
+from lab import polling
+
+DRIVER = "drawbar.dev"
+FABRIC = "lab"
+POOL = "lab/chassis"
+CONTROLLER = "drawbar-controller"
+DEADLINE_SECONDS = polling.DEADLINE_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device as its fabric describes it.
+
+    Attributes:
+        device: its DRA name.
+        device_class: as in `drawbar.fabric.contract.DeviceClass`.
+        slot: the hot-plug slot that the fabric connects it to; empty where it does not know.
+    """
+
+    device: str
+    device_class: str = "nvme"
+    serial: str = ""
+    pci_id: str = ""
+    slot: str = ""
+
+    @property
+    def attachment(self) -> str:
+        """The name of its DeviceAttachment."""
+        return f"{FABRIC}.{self.device}"
+
+
+class Cluster:
+    """An API server with the deployed files, and what a test does with it."""
+
+    def __init__(self, server: apiserver.ApiServer, api: client.Client, folder: Path) -> None:
+        self.server, self.api, self._folder = server, api, folder
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(cls, folder: Path) -> AsyncIterator["Cluster"]:
+        """A cluster without nodes; kubeconfigs go to the folder."""
+        async with apiserver.serving() as server:
+            connection = config.from_kubeconfig(server.kubeconfig(folder / "admin.kubeconfig", "admin"))
+            async with client.connecting(connection) as api:
+                await deployment.apply(api)
+                yield cls(server, api, folder)
+
+    @property
+    def port(self) -> int:
+        """The API server's on 127.0.0.1."""
+        return int(self.server.url.rpartition(":")[2])
+
+    def kubeconfig(self, name: str, *account: str, **more: Any) -> str:
+        """The text of a kubeconfig of an account."""
+        return self.server.kubeconfig(self._folder / f"{name}.kubeconfig", *account, **more).read_text()
+
+    async def create(self, kind: kinds.Kind, name: str, **content: Any) -> dict[str, Any]:
+        """Creates an object, in the default namespace if it has one."""
+        content["metadata"] = {"name": name} | content.pop("metadata", {})
+        body = {"apiVersion": kind.api_version, "kind": kind.kind} | content
+        return await self.api.create(kind, body, namespace=_namespace(kind), into=dict)
+
+    async def read(self, kind: kinds.Kind, name: str) -> dict[str, Any] | None:
+        """An object; None where there is none."""
+        try:
+            return await self.api.read(kind, name, namespace=_namespace(kind), into=dict)
+        except errors.NotFound:
+            return None
+
+    async def merge(
+        self, kind: kinds.Kind, name: str, body: dict[str, Any], subresource: str | None = None
+    ) -> None:
+        """Changes an object by a merge patch."""
+        await self.api.patch(
+            kind,
+            name,
+            body,
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace=_namespace(kind),
+            subresource=subresource,
+        )
+
+    # -- the scheduler
+
+    async def claim(self, name: str, *devices: Device, node: str) -> dict[str, Any]:
+        """A claim that was allocated these devices on a node."""
+        requests = [
+            {"name": f"r{number}", "exactly": {"deviceClassName": "any"}} for number in range(len(devices))
+        ]
+        claim = await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
+        results = [
+            {
+                "request": request["name"],
+                "driver": DRIVER,
+                "pool": POOL,
+                "device": device.device,
+                "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
+                "bindingFailureConditions": [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"],
+            }
+            for request, device in zip(requests, devices, strict=True)
+        ]
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        allocation = {
+            "devices": {"results": results},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+            "allocationTimestamp": _now(),
+        }
+        await self.merge(kinds.CLAIM, name, {"status": {"allocation": allocation}}, "status")
+        found = await self.read(kinds.CLAIM, name)
+        assert found is not None, claim
+        return found
+
+    async def deallocate(self, name: str) -> None:
+        """Takes a claim's devices away from it, and the claim out of the world."""
+        await self.merge(kinds.CLAIM, name, {"status": {"allocation": None, "reservedFor": None}}, "status")
+        await self.api.delete(kinds.CLAIM, name, namespace="default")
+
+    async def pod(self, name: str, *claims: str, node: str) -> dict[str, Any]:
+        """A pod that was bound to a node, with its claims reserved for it."""
+        container = {
+            "name": "main",
+            "image": "none",
+            "resources": {"claims": [{"name": one} for one in claims]},
+        }
+        uses = [{"name": one, "resourceClaimName": one} for one in claims]
+        spec = {"nodeName": node, "containers": [container], "resourceClaims": uses}
+        pod = await self.create(kinds.POD, name, spec=spec)
+        consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
+        for claim in claims:
+            await self.merge(kinds.CLAIM, claim, {"status": {"reservedFor": [consumer]}}, "status")
+        return pod
+
+    async def running_pod(self, name: str, seconds: float = DEADLINE_SECONDS) -> dict[str, Any]:
+        """The pod, once it runs."""
+        pod = await polling.until(
+            lambda: self.read(kinds.POD, name),
+            lambda value: value is not None and value.get("status", {}).get("phase") == "Running",
+            seconds,
+        )
+        assert pod is not None
+        return pod
+
+    async def end_pod(self, name: str, seconds: float = DEADLINE_SECONDS) -> None:
+        """Deletes a pod, and returns when its node has let go of it."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
+        await self.api.request("DELETE", kinds.POD.path(namespace="default", name=name), body=body)
+        await polling.until(lambda: self.read(kinds.POD, name), lambda value: value is None, seconds)
+
+    # -- the controller
+
+    async def intend(self, claim: dict[str, Any] | None, device: Device, *, node: str) -> None:
+        """The intent to have a device on a node, for a claim or by hand."""
+        spec: dict[str, Any] = {
+            "fabric": FABRIC,
+            "deviceID": device.device,
+            "driver": DRIVER,
+            "pool": POOL,
+            "device": device.device,
+            "nodeName": node,
+            "hostID": node,
+            "identity": _without_empty(
+                deviceClass=device.device_class, serial=device.serial, pciID=device.pci_id, slot=device.slot
+            ),
+        }
+        if claim is not None:
+            spec["claim"] = {
+                "namespace": "default",
+                "name": claim["metadata"]["name"],
+                "uid": claim["metadata"]["uid"],
+            }
+            spec["allocationTimestamp"] = claim["status"]["allocation"]["allocationTimestamp"]
+        labels = {"drawbar.dev/node": node}
+        metadata = {"labels": labels, "finalizers": ["drawbar.dev/detach"]}
+        await self.create(kinds.ATTACHMENT, device.attachment, metadata=metadata, spec=spec)
+
+    async def say_attached(self, device: Device, *, port: str = "") -> None:
+        """The fabric has connected it."""
+        attached = {
+            "type": "Attached",
+            "status": "True",
+            "reason": "Attached",
+            "message": "",
+            "lastTransitionTime": _now(),
+        }
+        status = {"conditions": [attached], "connection": {"port": port, "slot": device.slot}}
+        body = {
+            "apiVersion": kinds.ATTACHMENT.api_version,
+            "kind": kinds.ATTACHMENT.kind,
+            "metadata": {"name": device.attachment},
+            "status": status,
+        }
+        await self.api.patch(
+            kinds.ATTACHMENT,
+            device.attachment,
+            body,
+            content=client.Patch.APPLY,
+            into=dict,
+            subresource="status",
+            manager=CONTROLLER,
+        )
+
+    async def attachment(self, device: Device) -> dict[str, Any]:
+        """The DeviceAttachment; empty where there is none."""
+        return await self.read(kinds.ATTACHMENT, device.attachment) or {}
+
+    async def condition(self, device: Device, kind: str) -> dict[str, Any]:
+        """A condition of the attachment; empty where it is not there."""
+        listed = (await self.attachment(device)).get("status", {}).get("conditions", ())
+        return next((one for one in listed if one["type"] == kind), {})
+
+    async def visible(self, device: Device, seconds: float = DEADLINE_SECONDS) -> dict[str, Any]:
+        """What the node says of the device, once it shows it."""
+        await polling.until(
+            lambda: self.condition(device, "Visible"), lambda found: found.get("status") == "True", seconds
+        )
+        return (await self.attachment(device))["status"]["node"]
+
+    async def begin_release(self, device: Device) -> None:
+        """Asks for the detach."""
+        await self.api.delete(kinds.ATTACHMENT, device.attachment)
+
+    async def released(self, device: Device, seconds: float = DEADLINE_SECONDS) -> None:
+        """Returns when the node has let go of it."""
+        await polling.until(
+            lambda: self.condition(device, "Released"), lambda found: found.get("status") == "True", seconds
+        )
+
+    async def end_release(self, device: Device) -> None:
+        """The fabric says that the device is free, so the object goes."""
+        await self.merge(kinds.ATTACHMENT, device.attachment, {"metadata": {"finalizers": None}})
+        await polling.until(lambda: self.attachment(device), lambda found: not found)
+
+    async def claim_condition(self, claim: str, kind: str) -> str | None:
+        """The status of a condition of the claim's first device."""
+        found = await self.read(kinds.CLAIM, claim) or {}
+        for device in found.get("status", {}).get("devices", ()):
+            for one in device.get("conditions", ()):
+                if one["type"] == f"{DRIVER}/{kind}":
+                    return one["status"]
+        return None
+
+
+def _namespace(kind: kinds.Kind) -> str | None:
+    return "default" if kind.namespaced else None
+
+
+def _without_empty(**values: str) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value}
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,135 @@
+"""The lab itself: what all guests share, and the processes behind them.
+
+Nothing outlives it. QEMU is killed with this process, however that ends (`setpriv --pdeathsig`), and the folder of
+sockets and disks is deleted at the end. A folder whose process was killed is deleted by the next lab: it holds a lock
+file that nobody holds any more.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from lab import errors, groups, guest, initrd, machine, monitor, packages
+
+CHECKOUT = Path(__file__).parents[2]
+PREFIX = "drawbar-lab-"
+GUESTS_MAX = 2
+SOCKET_SECONDS = 20.0
+STOP_SECONDS = 10.0
+DISK_BYTES = 64 << 20
+
+
+class Lab:
+    """A folder, a kernel and an initrd; guests are started from it. Make it with `running`.
+
+    Attributes:
+        folder: sockets and disks; gone with the lab.
+        logs: consoles and logs of programs; kept.
+    """
+
+    def __init__(self, folder: Path, logs: Path, *, qemu: str, kernel: packages.Kernel, image: Path) -> None:
+        self.folder, self.logs = folder, logs
+        self._qemu, self.kernel, self._image = qemu, kernel, image
+        self._room = asyncio.Semaphore(GUESTS_MAX)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(cls, logs: Path) -> AsyncIterator["Lab"]:
+        """A lab with nothing in it.
+
+        Args:
+            logs: the folder for everything that guests say.
+
+        Raises:
+            errors.Unavailable: this host lacks something; says what to install.
+        """
+        qemu = packages.qemu()
+        packages.tools()
+        cache = packages.cache()
+        kernel = await asyncio.to_thread(packages.kernel, cache)
+        busybox = await asyncio.to_thread(packages.busybox, cache)
+        image = await asyncio.to_thread(initrd.cached, cache, kernel, busybox)
+        await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True)
+        with _folder() as folder:
+            yield cls(folder, logs, qemu=qemu, kernel=kernel, image=image)
+
+    @contextlib.asynccontextmanager
+    async def guest(self, made: machine.Machine) -> AsyncIterator[guest.Guest]:
+        """A guest that has booted. It is switched off at the end, whatever it does then.
+
+        Raises:
+            errors.GuestSilent: it does not come up.
+            errors.GuestFailure: QEMU does not run it.
+        """
+        places = machine.Places.below(self.folder, self.logs, made.name)
+        await asyncio.to_thread(packages.file_system, places.disk, DISK_BYTES)
+        arguments = machine.command(
+            made,
+            places,
+            qemu=self._qemu,
+            kernel=self.kernel,
+            initrd=self._image,
+            agent=machine.agent_command(CHECKOUT, Path(sys.executable)),
+        )
+        async with self._room, self._process(arguments, places) as process, groups.tasks() as tasks:
+            await self._sockets(process, places)
+            async with monitor.connected(places.monitor) as found:
+                running = guest.Guest(made, places, found, tasks)
+                try:
+                    await running.start()
+                    yield running
+                finally:
+                    await running.close()
+
+    @contextlib.asynccontextmanager
+    async def _process(
+        self, arguments: list[str], places: machine.Places
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        with places.errors.open("ab") as said:
+            process = await asyncio.create_subprocess_exec(
+                *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
+            )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+
+    async def _sockets(self, process: asyncio.subprocess.Process, places: machine.Places) -> None:
+        """Waits until QEMU serves its sockets."""
+        async with asyncio.timeout(SOCKET_SECONDS):
+            while not places.channel.exists():
+                if process.returncode is not None:
+                    said = places.errors.read_text(errors="replace").strip()[-500:]
+                    raise errors.GuestFailure(
+                        f"QEMU ended with {process.returncode}: {said or 'it said nothing'}"
+                    )
+                await asyncio.sleep(0.02)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder with a short name, since the names of UNIX sockets have at most 107 bytes."""
+    base = Path(tempfile.gettempdir())
+    for old in base.glob(f"{PREFIX}*"):
+        _delete_if_abandoned(old)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _delete_if_abandoned(folder: Path) -> None:
+    with contextlib.suppress(OSError), (folder / "lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)

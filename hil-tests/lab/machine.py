@@ -1,0 +1,157 @@
+"""A guest's hardware, and QEMU's command line for it.
+
+The root ports are native PCIe hot-plug ports (pciehp), since that is what a chassis is behind; the CXL host bridge has
+root ports of its own. Everything else of the machine is what the lab itself needs.
+
+Source: docs/system/devices/cxl.rst and docs/pcie.txt of QEMU 7.2.
+"""
+
+import base64
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import packages
+
+CHANNEL = "drawbar.lab"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A virtual machine.
+
+    Attributes:
+        name: its host name, and the name of its node.
+        ports: how many PCIe root ports it has, `port-1` and so on, in slots of these numbers.
+        cxl_ports: how many CXL root ports, `cxl-1` and so on, in slots 101 and so on.
+        memory_mib: its memory; programs from the overlay live there too.
+        processors: how many; each is a thread of QEMU.
+        accelerator: `tcg` works everywhere.
+        uuid: what its firmware says it is; None: something of QEMU's.
+    """
+
+    name: str
+    ports: int = 4
+    cxl_ports: int = 0
+    memory_mib: int = 1024
+    processors: int = 1
+    accelerator: str = "tcg"
+    uuid: str | None = None
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """QEMU's names of the root ports, by which a device says where it is plugged in."""
+        return tuple(f"port-{number}" for number in range(1, self.ports + 1))
+
+    @property
+    def cxl_port_names(self) -> tuple[str, ...]:
+        """The same of the CXL root ports."""
+        return tuple(f"cxl-{number}" for number in range(1, self.cxl_ports + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where the sockets and logs of one machine are.
+
+    Attributes:
+        monitor: QMP, for the lab and the tests.
+        fabric: QMP again, for a fabric adapter: a QMP socket serves one client.
+        channel: the link to the agent.
+        console: the serial console; what it says is in `log` too.
+        errors: what QEMU itself says.
+        disk: what of the guest outlives a reboot: an ext4 file system for /var/lib/kubelet.
+    """
+
+    monitor: Path
+    fabric: Path
+    channel: Path
+    console: Path
+    log: Path
+    errors: Path
+    disk: Path
+
+    @classmethod
+    def below(cls, folder: Path, logs: Path, name: str) -> "Places":
+        """The usual places for a machine of this name."""
+        return cls(
+            monitor=folder / f"{name}.qmp",
+            fabric=folder / f"{name}.fabric.qmp",
+            channel=folder / f"{name}.link",
+            console=folder / f"{name}.console",
+            log=logs / f"{name}.console.log",
+            errors=logs / f"{name}.qemu.log",
+            disk=folder / f"{name}.disk",
+        )
+
+
+def command(
+    machine: Machine, places: Places, *, qemu: str, kernel: packages.Kernel, initrd: Path, agent: str
+) -> list[str]:
+    """The command line; `agent` is the shell command that the guest runs and whose end is the guest's."""
+    return [
+        # QEMU is killed with the process that started it, however that ends.
+        *("setpriv", "--pdeathsig", "KILL", "--"),
+        *(qemu, "-nodefaults", "-no-user-config", "-display", "none", "-name", machine.name),
+        *("-accel", machine.accelerator, "-cpu", "max" if machine.accelerator == "tcg" else "host"),
+        *("-smp", str(machine.processors), "-m", f"{machine.memory_mib}M,maxmem=8G,slots=4"),
+        *("-machine", "q35,cxl=on" if machine.cxl_ports else "q35"),
+        *(("-uuid", machine.uuid) if machine.uuid else ()),
+        *("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"),
+        *("-kernel", str(kernel.image), "-initrd", str(initrd), "-append", _kernel_arguments(machine, agent)),
+        *_files(places),
+        *_sockets(places),
+        *_ports(machine),
+    ]
+
+
+def _kernel_arguments(machine: Machine, agent: str) -> str:
+    # What the kernel does not know, init finds in its environment.
+    said = base64.b64encode(agent.encode()).decode()
+    fixed = "console=ttyS0 loglevel=7 panic=-1 mitigations=off nokaslr audit=0 apparmor=0 random.trust_cpu=on"
+    return f"{fixed} lab_name={machine.name} lab_agent={said}"
+
+
+def _files(places: Places) -> list[str]:
+    shared = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
+    disk = f"file={places.disk},format=raw,if=none,id=disk,cache=unsafe"
+    return ["-virtfs", shared, "-drive", disk, "-device", "virtio-blk-pci,drive=disk"]
+
+
+def _sockets(places: Places) -> list[str]:
+    def socket(name: str, path: Path, *, more: str = "") -> list[str]:
+        return ["-chardev", f"socket,id={name},path={path},server=on,wait=off{more}"]
+
+    return [
+        *socket("monitor", places.monitor),
+        *("-mon", "chardev=monitor,mode=control"),
+        *socket("fabric", places.fabric),
+        *("-mon", "chardev=fabric,mode=control"),
+        *socket("console", places.console, more=f",logfile={places.log},logappend=on"),
+        *("-serial", "chardev:console"),
+        *socket("channel", places.channel),
+        *(
+            "-device",
+            "virtio-serial-pci,id=serial",
+            "-device",
+            f"virtserialport,chardev=channel,name={CHANNEL}",
+        ),
+    ]
+
+
+def _ports(machine: Machine) -> list[str]:
+    arguments = []
+    for slot, name in enumerate(machine.port_names, start=1):
+        arguments += ["-device", f"pcie-root-port,id={name},bus=pcie.0,chassis=1,slot={slot}"]
+    if machine.cxl_ports:
+        arguments += ["-device", "pxb-cxl,id=cxl,bus=pcie.0,bus_nr=64"]
+        arguments += ["-machine", "cxl-fmw.0.targets.0=cxl,cxl-fmw.0.size=4G"]
+    for number, name in enumerate(machine.cxl_port_names):
+        place = f"port={number},chassis=2,slot={101 + number}"
+        arguments += ["-device", f"cxl-rp,id={name},bus=cxl,{place}"]
+    return arguments
+
+
+def agent_command(checkout: Path, python: Path) -> str:
+    """The shell command that runs the agent from this checkout."""
+    path = f"PYTHONPATH={shlex.quote(str(checkout / 'hil-tests'))}"
+    return f"PATH=/usr/sbin:/usr/bin:/sbin:/bin {path} {shlex.quote(str(python))} -m lab.agent"

@@ -1,0 +1,137 @@
+"""A client of QEMU's monitor (QMP): commands, and events as they come.
+
+Source: docs/interop/qmp-spec.txt of QEMU.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from lab import errors, groups
+
+ANSWER_SECONDS = 30.0
+EVENTS_MAX = 1024
+_LINE_BYTES = 4 * 1024 * 1024
+
+
+class Monitor:
+    """A connection to one QEMU. Make it with `connected`; commands may come from several tasks."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._next = 0
+        self._ended = False
+        self._seen: deque[tuple[int, dict[str, Any]]] = deque(maxlen=EVENTS_MAX)
+        self._count = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def now(self) -> int:
+        """A mark in the stream of events: `event(..., after=mark)` looks at later ones alone."""
+        return self._count
+
+    async def ask(self, command: str, arguments: dict[str, Any] | None = None) -> Any:
+        """The answer to a command.
+
+        Raises:
+            errors.MonitorRefusal: QEMU says no.
+            errors.GuestSilent: it does not say anything, or has ended.
+        """
+        if self._ended:
+            raise errors.GuestSilent(f"QEMU has ended, so it cannot do {command}")
+        self._next += 1
+        number = self._next
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        line = json.dumps({"execute": command, "arguments": arguments or {}, "id": number})
+        try:
+            self._writer.write(line.encode() + b"\n")
+            async with asyncio.timeout(ANSWER_SECONDS):
+                said = await answer
+        except (TimeoutError, ConnectionError) as error:
+            raise errors.GuestSilent(
+                f"QEMU did not answer {command} within {ANSWER_SECONDS:.0f} s"
+            ) from error
+        finally:
+            self._answers.pop(number, None)
+        if "error" in said:
+            raise errors.MonitorRefusal(command, said["error"]["class"], said["error"]["desc"])
+        return said["return"]
+
+    async def event(
+        self,
+        name: str,
+        *,
+        after: int = 0,
+        seconds: float = 30,
+        where: Callable[[dict[str, Any]], bool] = lambda data: True,
+    ) -> dict[str, Any]:
+        """Waits for an event; gives its data.
+
+        Raises:
+            errors.GuestSilent: it did not come.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    for number, event in self._seen:
+                        if number >= after and event["event"] == name and where(event.get("data", {})):
+                            return event.get("data", {})
+                    if self._ended:
+                        raise errors.GuestSilent(f"QEMU ended before {name} came")
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise errors.GuestSilent(f"QEMU did not say {name} within {seconds:.0f} s") from error
+
+    async def _follow(self) -> None:
+        try:
+            while line := await self._reader.readline():
+                said = json.loads(line)
+                if "event" in said:
+                    self._seen.append((self._count, said))
+                    self._count += 1
+                    self._changed.set()
+                elif (answer := self._answers.get(said.get("id", 0))) is not None and not answer.done():
+                    answer.set_result(said)
+        except ConnectionError:
+            pass  # QEMU ended: said to everybody below
+        finally:
+            self._ended = True
+            self._changed.set()
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(ConnectionResetError("QEMU ended"))
+
+
+@contextlib.asynccontextmanager
+async def connected(path: Path) -> AsyncIterator[Monitor]:
+    """A monitor that has been greeted.
+
+    Raises:
+        errors.GuestSilent: nobody greets at this socket.
+    """
+    reader, writer = await asyncio.open_unix_connection(str(path), limit=_LINE_BYTES)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await reader.readline()
+        found = Monitor(reader, writer)
+        async with groups.tasks() as tasks:
+            follower = tasks.create_task(found._follow(), name=f"monitor-{path.name}")
+            await found.ask("qmp_capabilities")
+            try:
+                yield found
+            finally:
+                follower.cancel()
+    except TimeoutError as error:
+        raise errors.GuestSilent(
+            f"nobody greets at {path}: QEMU hangs, or another client has its monitor"
+        ) from error
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()

@@ -1,0 +1,156 @@
+"""A guest as a node of the cluster: the node daemon on the guest's own /sys, the kubelet double beside it.
+
+Both are this checkout's, run as an administrator runs them. They reach the API server through the lab's channel at the
+address that it has on the host. /var/lib/kubelet is a disk of its own and outlives a reboot, as on a real node; CDI
+files are in memory and do not.
+"""
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from lab import chassis, cluster, guest, processes
+
+KUBELET = "/var/lib/kubelet"
+CONFIGURATION = "/run/lab/configuration"
+READY_SECONDS = 240.0
+"""Two Python programs on one emulated processor take 25 s on an idle machine."""
+_BIN = Path(sys.executable).parent
+
+
+class Worker:
+    """A node. Make it with `working`.
+
+    Attributes:
+        guest: the machine.
+        chassis: what is plugged into it.
+        cluster: what it belongs to.
+        daemon: the node daemon's process; None while it does not run.
+    """
+
+    def __init__(
+        self, machine: guest.Guest, plugs: chassis.Chassis, belongs: cluster.Cluster, logs: Path
+    ) -> None:
+        self.guest, self.chassis, self.cluster = machine, plugs, belongs
+        self._logs = logs
+        self._boot = contextlib.AsyncExitStack()
+        self._daemon = contextlib.AsyncExitStack()
+        self.daemon: processes.Process | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the node and of the machine."""
+        return self.guest.machine.name
+
+    async def start(self, *flags: str) -> None:
+        """After a boot: connects it, and starts kubelet and daemon."""
+        await self.guest.make_folder(CONFIGURATION)
+        await self.guest.make_folder("/run/cdi")
+        await self.guest.output("/run/lab/busybox", "ln", "-sfn", "/run/cdi", f"{KUBELET}/cdi")
+        # A new boot to the kubelet double: what ran does not run any more.
+        await self.guest.output("/run/lab/busybox", "rm", "-f", f"{KUBELET}/boot_id")
+        node = self.cluster.kubeconfig(f"{self.name}-node", "drawbar:drawbar-node", node=self.name)
+        await self.guest.write(f"{CONFIGURATION}/node", node, mode=0o600)
+        await self.guest.write(
+            f"{CONFIGURATION}/kubelet", self.cluster.kubeconfig(f"{self.name}-kubelet", "admin")
+        )
+        enter = self._boot.enter_async_context
+        await enter(self.guest.offering("apiserver", to_port=self.cluster.port))
+        kubelet = await enter(
+            self.guest.process(
+                str(_BIN / "drawbar"),
+                *("mock", "kubelet", "--kubeconfig", f"{CONFIGURATION}/kubelet"),
+                *("--node", f"{self.name}={KUBELET}", "--check-device-nodes"),
+                *("--time", "unprepare=2", "--time", "retry_max=2", "--time", "resync=10"),
+                log=self._logs / f"{self.name}.kubelet.log",
+            )
+        )
+        await self.start_daemon(*flags)
+        await kubelet.says('"ready": true', READY_SECONDS)
+        assert self.daemon is not None
+        await self.daemon.says("the kubelet registered the driver", READY_SECONDS)
+
+    async def start_daemon(self, *flags: str) -> None:
+        """Starts the node daemon; it is not ready when this returns."""
+        self.daemon = await self._daemon.enter_async_context(
+            self.guest.process(
+                str(_BIN / "drawbar"),
+                *("node", "--node-name", self.name, "--kubeconfig", f"{CONFIGURATION}/node"),
+                *("--log-format", "json", "--health-interval", "2", "--health-recovery", "2", *flags),
+                log=self._logs / f"{self.name}.node.log",
+            )
+        )
+
+    async def ready(self, seconds: float = READY_SECONDS) -> None:
+        """Returns when the daemon serves the kubelet."""
+        assert self.daemon is not None
+        await self.daemon.says("the kubelet registered the driver", seconds)
+
+    async def end_daemon(self, number: signal.Signals = signal.SIGTERM) -> processes.Done:
+        """Ends the node daemon; gives how it ended."""
+        assert self.daemon is not None
+        await self.daemon.signal(number)
+        done = await self.daemon.wait()
+        self.daemon = None
+        await self._daemon.aclose()
+        return done
+
+    async def reset(self) -> None:
+        """Resets the machine, and starts everything again."""
+        await self.stop()
+        await self.guest.reset()
+        await self.start()
+
+    async def stop(self) -> None:
+        """Lets go of what runs."""
+        self.daemon = None
+        await self._daemon.aclose()
+        await self._boot.aclose()
+
+    async def contained(self, pod: dict[str, Any], *argv: str) -> processes.Done:
+        """Runs a program as in the pod's container: its devices alone, its environment, its mounts."""
+        spec = f"{KUBELET}/pods/{pod['metadata']['uid']}/config.json"
+        return await self.guest.run(*self.guest.module("lab.container", spec, "--", *argv))
+
+    async def device_nodes(self, pod: dict[str, Any]) -> list[str]:
+        """The paths of the device nodes that the pod was given."""
+        spec = await self.guest.read(f"{KUBELET}/pods/{pod['metadata']['uid']}/config.json")
+        return [node["path"] for node in json.loads(spec)["linux"]["devices"]]
+
+    async def slot(self, name: str) -> tuple[str, str]:
+        """A slot's `power` and `adapter`."""
+        folder = f"/sys/bus/pci/slots/{name}"
+        power, adapter = await self.guest.read(f"{folder}/power"), await self.guest.read(f"{folder}/adapter")
+        return power.strip(), adapter.strip()
+
+    async def cdi_files(self) -> list[str]:
+        """The CDI files on the node."""
+        return await self.guest.names("/run/cdi")
+
+    def log(self) -> list[dict[str, Any]]:
+        """What the daemon has logged since it was started."""
+        if self.daemon is None:
+            return []
+        lines = self.daemon.errors.splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+
+@contextlib.asynccontextmanager
+async def working(
+    machine: guest.Guest, belongs: cluster.Cluster, *, folder: Path, logs: Path
+) -> AsyncIterator[Worker]:
+    """A node that is ready.
+
+    Raises:
+        lab.errors.GuestSilent: it does not become ready.
+    """
+    made = Worker(machine, chassis.Chassis(machine, folder), belongs, logs)
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.stop()

@@ -1,0 +1,135 @@
+"""The mocked sysfs against the kernel: the same card put in and taken out, the same events, the same files.
+
+What the mock says that it leaves out (`drawbar.mocks.sysfs.cards`) is left out here too. A difference that this finds
+belongs into docs/kernel-differences.md, and the mock is mended.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import socket
+
+import pytest
+from lab import polling, spyglass
+
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SILENT = {"hwmon", "bdi", "nvme-subsystem", "nd", "nvdimm", "msi_irqs", "wakeup"}
+DISK = sysfs.MockDevice(
+    device_class=DeviceClass.NVME,
+    vendor=0x1B36,
+    device=0x0010,
+    serial="SN-disk-k",
+    memory_bytes=32 << 20,
+    link_speed_gts=2.5,
+    link_width=1,
+    aer=False,
+)
+
+
+def told(events):
+    """What counts of the events: action, subsystem, name, and which variables there are."""
+    return [
+        (
+            event["ACTION"],
+            event["SUBSYSTEM"],
+            event["DEVPATH"].rpartition("/")[2],
+            frozenset(event) - {"ACTION", "DEVPATH", "SUBSYSTEM", "SEQNUM"},
+        )
+        for event in events
+        if event["SUBSYSTEM"] not in SILENT
+    ]
+
+
+@contextlib.asynccontextmanager
+async def uevents(guest):
+    async with guest.process(*guest.module("lab.spyglass", "events")) as process:
+        await process.says("{}")
+        yield lambda: [json.loads(line) for line in process.output.splitlines()[1:]]
+
+
+async def seen(events, action, name):
+    """Returns once there was such an event."""
+
+    async def there():
+        return any(one["ACTION"] == action and one["DEVPATH"].endswith(f"/{name}") for one in events())
+
+    await polling.until(there)
+
+
+async def of_the_kernel(node):
+    disk = await node.chassis.disk("disk-k")
+    async with uevents(node.guest) as events:
+        await node.chassis.plug(disk, "port-1")
+        await seen(events, "add", "ng0n1")
+        shown = json.loads(
+            await node.guest.output(
+                *node.guest.module("lab.spyglass", "tree", "/sys/bus/pci/devices/0000:01:00.0/")
+            )
+        )
+        came = len(events())
+        await node.guest.write("/sys/bus/pci/devices/0000:01:00.0/driver/unbind", "0000:01:00.0\n")
+        await node.guest.write("/sys/bus/pci/devices/0000:01:00.0/remove", "1\n")
+        await node.guest.write("/sys/bus/pci/slots/1/power", "0\n")
+        await node.chassis.out(disk)
+        await seen(events, "remove", "0000:01:00.0")
+        everything = events()
+    return everything[:came], everything[came:], shown
+
+
+@contextlib.contextmanager
+def listening(path):
+    """The events of a mocked tree, as they come."""
+    found = []
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.setblocking(False)
+        loop.add_reader(listener, lambda: found.append(decoded(listener.recv(16384))))
+        try:
+            yield found
+        finally:
+            loop.remove_reader(listener)
+
+
+async def of_the_mock(folder):
+    with listening(folder / "u") as events:
+        tree = sysfs.SysfsTree.create(folder / "sys", uevent_socket=folder / "u")
+        device = tree.root / "bus/pci/devices/0000:01:00.0"
+        async with tree.reacting():
+            await asyncio.to_thread(tree.attach, 1, DISK)
+            await seen(lambda: events, "add", "ng0n1")
+            came, shown = len(events), spyglass.tree(device.resolve())
+            (device / "driver/unbind").write_text("0000:01:00.0\n")
+            await seen(lambda: events, "unbind", "0000:01:00.0")
+            (device / "remove").write_text("1\n")
+            await seen(lambda: events, "remove", "0000:01:00.0")
+    return events[:came], events[came:], shown
+
+
+def decoded(datagram):
+    fields = datagram[datagram.index(b"ACTION=") :].decode().split("\0")
+    return dict(field.split("=", 1) for field in fields if "=" in field)
+
+
+def unlike(mock, kernel):
+    """The first event that differs, of both."""
+    return next(
+        ([*pair] for pair in itertools.zip_longest(told(mock), told(kernel)) if pair[0] != pair[1]), []
+    )
+
+
+async def test_a_disk_comes_and_goes_as_on_the_kernel(node, tmp_path):
+    came, went, shown = await of_the_kernel(node)
+    mock_came, mock_went, mock_shown = await of_the_mock(tmp_path)
+    modes = {path: (entry.get("mode"), shown.get(path, {}).get("mode")) for path, entry in mock_shown.items()}
+    assert {
+        "as it comes": unlike(mock_came, came),
+        "as it goes": unlike(mock_went, went),
+        "shown by the mock alone": set(mock_shown) - set(shown),
+        "of another mode": {path: pair for path, pair in modes.items() if pair[0] != pair[1]},
+    } == {"as it comes": [], "as it goes": [], "shown by the mock alone": set(), "of another mode": {}}

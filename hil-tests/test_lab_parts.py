@@ -1,0 +1,182 @@
+"""The lab's own parts, without a guest."""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab import cpio, errors, initrd, link, machine, modules, packages, polling
+from lab import hall as hall_module
+
+LAB = Path(__file__).parent
+pytestmark = pytest.mark.short
+
+
+def test_an_archive_is_what_cpio_reads_and_the_same_bytes_each_time():
+    entries = [
+        cpio.folder("bin"),
+        cpio.file("bin/tool", b"#!/bin/sh\n", executable=True),
+        cpio.link("bin/other", "tool"),
+        cpio.character_device("console", 5, 1),
+    ]
+    data = cpio.archive(entries)
+    assert data == cpio.archive(entries)
+    assert len(data) % 512 == 0
+    found = {}
+    place = 0
+    while data[place : place + 6] == b"070701":
+        fields = [int(data[place + 6 + 8 * index : place + 14 + 8 * index], 16) for index in range(13)]
+        mode, size, name_size = fields[1], fields[6], fields[11]
+        name = data[place + 110 : place + 110 + name_size - 1].decode()
+        place += -(-(110 + name_size) // 4) * 4
+        found[name] = (stat.filemode(mode), data[place : place + size])
+        place += -(-size // 4) * 4
+    assert found == {
+        "bin": ("drwxr-xr-x", b""),
+        "bin/tool": ("-rwxr-xr-x", b"#!/bin/sh\n"),
+        "bin/other": ("lrwxrwxrwx", b"tool"),
+        "console": ("crw-------", b""),
+        "TRAILER!!!": ("?---------", b""),
+    }
+
+
+def test_a_module_is_loaded_after_what_it_needs(tmp_path):
+    for name, needed in {"nvme": "nvme-core", "nvme-core": "t10-pi,crc", "t10-pi": ""}.items():
+        (tmp_path / f"{name}.ko").write_bytes(b"\x7fELF\0depends=" + needed.encode() + b"\0retpoline=Y\0")
+    order = modules.load_order(["nvme"], modules.find(tmp_path), frozenset({"crc"}))
+    assert order == ["t10_pi", "nvme_core", "nvme"]
+
+
+def test_a_module_that_the_package_lacks_is_named(tmp_path):
+    with pytest.raises(errors.Unavailable, match="no module cxl_pci"):
+        modules.load_order(["cxl_pci"], {}, frozenset())
+
+
+def test_the_initrd_is_built_once_and_again_for_other_modules(tmp_path):
+    folder = tmp_path / "lib/modules/6.1"
+    folder.mkdir(parents=True)
+    (folder / "modules.builtin").write_text("kernel/ext4.ko\n")
+    for name in ("nvme", "overlay"):
+        (folder / f"{name}.ko").write_bytes(b"\0depends=\0")
+    kernel = packages.Kernel(release="6.1", image=folder / "vmlinuz", modules=folder)
+    (tmp_path / "busybox").write_bytes(b"static")
+    first = initrd.cached(tmp_path / "cache", kernel, tmp_path / "busybox", ("nvme", "ext4"))
+    stamp = first.stat().st_mtime_ns
+    assert initrd.cached(tmp_path / "cache", kernel, tmp_path / "busybox", ("nvme", "ext4")) == first
+    assert first.stat().st_mtime_ns == stamp
+    assert initrd.cached(tmp_path / "cache", kernel, tmp_path / "busybox", ("overlay",)) != first
+    assert sorted(one.name for one in (tmp_path / "cache").iterdir() if one.name.startswith(".")) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "remedy"), [("apt-cache", "needs apt and dpkg"), ("qemu-system-x86_64", "apt-get install")]
+)
+def test_what_the_host_lacks_is_said_with_the_remedy(tmp_path, missing, remedy):
+    code = "from lab import packages; packages.qemu(); packages.kernel(packages.cache())"
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    if missing != "qemu-system-x86_64":
+        (programs / "qemu-system-x86_64").write_text("#!/bin/sh\n")
+        (programs / "qemu-system-x86_64").chmod(0o755)
+    environment = {"PATH": str(programs), "PYTHONPATH": str(LAB), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("lab.errors.Unavailable: ")
+    assert missing in last
+    assert remedy in last
+
+
+async def test_a_slow_reader_holds_up_its_own_stream_and_no_other(tmp_path):
+    async def serve(request, stream):
+        if request["do"] == "flood":
+            await stream.send_all(bytes(3 * link.WINDOW_BYTES))
+        else:
+            await stream.send_all(await stream.all())
+
+    path = str(tmp_path / "s")
+    accepted = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_unix_server(lambda *pair: accepted.set_result(pair), path)
+    near = await asyncio.open_unix_connection(path)
+    far = await accepted
+    async with (
+        server,
+        link.linked(*near, first=1, handler=serve) as host,
+        link.linked(*far, first=2, handler=serve),
+        asyncio.timeout(20),
+    ):
+        flood = await host.open({"do": "flood"})
+        for text in (b"one", b"two"):
+            echo = await host.open({"do": "echo"})
+            await echo.send(text)
+            await echo.end()
+            assert await echo.all() == text
+        assert len(await flood.all()) == 3 * link.WINDOW_BYTES
+        far[1].close()
+        with pytest.raises(errors.LabError, match="closed"):
+            await (await host.open({"do": "echo"})).all()
+    near[1].close()
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_qemu_dies_with_the_process_that_started_it_and_its_folder_goes_with_the_next_lab(
+    hall, tmp_path
+):
+    code = """
+import asyncio, os, sys
+from pathlib import Path
+from lab import hall as halls, machine
+async def main():
+    async with halls.Lab.running(Path(sys.argv[1])) as hall:
+        print(hall.folder, flush=True)
+        async with hall.guest(machine.Machine(name="orphan", ports=1, memory_mib=256)):
+            pass
+asyncio.run(main())
+"""
+    environment = os.environ | {"PYTHONPATH": str(LAB)}
+
+    def start():
+        return subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True
+        )
+
+    with await asyncio.to_thread(start) as process:
+        folder = Path(await asyncio.to_thread(lambda: process.stdout.readline().strip()))
+
+        async def started():
+            return children_of(process.pid) if exists(folder / "orphan.link") else []
+
+        children = await polling.until(started)
+        process.send_signal(signal.SIGKILL)
+
+    async def alive():
+        return [pid for pid in children if exists(f"/proc/{pid}/exe")]
+
+    await polling.until(alive, lambda found: not found, 10)
+    assert exists(folder), "nobody could delete it"
+    with hall_module._folder():
+        assert not exists(folder)
+        assert exists(hall.folder), "the folder of a lab that lives"
+
+
+def children_of(pid):
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_the_command_line_has_a_native_hot_plug_port_for_each_slot():
+    made = machine.Machine(name="w", ports=2, cxl_ports=1)
+    places = machine.Places.below(Path("/f"), Path("/l"), "w")
+    kernel = packages.Kernel(release="6.1", image=Path("/k"), modules=Path("/m"))
+    words = machine.command(made, places, qemu="qemu", kernel=kernel, initrd=Path("/i"), agent="agent")
+    ports = [word for word in words if word.startswith(("pcie-root-port", "cxl-rp"))]
+    assert [port.rpartition("slot=")[2] for port in ports] == ["1", "2", "101"]
+    assert "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off" in words
+
+
+def exists(path):
+    return Path(path).exists()
