@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import functools
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
+import yaml
 
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds
@@ -18,6 +21,7 @@ from drawbar.mocks.fabric.simulation import SimulatedFabric
 DRIVER = "drawbar.dev"
 NODES = ("node-1", "node-2")
 POOL = "fab/enc-1"
+ROOT = Path(__file__).parents[2]
 FAILURES = [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"]
 
 
@@ -68,8 +72,8 @@ class World:
 
     def start(self, **changes):
         # Several controllers live in one process, and several tests on one machine.
-        silent = {"http": settings.Http(address="off")}
-        options = settings.Settings(kubeconfig=str(self.path / "controller"), **silent | changes)
+        usual = {"http": settings.Http(address="off"), "kubeconfig": str(self.path / "controller")}
+        options = settings.Settings(**usual | changes)
         self.controllers.append(asyncio.Task(daemon.run(options)))
 
     async def stop(self):
@@ -193,6 +197,8 @@ class World:
     async def deallocate(self, name="c1"):
         claim = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
         claim["status"] = {}
+        # The controller may write its conditions in between.
+        del claim["metadata"]["resourceVersion"]
         await self.api.replace(kinds.CLAIM, name, claim, namespace="default", subresource="status", into=dict)
 
 
@@ -219,6 +225,27 @@ async def world(tmp_path, profile="1.36", **fabric_changes):
             finally:
                 while found.controllers:
                     await found.stop()
+
+
+SECOND = "gpu.example.com"
+
+
+async def deploy_second(api):
+    """What an administrator applies for a second driver in the cluster, as the documentation says."""
+    page = (ROOT / "docs" / "controller.md").read_text()
+    (command,) = [line for line in page.splitlines() if line.startswith("for file in deploy/rbac/")]
+    run = functools.partial(subprocess.run, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
+    printed = await asyncio.to_thread(run, command, timeout=60)
+    for document in yaml.safe_load_all(printed.stdout):
+        if document:
+            kind, namespace = deployment.KINDS[document["kind"]], document["metadata"].get("namespace")
+            await api.create(kind, document, namespace=namespace, into=dict)
+
+
+@pytest.fixture
+def second_driver():
+    """The name of a second driver, and `await deploy(api)`, which deploys what its daemons may do."""
+    return SECOND, deploy_second
 
 
 @pytest.fixture(name="until")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver.node import inventory
-from drawbar.driver.node.inventory import FunctionClass, classification, config_space, names, serials
+from drawbar.driver.node.inventory import FunctionClass, classification, config_space, names, nvme, serials
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -200,3 +200,15 @@ def test_without_a_database_there_are_no_names(tmp_path):
     function = function_with_ids(tmp_path, 0x10DE, 0x2330, (0, 0))
     for database in (None, tmp_path / "absent", tmp_path):
         assert names.load([function], database).vendor(function) is None
+
+
+@pytest.mark.parametrize("said", ["(efault)", "(null)", ""])
+def test_a_controller_that_has_not_been_asked_who_it_is_has_no_serial_number(tmp_path, said):
+    """Linux 6.1, in the lab: for some milliseconds after the controller's first event."""
+    folder = tmp_path / "nvme" / "nvme0"
+    folder.mkdir(parents=True)
+    for name in ("serial", "model", "firmware_rev"):
+        (folder / name).write_text(f"{said}\n")
+    (folder / "state").write_text("connecting\n")
+    (found,) = nvme.read(str(tmp_path))
+    assert (found.serial, found.model, found.firmware, found.state) == (None, None, None, "connecting")

@@ -138,7 +138,10 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
 
 
 @pytest.mark.timeout(60)
-async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots_it_has(tmp_path, until):
+@pytest.mark.parametrize("driver", [DRIVER, "another.example.com"])
+async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots_it_has(
+    tmp_path, until, driver
+):
     async with world(tmp_path, slots=("*",)) as cluster:
         await cluster.attach(1, gpu(1))
         await cluster.attach(2, gpu(2))
@@ -154,7 +157,7 @@ async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots
             "spec": {
                 "fabric": "fab",
                 "deviceID": "x",
-                "driver": DRIVER,
+                "driver": driver,
                 "pool": "fab/enc",
                 "device": "x",
                 "nodeName": NODE,

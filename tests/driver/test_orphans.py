@@ -199,6 +199,16 @@ async def taints(cluster):
     }
 
 
+async def returns(cluster):
+    """What is told of devices that were taken back: about which object, and what becomes of them."""
+    return [
+        (one["regarding"]["uid"], one["type"], one["note"].partition("; ")[2])
+        for one in (await cluster.api.list_all(kinds.EVENT, into=dict)).items
+        if one["reason"] == "DeviceTakenBack"
+        and one["note"].startswith("gpu-0 of fabric fab was connected to host host-node-1")
+    ]
+
+
 def connection(cluster, device="gpu-0"):
     return cluster.fabric._world.device(device).connection
 
@@ -216,6 +226,8 @@ async def test_a_claim_keeps_its_device_when_the_record_of_it_is_removed_by_forc
         restored = (await until(cluster.attachments, back))["fab.gpu-0"]
         assert restored["spec"]["claim"]["name"] == "c1"
         assert restored["metadata"]["finalizers"] == ["drawbar.dev/detach"]
+        told = await until(lambda: returns(cluster), bool)
+        assert told == [(restored["metadata"]["uid"], "Normal", "claim default/c1 keeps it")]
         assert cluster.calls("detach") == []
         await cluster.deallocate()
         await cluster.node_says("fab.gpu-0", "Released")
@@ -246,6 +258,10 @@ async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(cont
             lambda value: "deletionTimestamp" in value.get("fab.gpu-0", {}).get("metadata", {}),
         )
         assert "claim" not in known["fab.gpu-0"]["spec"]
+        if reply == "comes":
+            ((uid, kind, outcome),) = await until(lambda: returns(cluster), bool)
+            assert (uid, kind) == (known["fab.gpu-0"]["metadata"]["uid"], "Normal")
+            assert outcome == "it is detached once its node lets go of it"
         assert known["fab.gpu-0"]["metadata"]["labels"] == {"drawbar.dev/node": NODE}
         assert cluster.calls("detach") == [], "its node has not let go of it"
         await cluster.node_says("fab.gpu-0", "Released")

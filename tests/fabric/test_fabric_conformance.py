@@ -130,6 +130,17 @@ class Careless(SimulatedFabric):
         return await super().attach(request)
 
 
+class Verbose(SimulatedFabric):
+    """Says what its devices can do in words of its own."""
+
+    async def devices(self):
+        inventory = await super().devices()
+        return replace(
+            inventory,
+            devices=tuple(replace(device, compute_capability="sm_90") for device in inventory.devices),
+        )
+
+
 class Unsettled(SimulatedFabric):
     """Follows a version that it cannot know."""
 
@@ -151,6 +162,7 @@ class Unsettled(SimulatedFabric):
         (Strict, "detaching an absent device succeeds"),
         (Markless, "a connection shows the mark that it was made with, and keeps it"),
         (Careless, "a connection shows the mark that it was made with, and keeps it"),
+        (Verbose, "what claims select a device by has the form that it is published in"),
         (Unsettled, "a watch from an unknown version asks for a new listing and ends"),
     ],
 )

@@ -18,6 +18,9 @@ WHOLE = {
                     "vendor": "V",
                     "serial": "0x1234",
                     "memoryBytes": 1024,
+                    "computeCapability": "9.0",
+                    "maxLinkSpeedMTs": 32000,
+                    "maxLinkWidth": 16,
                     "pciVendor": "0x1af4",
                     "pciDevice": 17,
                 }
@@ -56,6 +59,9 @@ def test_every_field_is_read():
         identifiers={"serial": "0x1234"},
         enclosure="e1",
         memory_bytes=1024,
+        compute_capability="9.0",
+        max_link_speed_mts=32000,
+        max_link_width=16,
         health=contract.Health.OK,
     )
     assert read.attach_fails[0].times == 2
@@ -83,6 +89,11 @@ def device(**changes):
         ),
         pytest.param({"enclosures": device(serial="abc")}, "CXL serial", id="serial that cannot be"),
         pytest.param({"enclosures": device(memoryBytes=-1)}, "memoryBytes is negative", id="negative memory"),
+        pytest.param({"enclosures": device(memoryBytes=1 << 64)}, "more than 64 bits", id="too much memory"),
+        pytest.param(
+            {"enclosures": device(maxLinkWidth=-1)}, "maxLinkWidth is negative", id="negative lanes"
+        ),
+        pytest.param({"enclosures": device(computeCapability="sm_90")}, 'like "9.0"', id="no capability"),
         pytest.param({"detachSeconds": -1}, "detachSeconds is negative", id="negative time"),
         pytest.param({"attachFails": [{"device": "d9"}]}, "d9, which no enclosure has", id="unknown device"),
     ],

@@ -18,6 +18,7 @@ from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import daemon as node
 from drawbar.driver.node import settings as node_settings
 from drawbar.driver.node.health import policy as health_policy
+from drawbar.driver.node.inventory import tracking
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver, claims, eviction, kubelet, scheduler, sysfs
 from drawbar.mocks.cluster import deployment
@@ -56,14 +57,14 @@ class Lab:
         self.path, self.server, self.api, self.fabric, self.trees = path, server, api, fabric, trees
         self._daemons = {}
 
-    def start_controller(self, **changes):
+    def start_controller(self, *, name="controller", **changes):
         options = controller_settings.Settings(
-            kubeconfig=str(self.path / "controller"),
+            kubeconfig=str(self.path / name),
             leader_election=False,
             http=controller_settings.Http(address="off"),
             **changes,
         )
-        self._daemons["controller"] = asyncio.Task(controller.run(options))
+        self._daemons[name] = asyncio.Task(controller.run(options))
 
     def start_node(self, name, **changes):
         home = self.path / name
@@ -78,6 +79,26 @@ class Lab:
             **changes,
         )
         self._daemons[name] = asyncio.Task(node.run(options))
+
+    def start_second(self, driver):
+        """Another driver's daemons, without uevents: a mocked kernel tells them to one listener only."""
+        self.server.kubeconfig(self.path / "second", f"drawbar:drawbar-controller-{driver}")
+        self.start_controller(name="second", driver=driver)
+        for name in NODES:
+            home, key = self.path / name, f"{name}-second"
+            kubeconfig = self.server.kubeconfig(self.path / key, f"drawbar:drawbar-node-{driver}", node=name)
+            options = node_settings.Settings(
+                node_name=name,
+                driver=driver,
+                kubeconfig=str(kubeconfig),
+                kubelet_dir=home / "k",
+                cdi_dir=home / "k" / "cdi",
+                sysfs=home / "sys",
+                uevents=f"unix:{home / 'no-uevents'}",
+                health=HEALTH,
+                discovery=tracking.Tracking(audit_seconds=1, audit_share=1.0),
+            )
+            self._daemons[key] = asyncio.Task(node.run(options))
 
     async def stop(self, name):
         task = self._daemons.pop(name)

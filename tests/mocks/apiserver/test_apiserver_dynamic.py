@@ -587,6 +587,11 @@ ENTRY = {"device": "slot-1", "taint": TAINT}
             slice_taints({"device": "a", "taint": {**TAINT, "data": {"x": "y" * 10_240}}}),
             "spec.taints[0].taint.data",
         ),
+        (slice_taints({"device": "a", "taint": {**TAINT, "data": "text"}}), "spec.taints[0].taint.data"),
+        (
+            slice_taints({"device": "a", "taint": {**TAINT, "evictionsPerSecond": 0}}),
+            "spec.taints[0].taint.evictionsPerSecond",
+        ),
     ],
 )
 async def test_a_taint_slice_that_breaks_a_rule_is_told_where(

@@ -3,7 +3,7 @@
 Source: `deploy/crds/fabrics.yaml`.
 """
 
-from drawbar.driver.api import meta
+from drawbar.driver.api import drivers, meta
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "Fabric"
@@ -44,19 +44,21 @@ class ModelRule(meta.Struct, frozen=True):
 
 
 class Policy(meta.Struct, frozen=True):
-    """How patient to be; all in seconds.
+    """How patient to be; times in seconds.
 
     Attributes:
         probation_seconds: after the first failure of a device; twice as long after each further one.
         keep_attached_seconds: how long a device without a claim stays on its node for the next one.
         models: what one node may have.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
+        evictions_per_second: how many pods may be evicted because of one taint; where the API server knows of that.
     """
 
     attach_timeout_seconds: int = 180
     probation_seconds: int = 300
     keep_attached_seconds: int = 0
     unreachable_grace_seconds: int = 60
+    evictions_per_second: int = 10
     models: tuple[ModelRule, ...] = ()
 
 
@@ -83,11 +85,12 @@ class FabricSpec(meta.Struct, frozen=True):
 
     Which node a host is, `controller.hosts` decides: by `hosts`, `node_label`, `node_annotation`, the machine's UUID,
     its name. Devices that `maintenance` names
-    by id, or all of them for `*`, are given to nobody; who has one keeps it.
+    by id, or all of them for `*`, are given to nobody; who has one keeps it. `driver` is who serves the Fabric.
     """
 
     adapter: str
     endpoint: str
+    driver: str = drivers.DEFAULT
     parameters: dict[str, str] = {}
     credentials_secret_ref: SecretReference | None = None
     tls: Tls = Tls()

@@ -27,12 +27,21 @@ class Capacity(meta.Struct, frozen=True):
 
 
 class Taint(meta.Struct, frozen=True):
-    """Why a device should not be given out, or not be kept."""
+    """Why a device should not be given out, or not be kept.
+
+    Attributes:
+        description: for people, at most 1 KiB; in no release up to 1.37, as the next two.
+        data: for programs, at most 10 KiB.
+        evictions_per_second: how many pods may be evicted because of it.
+    """
 
     key: str
     effect: str
     value: str = ""
     time_added: str | None = None
+    description: str = ""
+    data: dict[str, Any] | None = None
+    evictions_per_second: int | None = None
 
     @property
     def identity(self) -> tuple[str, str, str]:

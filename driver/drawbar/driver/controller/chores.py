@@ -7,12 +7,13 @@ twice before it is done is asking once.
 import datetime
 import enum
 import logging
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from drawbar.driver.api import attachments, claims, fabrics, meta, nodes, slices
+from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
 from drawbar.driver.controller import adminaccess, hosts, labels, marks, names, policies
-from drawbar.driver.controller.attachments import executor, index
+from drawbar.driver.controller.attachments import context, index
 from drawbar.driver.controller.fabrics import directory, session, status
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.pools import probe, publisher, sources
@@ -30,6 +31,8 @@ GATHER_SECONDS_PER_NODE = 0.0002
 # And the pools at every device of their fabric: at 10,000 devices once a second at most.
 GATHER_SECONDS_PER_DEVICE = 0.0001
 RESYNC_SECONDS = 300.0
+# Fabrics that were connected together are not published together ever after.
+RESYNC_SPREAD = 0.2
 LOOK_AGAIN_SECONDS = 0.1
 # A manager of its own: an apply takes back what its manager left out, and attachments speak under another.
 ADMIN_MANAGER = "drawbar-controller-admin-access"
@@ -69,12 +72,16 @@ class Chores:
         view: View,
         clock: Callable[[], datetime.datetime],
         watchdog: readiness.Watchdog,
+        jitter: random.Random | None = None,
     ) -> None:
         self._api = api
         self._driver = driver
+        self._manager = drivers.manager(context.MANAGER, driver)
         self._view = view
         self._clock = clock
         self._watchdog = watchdog
+        # Jitter needs no secrecy.
+        self._jitter = jitter or random.Random()  # noqa: S311 - spreads resyncs, guards nothing
         self._queue: queue.WorkQueue[tuple[What, str]] = queue.WorkQueue()
         self.pools = publisher.Publisher(
             api, driver=driver, published=view.slices, observe=self._observe_pools, clock=clock
@@ -117,7 +124,8 @@ class Chores:
         if what == What.PUBLISH:
             again = await self._publish(fabric)
             if self._view.fabrics.get(fabric) is not None:
-                self._queue.add_after(chore, RESYNC_SECONDS if again is None else min(again, RESYNC_SECONDS))
+                resync = RESYNC_SECONDS * self._jitter.uniform(1.0 - RESYNC_SPREAD, 1.0)
+                self._queue.add_after(chore, resync if again is None else min(again, resync))
         elif what == What.STATUS:
             await self._write_status(fabric)
         elif what == What.FINALIZER:
@@ -178,7 +186,7 @@ class Chores:
             content=client.Patch.APPLY,
             into=fabrics.Fabric,
             subresource="status",
-            manager=executor.MANAGER,
+            manager=self._manager,
         )
         self._view.fabrics.learn(stored)
 
@@ -203,7 +211,7 @@ class Chores:
             {"metadata": metadata},
             content=client.Patch.MERGE,
             into=fabrics.Fabric,
-            manager=executor.MANAGER,
+            manager=self._manager,
         )
         if stored.deleting and not stored.metadata.finalizers:
             self._view.fabrics.unlearn(stored)
@@ -231,7 +239,7 @@ class Chores:
             into=claims.ResourceClaim,
             namespace=namespace,
             subresource="status",
-            manager=ADMIN_MANAGER,
+            manager=drivers.manager(ADMIN_MANAGER, self._driver),
         )
         self._view.claims.learn(stored)
 
@@ -239,14 +247,16 @@ class Chores:
         for view in self._view.sessions:
             self.map(view.name)
         reached = {view.name: self._with_room(view) if view.listed else None for view in self._view.sessions}
-        for change in labels.plan(self._view.nodes, reached, self._closed()):
+        for change in labels.plan(
+            self._view.nodes, reached, self._closed(), value=drivers.label_value(self._driver)
+        ):
             stored = await self._api.patch(
                 kinds.NODE,
                 change.node,
                 {"metadata": {"labels": change.labels}},
                 content=client.Patch.MERGE,
                 into=nodes.Node,
-                manager=executor.MANAGER,
+                manager=self._manager,
             )
             self._view.nodes.learn(stored)
 
@@ -286,6 +296,7 @@ class Chores:
                 devices=view.devices if view.listed else None,
                 silent_seconds=view.silent_seconds,
                 probations=view.faults.probations(_probation(fabric), self._blamed(fabric)),
+                failures=view.faults.failures(),
             )
         return sources.observed(self._driver, told, self._view.placed.of(name), published, kept)
 

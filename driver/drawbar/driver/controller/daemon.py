@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
+from drawbar.driver.api import attachments, claims, drivers, fabrics, nodes, slices
 from drawbar.driver.controller import adminaccess, chores, cluster, hosts, lanes, names, settings, waits
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import actions, calls, context, executor, index
@@ -89,25 +89,27 @@ class _Controller:
         self._observers = claim_index.Index(options.driver, devices=adminaccess.devices)
         self._placed = index.Index()
         self._calls = calls.Calls(self._call_settled)
-        vault = credentials.Vault(api, options.lease_namespace)
+        role = drivers.resource(credentials.ROLE, options.driver)
+        vault = credentials.Vault(api, options.lease_namespace, role=role)
         self._directory = directory.Directory(self, measured.adapters(surroundings.adapters), vault)
         self._recorder = events.Recorder(api, controller=options.driver, instance=socket.gethostname())
+        own = drivers.selector(options.driver)
         self._fabrics = reflector.Reflector(
-            api, kinds.FABRIC, into=fabrics.Fabric, changed=self._fabric_changed
+            api, kinds.FABRIC, into=fabrics.Fabric, changed=self._fabric_changed, fields=own
         )
         self._attachments = reflector.Reflector(
-            api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=self._attachment_changed
+            api,
+            kinds.ATTACHMENT,
+            into=attachments.DeviceAttachment,
+            changed=self._attachment_changed,
+            fields=own,
         )
         self._claims = reflector.Reflector(
             api, kinds.CLAIM, into=claims.ResourceClaim, changed=self._claim_changed
         )
         self._nodes = reflector.Reflector(api, kinds.NODE, into=nodes.Node, changed=self._node_changed)
         self._slices = reflector.Reflector(
-            api,
-            kinds.SLICE,
-            into=slices.ResourceSlice,
-            changed=self._slice_changed,
-            fields=f"spec.driver={options.driver}",
+            api, kinds.SLICE, into=slices.ResourceSlice, changed=self._slice_changed, fields=own
         )
         self._chores = chores.Chores(
             api,
@@ -187,7 +189,7 @@ class _Controller:
         candidate = elector.Elector(
             self._api.hurried(),
             namespace=options.lease_namespace,
-            name=settings.LEASE,
+            name=options.lease,
             identity=options.candidate,
         )
         await candidate.run(self._lead)

@@ -80,6 +80,10 @@ class Ledger:
             for name, device in self._devices.items()
         }
 
+    def failures(self) -> dict[str, int]:
+        """By device name, how often in a row it failed."""
+        return {name: device.failures for name, device in self._devices.items()}
+
     def _forget(self, now: datetime.datetime) -> None:
         oldest = now - FORGET_AFTER
         known: dict[str, _Device] | dict[str, _Host]

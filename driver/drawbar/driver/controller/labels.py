@@ -22,32 +22,36 @@ def plan(
     known: Iterable[nodes.Node],
     reached: Mapping[str, Collection[str] | None],
     closed: Mapping[str, Collection[str]] | None = None,
+    *,
+    value: str = "true",
 ) -> tuple[Change, ...]:
     """The changes that make the labels true.
 
     Args:
         known: all nodes.
-        reached: by Fabric name the nodes with room, or None while the fabric never told; labels of a Fabric that
-            is not named here are left-overs and go.
+        reached: by the name of each Fabric of this driver the nodes with room, or None while the fabric never told;
+            other labels with this driver's value are left-overs and go.
         closed: by node name the labels of what it may have no more of.
+        value: of this driver's labels.
     """
     changes = []
+    fabrics = {names.node_label(fabric) for fabric in reached}
     for node in known:
         wanted = {
-            names.node_label(fabric): "true"
+            names.node_label(fabric): value
             for fabric, members in reached.items()
             if members is not None and node.metadata.name in members
         }
-        wanted |= dict.fromkeys((closed or {}).get(node.metadata.name, ()), "true")
+        wanted |= dict.fromkeys((closed or {}).get(node.metadata.name, ()), value)
         undecided = {names.node_label(fabric) for fabric, members in reached.items() if members is None}
         ours = {
-            key: value
-            for key, value in node.metadata.labels.items()
-            if key.startswith((names.NODE_LABEL_PREFIX, names.CLOSED_LABEL_PREFIX)) and key not in undecided
+            key: held
+            for key, held in node.metadata.labels.items()
+            if key.startswith((names.NODE_LABEL_PREFIX, names.CLOSED_LABEL_PREFIX))
+            and (held == value or key in fabrics)
+            and key not in undecided
         }
-        difference: dict[str, str | None] = {
-            key: value for key, value in wanted.items() if ours.get(key) != value
-        }
+        difference: dict[str, str | None] = {key: value for key in wanted if ours.get(key) != value}
         difference |= dict.fromkeys(ours.keys() - wanted.keys())
         if difference:
             changes.append(Change(node=node.metadata.name, labels=difference))

@@ -1,13 +1,17 @@
 """Whose a connection is, by the mark that the fabric keeps with it; decided purely.
 
 A mark names the cluster and the Fabric: two Fabrics that reach one manager must not take each other's devices for
-lost ones.
+lost ones. It tells the driver, too: what was another's before the Fabric came to this one may still be in use there.
 """
 
 import enum
+import hashlib
 from collections.abc import Callable, Collection, Iterable
 
+from drawbar.driver.api import drivers
 from drawbar.fabric import contract
+
+HASH_CHARS = 8
 
 
 class Owner(enum.Enum):
@@ -16,15 +20,20 @@ class Owner(enum.Enum):
     NOBODY = "nobody"
     """It is free."""
     OURS = "ours"
-    """This cluster made it through this Fabric."""
+    """This driver made it, in this cluster, through this Fabric."""
     OTHERS = "others"
     UNTOLD = "untold"
     """There is no mark that tells: it was made before marks were kept, or the fabric keeps none."""
 
 
-def mark(cluster: str, fabric: str) -> str | None:
-    """The mark of this cluster's connections; at most 109 bytes, since a cluster is a UUID. None where nobody knows it."""
-    return f"drawbar/{cluster}/{fabric}" if cluster else None
+def mark(cluster: str, fabric: str, driver: str = drivers.DEFAULT) -> str | None:
+    """The mark of this driver's connections; at most 117 bytes, since a cluster is a UUID. None where nobody knows it."""
+    if not cluster:
+        return None
+    plain = f"drawbar/{cluster}/{fabric}"
+    if driver == drivers.DEFAULT:
+        return plain
+    return f"{plain}/{hashlib.sha256(driver.encode()).hexdigest()[:HASH_CHARS]}"
 
 
 def owner(connection: contract.Connection | None, own: str | None, *, recorded: bool) -> Owner:

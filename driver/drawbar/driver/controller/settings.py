@@ -9,10 +9,11 @@ import socket
 from dataclasses import dataclass, field
 
 from drawbar.driver import logs
+from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
 from drawbar.driver.operation.http import address
 
-DRIVER = "drawbar.dev"
+DRIVER = drivers.DEFAULT
 DRIVER_NAME_LIMIT = 63
 BINDING_TIMEOUT_SECONDS = 600.0
 BINDING_TIMEOUT_MAX_SECONDS = 86_400
@@ -89,6 +90,11 @@ class Settings:
     def patience_seconds(self) -> float:
         """From an allocation to giving up: the margin leaves the scheduler time to read the failure."""
         return self.binding_timeout_seconds - min(MARGIN_SECONDS, self.binding_timeout_seconds / 4)
+
+    @property
+    def lease(self) -> str:
+        """The name of the lease: one leads for each driver."""
+        return drivers.resource(LEASE, self.driver)
 
     @property
     def candidate(self) -> str:

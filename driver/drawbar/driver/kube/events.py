@@ -62,13 +62,22 @@ class Recorder:
         self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
     ) -> None:
         """Something of an attachment needs attention. It is in no namespace, and its events are in the default one."""
+        self._note(attachment, "Warning", reason, message)
+
+    def attachment_normal(
+        self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
+    ) -> None:
+        """Something became of an attachment."""
+        self._note(attachment, "Normal", reason, message)
+
+    def _note(self, attachment: attachments.DeviceAttachment, kind: str, reason: str, message: str) -> None:
         regarding = {
             "apiVersion": attachments.API_VERSION,
             "kind": attachments.KIND,
             "name": attachment.metadata.name,
             "uid": attachment.metadata.uid,
         }
-        self._put(regarding, "default", "Warning", reason, message)
+        self._put(regarding, "default", kind, reason, message)
 
     async def run(self) -> None:
         """Sends what is queued until cancelled."""

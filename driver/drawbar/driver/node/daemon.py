@@ -15,7 +15,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, events, kinds, queue, reflector
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import devices, errors, executor, kernel, settings, uevents
-from drawbar.driver.node.attachments import reporting
+from drawbar.driver.node.attachments import own, reporting
 from drawbar.driver.node.classes import operations
 from drawbar.driver.node.health import attached, monitor, readings
 from drawbar.driver.node.inventory import model, netdevs
@@ -77,6 +77,7 @@ class _Node:
             changed=self._attachment_changed,
             labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
         )
+        self._own = own.Own(self._attachments, options.driver)
         boot_id = _boot_id()
         self._verdicts = monitor.Monitor(functools.partial(readings.read, options.sysfs), options.health)
         self._verdicts.subscribe(lambda key: self._device_released(key.pool, key.device))
@@ -85,7 +86,7 @@ class _Node:
         finder = finding.Finder(
             driver=options.driver,
             node_name=options.node_name,
-            attached=lambda: self._attachments,
+            attached=lambda: self._own,
             card=self._card,
             host=operations.Host.of(options.sysfs),
             local=self._local.devices,
@@ -146,7 +147,7 @@ class _Node:
     def _watch(self) -> None:
         """Shows an administrator what is here."""
         measured = self._measured
-        measured.watch_attachments(self._attachments)
+        measured.watch_attachments(self._own)
         measured.watch_devices(self._arrivals)
         measured.watch_verdicts(self._verdicts)
         measured.watch_prepared(
@@ -191,7 +192,7 @@ class _Node:
                 self._queue.done(name)
 
     async def _reconcile(self, name: str) -> None:
-        attachment = self._attachments.get(name)
+        attachment = self._own.get(name)
         if attachment is None:
             self._queue.forget(name)
             self._context.forget(name)
@@ -209,22 +210,23 @@ class _Node:
     def _attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
+        self._local.changed()
         found = new or old
-        if found is not None:
-            self._queue.add(found.metadata.name)
+        if found is None or not self._own.has(found):
+            return
+        self._queue.add(found.metadata.name)
         self._measured.meter.changed(old, new)
         self._preparer.changed()
         self._watched.changed(old, new)
-        self._local.changed()
 
     def _device_released(self, pool: str, device: str) -> None:
-        for attachment in self._attachments:
+        for attachment in self._own:
             if (attachment.spec.pool, attachment.spec.device) == (pool, device):
                 self._queue.add(attachment.metadata.name)
         self._local.changed()
 
     def _look_at_all(self) -> None:
-        for attachment in self._attachments:
+        for attachment in self._own:
             self._queue.add(attachment.metadata.name)
         self._preparer.changed()
         self._local.changed()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drawbar.driver import logs
+from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.inventory import tracking
@@ -17,7 +18,7 @@ from drawbar.driver.node.operation import address
 from drawbar.driver.node.preparation import limits
 from drawbar.driver.node.release import timeouts
 
-DRIVER = "drawbar.dev"
+DRIVER = drivers.DEFAULT
 DRIVER_NAME_LIMIT = 63
 VISIBLE_TIMEOUT_MAX_SECONDS = 86_400
 # A DNS subdomain, as Kubernetes asks of names of drivers and nodes.

@@ -42,6 +42,19 @@ async def _(bench: Bench) -> None:
             expect(device.connection.host_id in hosts, f"{device.id} is attached to an unlisted host")
 
 
+@check("what claims select a device by has the form that it is published in")
+async def _(bench: Bench) -> None:
+    for device in (await bench.adapter.devices()).devices:
+        capability = device.compute_capability
+        expect(
+            not capability or contract.COMPUTE_CAPABILITY.fullmatch(capability) is not None,
+            f"{device.id} has the compute capability {capability[:64]!r}, which is not one to three numbers with "
+            "points between them",
+        )
+        amounts = (device.memory_bytes, device.max_link_speed_mts, device.max_link_width)
+        expect(min(amounts) >= 0, f"{device.id} has a negative memory, link speed or link width")
+
+
 @check("an attached device is listed as attached, on a port of the host")
 async def _(bench: Bench) -> None:
     operation = await bench.attach()

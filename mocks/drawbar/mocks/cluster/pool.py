@@ -20,6 +20,8 @@ class Model:
 
     Attributes:
         serial: a format of the card's number.
+        link_mts: what its link can run at most, in MT/s per lane.
+        lanes: how many its link can have.
     """
 
     device_class: contract.DeviceClass
@@ -28,7 +30,10 @@ class Model:
     pci_vendor: int
     pci_device: int
     serial: str
+    link_mts: int
+    lanes: int
     memory_bytes: int = 0
+    compute_capability: str = ""
 
 
 MODELS = (
@@ -39,7 +44,10 @@ MODELS = (
         pci_vendor=0x10DE,
         pci_device=0x2331,
         serial="48-b0-2d-00-00-00-00-{:02x}",
+        link_mts=32_000,
+        lanes=16,
         memory_bytes=80 * GIB,
+        compute_capability="9.0",
     ),
     Model(
         device_class=contract.DeviceClass.FPGA,
@@ -48,6 +56,8 @@ MODELS = (
         pci_vendor=0x10EE,
         pci_device=0x5004,
         serial="00-0a-35-00-00-00-00-{:02x}",
+        link_mts=8_000,
+        lanes=16,
         memory_bytes=64 * GIB,
     ),
     Model(
@@ -57,6 +67,8 @@ MODELS = (
         pci_vendor=0x144D,
         pci_device=0xA824,
         serial="S4YNNE0N80{:04d}",
+        link_mts=16_000,
+        lanes=4,
         memory_bytes=3_840_755_982_336,
     ),
     Model(
@@ -66,6 +78,8 @@ MODELS = (
         pci_vendor=0x1B00,
         pci_device=0xC001,
         serial="35200{:04d}",
+        link_mts=32_000,
+        lanes=8,
         # Little, for a mocked kernel takes milliseconds for each of its blocks of 256 MiB.
         memory_bytes=8 * GIB,
     ),
@@ -76,6 +90,8 @@ MODELS = (
         pci_vendor=0x15B3,
         pci_device=0x1021,
         serial="94-6d-ae-00-00-00-00-{:02x}",
+        link_mts=32_000,
+        lanes=16,
     ),
     Model(
         device_class=contract.DeviceClass.ACCELERATOR,
@@ -84,6 +100,8 @@ MODELS = (
         pci_vendor=0x1DA3,
         pci_device=0x1020,
         serial="b0-fd-0b-00-00-00-00-{:02x}",
+        link_mts=16_000,
+        lanes=16,
         memory_bytes=96 * GIB,
     ),
 )
@@ -113,6 +131,9 @@ def _device(model: Model, number: int) -> configuration.DeviceSpec:
         vendor=model.vendor,
         serial=model.serial.format(number),
         memory_bytes=model.memory_bytes,
+        compute_capability=model.compute_capability,
+        max_link_speed_mts=model.link_mts,
+        max_link_width=model.lanes,
         pci_vendor=model.pci_vendor,
         pci_device=model.pci_device,
     )

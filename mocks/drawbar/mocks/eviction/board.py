@@ -19,6 +19,8 @@ class Board:
     """The state. Every change answers with the claims whose users must be looked at."""
 
     def __init__(self) -> None:
+        # Until it is known that taints have rates.
+        self.usual_rate: int | None = None
         self.claims: dict[documents.Key, documents.Document] = {}
         self.evictions: dict[documents.Key, plan.Eviction] = {}
         self.rules: dict[str, taintrules.Rule] = {}
@@ -107,7 +109,7 @@ class Board:
             for pool in {(result["driver"], result["pool"]) for result in documents.results(claim)}
             for device, taints in self._taints.get(pool, {}).items()
         }
-        after = plan.of_claim(claim, taints, self.rules.values())
+        after = plan.of_claim(claim, taints, self.rules.values(), self.usual_rate)
         if after is not None:
             self.evictions[claim.key] = after
         return before != after

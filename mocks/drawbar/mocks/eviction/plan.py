@@ -11,13 +11,14 @@ Source: pkg/controller/devicetainteviction of Kubernetes 1.36, as described by t
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from drawbar.driver.api import meta
 from drawbar.mocks.claims import documents
+from drawbar.mocks.eviction import rates
 from drawbar.mocks.scheduler import matching, objects, taintrules
 
 NO_EXECUTE = "NoExecute"
@@ -31,10 +32,12 @@ class Eviction:
     Attributes:
         when: not before this moment.
         rules: uids of the DeviceTaintRules among the reasons.
+        limits: how fast each of the reasons lets pods go.
     """
 
     when: datetime.datetime
     rules: frozenset[str] = frozenset()
+    limits: frozenset[rates.Limit] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +64,19 @@ def evicting_taints(slices: Iterable[objects.Slice]) -> Taints:
     return found
 
 
-def of_claim(claim: documents.Document, taints: Taints, rules: Iterable[taintrules.Rule]) -> Eviction | None:
+def of_claim(
+    claim: documents.Document,
+    taints: Taints,
+    rules: Iterable[taintrules.Rule],
+    usual_rate: int | None = None,
+) -> Eviction | None:
     """When the users of an allocated claim must go; None when they may stay.
 
     Args:
         claim: the claim.
         taints: what `evicting_taints` gave.
         rules: all DeviceTaintRules; those of other effects are passed over.
+        usual_rate: how many pods may go per second because of a taint that does not say; None: any number, at once.
     """
     evicting = [rule for rule in rules if rule.spec.taint.effect == NO_EXECUTE]
     found: list[Eviction] = []
@@ -75,13 +84,14 @@ def of_claim(claim: documents.Document, taints: Taints, rules: Iterable[taintrul
         identity = (result["driver"], result["pool"], result["device"])
         tolerations = _tolerations(result)
         for taint in taints.get(identity, ()):
-            found += _evictions(taint, tolerations, "")
+            found += _evictions(taint, tolerations, rates.of_driver(result["driver"], taint, usual_rate))
         for rule in evicting:
             if taintrules.selects(rule, identity):
                 # The API server sets the time when the rule is created.
                 since = rule.spec.taint.time_added or rule.metadata.creation_timestamp
                 taint = msgspec.structs.replace(rule.spec.taint, time_added=since)
-                found += _evictions(taint, tolerations, rule.metadata.uid)
+                limit = rates.of_rule(rule.metadata.uid, taint, usual_rate)
+                found += _evictions(taint, tolerations, limit, rule.metadata.uid)
     return _earliest(found)
 
 
@@ -146,7 +156,9 @@ def _tolerations(result: Mapping[str, Any]) -> tuple[objects.Toleration, ...]:
         return ()
 
 
-def _evictions(taint: objects.Taint, tolerations: Sequence[objects.Toleration], rule: str) -> list[Eviction]:
+def _evictions(
+    taint: objects.Taint, tolerations: Sequence[objects.Toleration], limit: rates.Limit | None, rule: str = ""
+) -> list[Eviction]:
     """The eviction that one taint causes, or none."""
     try:
         since = meta.moment(taint.time_added or "")
@@ -157,7 +169,8 @@ def _evictions(taint: objects.Taint, tolerations: Sequence[objects.Toleration], 
         return []
     patience = min((max(0, one.toleration_seconds or 0) for one in fitting), default=0)
     when = since + datetime.timedelta(seconds=patience)
-    return [Eviction(when=when, rules=frozenset({rule} if rule else ()))]
+    limits = frozenset({replace(limit, since=when)} if limit is not None else ())
+    return [Eviction(when=when, rules=frozenset({rule} if rule else ()), limits=limits)]
 
 
 def _earliest(found: Sequence[Eviction]) -> Eviction | None:
@@ -165,4 +178,5 @@ def _earliest(found: Sequence[Eviction]) -> Eviction | None:
     if not found:
         return None
     rules = frozenset[str]().union(*(eviction.rules for eviction in found))
-    return Eviction(when=min(eviction.when for eviction in found), rules=rules)
+    limits = frozenset[rates.Limit]().union(*(eviction.limits for eviction in found))
+    return Eviction(when=min(eviction.when for eviction in found), rules=rules, limits=limits)

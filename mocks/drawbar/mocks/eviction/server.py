@@ -2,7 +2,7 @@
 
 Order: a rule's first status is asked for before its first eviction; a pod gets the event, then the condition
 `DisruptionTarget`, and is deleted last, with its uid as a precondition. There is no limit to the rate, as in the real
-controller. Where the API server serves no DeviceTaintRules, only the taints that drivers publish evict.
+controller, but where the API server has `evictionsPerSecond` in taints (KEP-5055): see `eviction.rates`. Where the API server serves no DeviceTaintRules, only the taints that drivers publish evict.
 
 Not emulated: pods with extended resources (the real controller misses them, too), pod groups, the metrics.
 """
@@ -20,7 +20,7 @@ import msgspec
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
 from drawbar.mocks.claims import documents, events
-from drawbar.mocks.eviction import board, plan, progress, settings
+from drawbar.mocks.eviction import board, plan, progress, rates, settings
 from drawbar.mocks.scheduler import discovery, objects, taintrules
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class EvictionController:
         self._events = events.Recorder(api, component=COMPONENT, clock=clock)
         self._queue: queue.WorkQueue[WorkKey] = queue.WorkQueue()
         self._board = board.Board()
+        self._rates = rates.Rates()
         self._due: dict[WorkKey, plan.Eviction] = {}
         self._evicted: OrderedDict[str, None] = OrderedDict()
         # How many pods went because of a rule, by the rule's uid.
@@ -65,6 +66,7 @@ class EvictionController:
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
         self._rule_kind = await discovery.taint_rules(self._api)
+        self._board.usual_rate = rates.USUAL if await discovery.eviction_rates(self._api) else None
         reflectors: list[reflector.Reflector[Any]] = [self._claims, self._slices, self._pods]
         if self._rule_kind is not None:
             reflectors.append(self._reflector(self._rule_kind, taintrules.Rule, self._rule_changed))
@@ -153,6 +155,10 @@ class EvictionController:
         wait = (eviction.when - self._clock()).total_seconds()
         if wait > 0:
             self._queue.add_after(key, wait)
+            return
+        pause = self._rates.pause(eviction.limits, self._clock())
+        if pause > 0:
+            self._queue.add_after(key, pause)
             return
         try:
             pod = await self._api.read(kinds.POD, name, into=documents.Document, namespace=namespace)

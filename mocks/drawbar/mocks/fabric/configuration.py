@@ -347,11 +347,15 @@ def _device_problems(spec: DeviceSpec, *, mocked: bool) -> list[str]:
         if number is None and mocked:
             problems.append(f"device {spec.id}: {name} is missing; hosts with a sysfs tree need it")
     amounts = {
-        "memoryBytes": spec.memory_bytes,
-        "maxLinkSpeedMTs": spec.max_link_speed_mts,
-        "maxLinkWidth": spec.max_link_width,
+        "memoryBytes": (spec.memory_bytes, 64),
+        "maxLinkSpeedMTs": (spec.max_link_speed_mts, 32),
+        "maxLinkWidth": (spec.max_link_width, 32),
     }
-    problems += [f"device {spec.id}: {name} is negative" for name, amount in amounts.items() if amount < 0]
+    for name, (amount, bits) in amounts.items():
+        if amount < 0:
+            problems.append(f"device {spec.id}: {name} is negative")
+        elif amount >> bits:
+            problems.append(f"device {spec.id}: {name} has more than {bits} bits")
     if spec.compute_capability and not contract.COMPUTE_CAPABILITY.fullmatch(spec.compute_capability):
         problems.append(
             f"device {spec.id}: computeCapability {spec.compute_capability} is not one to three numbers with points "

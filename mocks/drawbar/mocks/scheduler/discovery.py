@@ -1,7 +1,9 @@
-"""Which optional kinds this API server serves: DeviceTaintRules come with the release and its feature gates."""
+"""What this API server has: DeviceTaintRules come with the release and its feature gates, rates of evictions with a proposal."""
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -9,10 +11,15 @@ from drawbar.driver.kube import client, errors, kinds, reflector
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 GROUP = "resource.k8s.io"
 PLURAL = "devicetaintrules"
 # v1 since 1.37, v1beta2 since 1.36, before that only v1alpha3.
 VERSIONS = ("v1", "v1beta2", "v1alpha3")
+
+
+TAINT_SCHEMA = "io.k8s.api.resource.v1.DeviceTaint"
 
 
 class _Resource(msgspec.Struct):
@@ -23,18 +30,51 @@ class _Resources(msgspec.Struct):
     resources: list[_Resource]
 
 
+class _Schema(msgspec.Struct):
+    properties: dict[str, msgspec.Raw] = {}
+
+
+class _Components(msgspec.Struct):
+    schemas: dict[str, _Schema] = {}
+
+
+class _Document(msgspec.Struct):
+    components: _Components
+
+
 async def taint_rules(api: client.Client) -> kinds.Kind | None:
     """DeviceTaintRules in the newest version that is served; None where there are none.
 
     An API server that does not answer is asked again, with growing pauses.
     """
+    return await _answered(lambda: _taint_rules(api), "DeviceTaintRules")
+
+
+async def eviction_rates(api: client.Client) -> bool:
+    """Whether a taint can say how many pods may be evicted per second, as in no release; asked as often as it takes."""
+    return await _answered(lambda: _eviction_rates(api), "the fields of taints")
+
+
+async def _answered(ask: Callable[[], Awaitable[T]], what: str) -> T:
     backoff = reflector.Backoff()
     while True:
         try:
-            return await _taint_rules(api)
+            return await ask()
         except errors.KubeError as error:
-            log.warning("cannot ask for DeviceTaintRules, trying again: %s", error)
+            log.warning("cannot ask for %s, trying again: %s", what, error)
         await asyncio.sleep(backoff.after(0.0))
+
+
+async def _eviction_rates(api: client.Client) -> bool:
+    path = f"/openapi/v3/apis/{GROUP}/v1"
+    try:
+        document = msgspec.json.decode(await api.request("GET", path), type=_Document)
+    except errors.NotFound:
+        return False
+    except msgspec.MsgspecError as error:
+        raise errors.Unreachable(f"GET {path} was answered with something else than OpenAPI") from error
+    schema = document.components.schemas.get(TAINT_SCHEMA)
+    return schema is not None and "evictionsPerSecond" in schema.properties
 
 
 async def _taint_rules(api: client.Client) -> kinds.Kind | None:

@@ -40,6 +40,7 @@ class Taint(Struct, frozen=True):
     value: str = ""
     effect: str = ""
     time_added: str | None = None
+    evictions_per_second: int | None = None
 
 
 class Toleration(Struct, frozen=True):

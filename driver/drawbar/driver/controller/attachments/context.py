@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from drawbar.driver.api import attachments, claims, nodes
+from drawbar.driver.api import attachments, claims, drivers, nodes
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import calls
@@ -14,6 +14,8 @@ from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.operation import journeys
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import client, events, reflector
+
+MANAGER = "drawbar-controller"
 
 
 class Fabrics(Protocol):
@@ -48,3 +50,8 @@ class Context:
     journeys: journeys.Journeys
     clock: Callable[[], datetime.datetime]
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def manager(self) -> str:
+        """The field manager of what is written."""
+        return drivers.manager(MANAGER, self.driver)

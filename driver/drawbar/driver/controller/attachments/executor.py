@@ -11,7 +11,7 @@ from typing import Any, assert_never
 import msgspec
 
 from drawbar.driver.api import attachments, claims, meta
-from drawbar.driver.controller import names
+from drawbar.driver.controller import marks, names
 from drawbar.driver.controller.attachments import actions, observation, plan, statements, telling
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import session
@@ -22,7 +22,6 @@ from drawbar.fabric import errors as fabric_errors
 
 log = logging.getLogger(__name__)
 
-MANAGER = "drawbar-controller"
 # Whoever waits for a place is told when it has one; this is for the deadline that may pass meanwhile.
 WAIT_SECONDS = 5.0
 
@@ -138,9 +137,12 @@ class _Round:
         # Before the first await: another worker may decide about the same node meanwhile.
         self._context.intended[self._key] = (wish.node, self._device.model)
         try:
-            await self._store(body)
+            stored = await self._store(body)
         finally:
             del self._context.intended[self._key]
+        if self.observed.owner is marks.Owner.OURS:
+            kept = f"claim {wish.claim.namespace}/{wish.claim.name} keeps it"
+            telling.tell_of_return(self._context.recorder, stored, kept)
         extra = {"attachment": self._key.attachment, "node": wish.node, "claim": wish.claim.name}
         log.info("attachment created", extra=extra)
 
@@ -150,16 +152,18 @@ class _Round:
         await self._open.read()
         if seen is None or self._open.device(self._key.device) != seen:
             return
-        await self._store(statements.restored(self._context.driver, self._key, seen, where, now))
+        stored = await self._store(statements.restored(self._context.driver, self._key, seen, where, now))
+        telling.tell_of_return(self._context.recorder, stored, "it is detached once its node lets go of it")
         extra = {"attachment": self._key.attachment, "node": where.node, "host": where.host_id}
         log.warning("found a device attached by this cluster without a record; it is taken back", extra=extra)
 
-    async def _store(self, body: object) -> None:
+    async def _store(self, body: object) -> attachments.DeviceAttachment:
         stored = await self._context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
         # Made just now, so nobody can have called the fabric for it.
         for side in actions.Side:
             self._context.calls.never_asked(stored.metadata.uid, side)
         self._context.attachments.learn(stored)
+        return stored
 
     async def _ask(self, side: actions.Side) -> None:
         uid = self._known.metadata.uid
@@ -288,7 +292,7 @@ class _Round:
             into=claims.ResourceClaim,
             namespace=claim.metadata.namespace,
             subresource="status",
-            manager=MANAGER,
+            manager=self._context.manager,
         )
         self._context.claims.learn(stored)
 
@@ -312,7 +316,7 @@ class _Round:
             content=client.Patch.APPLY,
             into=attachments.DeviceAttachment,
             subresource="status",
-            manager=MANAGER,
+            manager=self._context.manager,
         )
         self._context.attachments.learn(stored)
 
@@ -356,7 +360,7 @@ class _Round:
                 body,
                 content=client.Patch.MERGE,
                 into=attachments.DeviceAttachment,
-                manager=MANAGER,
+                manager=self._context.manager,
             )
         except kube_errors.NotFound:
             self._context.attachments.unlearn(self._known)

@@ -45,9 +45,10 @@ Given = contract.Credentials | Unusable
 class Vault:
     """The Secrets of one namespace, each by its name."""
 
-    def __init__(self, api: client.Client, namespace: str) -> None:
+    def __init__(self, api: client.Client, namespace: str, *, role: str = ROLE) -> None:
         self._api = api
         self._namespace = namespace
+        self._role = role
 
     async def follow(self, name: str) -> AsyncGenerator[Given, None]:
         """What the Secret gives now, and again whenever that changes.
@@ -108,7 +109,7 @@ class Vault:
         if isinstance(error, errors.Denied):
             message = (
                 f"the controller may not read {where}; add {name} to the resourceNames of Role "
-                f"{self._namespace}/{ROLE}"
+                f"{self._namespace}/{self._role}"
             )
             return Unusable(reason="CredentialsForbidden", message=message)
         return Unusable(reason="CredentialsUnread", message=f"{where} cannot be read: {error}")

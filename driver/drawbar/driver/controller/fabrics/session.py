@@ -83,7 +83,7 @@ class Session:
         self._listener = listener
         self._adapters = adapters
         self._vault = vault
-        self._mark = marks.mark(cluster, self.name)
+        self._mark = marks.mark(cluster, self.name, fabric.spec.driver)
         self._adapter: contract.FabricAdapter | None = None
         self._readings = readings.Readings(lambda: self._list(self.adapter()))
 

@@ -1,13 +1,18 @@
 """A fabric's device as it is published in a ResourceSlice.
 
-Source: `resource.k8s.io/v1` Device; limits from its validation (a string attribute has at most 64 characters).
+The names and types of the attributes are those that a node gives its own devices, so that one selector fits both;
+`docs/attributes.md` says what each one means.
+
+Source: `resource.k8s.io/v1` Device; limits from its validation (the text of an attribute has at most 64 bytes, and a
+version all three numbers of semver 2.0.0).
 """
 
 from drawbar.driver.api import bindings, quantities, slices
 from drawbar.driver.controller import names
 from drawbar.fabric import contract
 
-ATTRIBUTE_CHARS = 64
+ATTRIBUTE_BYTES = 64
+_VERSION_NUMBERS = 3
 
 
 def published(
@@ -46,12 +51,26 @@ def _attributes(fabric: str, device: contract.Device) -> dict[str, slices.Attrib
         "pciVendorID": _hexadecimal(device.pci_vendor_id),
         "pciDeviceID": _hexadecimal(device.pci_device_id),
     }
+    numbers = {"maxLinkSpeedMTs": device.max_link_speed_mts, "maxLinkWidth": device.max_link_width}
+    version = _version(device.compute_capability)
     # A cut value would select other devices than the whole one: what does not fit is left out.
-    return {
-        name: slices.Attribute(string=text)
-        for name, text in texts.items()
-        if 0 < len(text) <= ATTRIBUTE_CHARS
-    }
+    return (
+        {
+            name: slices.Attribute(string=text)
+            for name, text in texts.items()
+            if 0 < len(text.encode()) <= ATTRIBUTE_BYTES
+        }
+        | {name: slices.Attribute(int_=number) for name, number in numbers.items() if number}
+        | ({"computeCapability": slices.Attribute(version=version)} if version else {})
+    )
+
+
+def _version(text: str) -> str:
+    """With all three numbers that a version has to have; empty where it is none, which would cost the whole pool."""
+    if not contract.COMPUTE_CAPABILITY.fullmatch(text):
+        return ""
+    numbers = text.split(".")
+    return ".".join([*numbers, *["0"] * (_VERSION_NUMBERS - len(numbers))])
 
 
 def _hexadecimal(number: int | None) -> str:

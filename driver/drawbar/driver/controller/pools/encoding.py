@@ -3,7 +3,8 @@
 *Per device*: a taint stands in the device it is of, as every release has it. *Taint slice*: a second slice of the pool
 holds the taints and no devices, as KEP-5055 proposes; it is always published, even when empty, so that a taint is one
 write in place. *Withdrawn*: the API server keeps no taints at all, so a device that should have one is not published.
-Which one it is shows in what the API server keeps (`pools.probe`).
+Which one it is shows in what the API server keeps (`pools.probe`), and so does which details a taint may have there: no
+release up to 1.37 has any of them.
 
 Invariant: a device with a taint that keeps others away is published with that taint, or not at all.
 
@@ -11,7 +12,7 @@ Source: KEP-5055, "API"; limits from the validation of `resource.k8s.io/v1`.
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -22,6 +23,13 @@ from drawbar.driver.controller.pools import taints
 
 TAINTS_PER_DEVICE = 16
 TAINTS_PER_SLICE = 32
+_DETAILS: Mapping[str, tuple[str, str | None]] = {
+    "description": ("description", ""),
+    "data": ("data", None),
+    "evictionsPerSecond": ("evictions_per_second", None),
+}
+"""By its name in the API, which field of a taint has the detail, and how it stands there when it is absent."""
+DETAILS = frozenset(_DETAILS)
 
 
 class Encoding(enum.StrEnum):
@@ -47,13 +55,17 @@ class Content:
     left_out: tuple[str, ...] = ()
 
 
-def encode(encoding: Encoding, devices: Sequence[slices.Device]) -> Content:
+def encode(
+    encoding: Encoding, devices: Sequence[slices.Device], details: Collection[str] = DETAILS
+) -> Content:
     """Puts the taints of the devices where they belong.
 
     Args:
         encoding: the form.
         devices: all devices of one pool with all their taints, worst first.
+        details: which of `DETAILS` this API server keeps; the others are left out, or each round would write them again.
     """
+    devices = [_with(device, details) for device in devices]
     match encoding:
         case Encoding.PER_DEVICE:
             return _per_device(devices)
@@ -64,6 +76,24 @@ def encode(encoding: Encoding, devices: Sequence[slices.Device]) -> Content:
             return Content(devices=tuple(msgspec.structs.replace(device, taints=()) for device in free))
         case _:
             assert_never(encoding)
+
+
+def kept_details(sent: slices.Taint, stored: slices.Taint) -> frozenset[str]:
+    """Which details of a taint came back as they were sent."""
+    return frozenset(
+        name for name, (field, _) in _DETAILS.items() if getattr(sent, field) == getattr(stored, field)
+    )
+
+
+def lost_details(wanted: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
+    """Which details did not come back of the taints that did."""
+    pairs = [
+        (sent, kept)
+        for one, other in zip(wanted.devices, stored.devices, strict=False)
+        for sent, kept in zip(one.taints, other.taints, strict=False)
+    ]
+    pairs += [(one.taint, other.taint) for one, other in zip(wanted.taints, stored.taints, strict=False)]
+    return frozenset[str]().union(*(DETAILS - kept_details(sent, kept) for sent, kept in pairs))
 
 
 def decode(published: Iterable[slices.ResourceSlice]) -> Mapping[str, tuple[slices.Taint, ...]]:
@@ -84,6 +114,14 @@ def taints_of(published: Sequence[slices.ResourceSlice], device: str) -> tuple[s
         return None
     apart = (entry.taint for one in published for entry in one.spec.taints if entry.device == device)
     return (*found[-1].taints, *apart)
+
+
+def _with(device: slices.Device, details: Collection[str]) -> slices.Device:
+    absent = {field: empty for name, (field, empty) in _DETAILS.items() if name not in details}
+    if not absent or not device.taints:
+        return device
+    left = tuple(msgspec.structs.replace(taint, **absent) for taint in device.taints)
+    return msgspec.structs.replace(device, taints=left)
 
 
 def _per_device(devices: Sequence[slices.Device]) -> Content:

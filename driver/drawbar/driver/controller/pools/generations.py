@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from drawbar.driver.api import claims, meta, slices
+from drawbar.driver.api import claims, drivers, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import encoding
 
@@ -36,7 +36,8 @@ def slices_of(
 
 def _parts(driver: str, fabric: str, pool: str, content: encoding.Content) -> dict[str, slices.SliceSpec]:
     """By the name of the slice what it holds; generation and count come later."""
-    requirements = [claims.FieldRequirement(key=names.node_label(fabric), operator="In", values=("true",))]
+    reached = (drivers.label_value(driver),)
+    requirements = [claims.FieldRequirement(key=names.node_label(fabric), operator="In", values=reached)]
     closed = names.closed_label_of(pool)
     if closed is not None:
         requirements.append(claims.FieldRequirement(key=closed, operator="DoesNotExist"))

@@ -15,12 +15,12 @@ Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is k
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from drawbar.driver.api import slices
-from drawbar.driver.controller.pools import devices, encoding, generations, homes, taints
+from drawbar.driver.controller.pools import devices, encoding, explanations, generations, homes, taints
 from drawbar.fabric import contract
 
 FABRIC_LABEL = generations.FABRIC_LABEL
@@ -49,6 +49,9 @@ class Observed:
         probation: how long a failure counts once it is over.
         probations: by device name, where it is another time than that.
         form: in which form this API server takes taints.
+        details: what a taint may say of itself there, of `encoding.DETAILS`.
+        evictions_per_second: how many pods may be evicted because of one taint.
+        evidence: by device name what is known beside all that.
     """
 
     driver: str
@@ -69,6 +72,9 @@ class Observed:
     probation: datetime.timedelta
     probations: Mapping[str, datetime.timedelta] = field(default_factory=dict)
     form: encoding.Encoding = encoding.Encoding.PER_DEVICE
+    details: frozenset[str] = frozenset()
+    evictions_per_second: int | None = None
+    evidence: Mapping[str, explanations.Evidence] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +177,7 @@ def _contents(
     for one in candidates:
         fresh = taints.of(observed.driver, one.standing, tainted.get(one.device.name, ()), now)
         desired.setdefault(one.pool, []).append(msgspec.structs.replace(one.device, taints=fresh))
-    return {pool: encoding.encode(observed.form, found) for pool, found in desired.items()}
+    return {pool: encoding.encode(observed.form, found, observed.details) for pool, found in desired.items()}
 
 
 def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
@@ -207,6 +213,8 @@ def _standing(observed: Observed, device: slices.Device, told: contract.Device |
     name = device.name
     connected = told is not None and told.connection is not None
     ours = name in observed.attached_by_us
+    evidence = observed.evidence.get(name, explanations.NOTHING)
+    host = told.connection.host_id if told is not None and told.connection is not None else ""
     return taints.Standing(
         probation=observed.probations.get(name, observed.probation),
         failing=observed.failing.get(name, ""),
@@ -218,6 +226,9 @@ def _standing(observed: Observed, device: slices.Device, told: contract.Device |
         unhealthy=name in observed.unhealthy,
         unreachable=observed.unreachable and not ours and not connected,
         maintenance=bool({name, told.id if told is not None else name, "*"} & observed.maintenance),
+        listed=told is not None or observed.devices is None,
+        evictions_per_second=observed.evictions_per_second,
+        evidence=replace(evidence, fabric=observed.fabric, host=host),
     )
 
 

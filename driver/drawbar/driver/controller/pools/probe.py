@@ -34,10 +34,12 @@ class Kept:
     Attributes:
         dropped: the fields of a device that this API server does not keep; empty when it keeps all.
         form: where it takes taints.
+        details: what a taint may say of itself there, of `encoding.DETAILS`.
     """
 
     dropped: tuple[str, ...]
     form: encoding.Encoding
+    details: frozenset[str] = frozenset()
 
     @property
     def conditions(self) -> bool:
@@ -51,7 +53,13 @@ async def kept(api: client.Client, driver: str) -> Kept:
     Raises:
         kube.errors.KubeError: the API server refuses the probe, or cannot be reached.
     """
-    taint = slices.Taint(key=f"{driver}/probe", effect="NoSchedule")
+    taint = slices.Taint(
+        key=f"{driver}/probe",
+        effect="NoSchedule",
+        description="A probe.",
+        data={"probe": "yes"},
+        evictions_per_second=1,
+    )
     wanted = slices.Device(
         name="probe",
         attributes={"class": slices.Attribute(string="probe")},
@@ -67,9 +75,13 @@ async def kept(api: client.Client, driver: str) -> Kept:
         stored = await _try(api, _spec(driver, taints=(entry,)))
         if stored.taints:
             rest = tuple(field for field in dropped if field != "taints")
-            return Kept(dropped=rest, form=encoding.Encoding.TAINT_SLICE)
+            details = encoding.kept_details(taint, stored.taints[0].taint)
+            return Kept(dropped=rest, form=encoding.Encoding.TAINT_SLICE, details=details)
         return Kept(dropped=dropped, form=encoding.Encoding.WITHDRAWN)
-    return Kept(dropped=dropped, form=encoding.Encoding.PER_DEVICE)
+    details = (
+        encoding.kept_details(taint, stored.devices[0].taints[0]) if "devices" not in dropped else frozenset()
+    )
+    return Kept(dropped=dropped, form=encoding.Encoding.PER_DEVICE, details=details)
 
 
 def _spec(

@@ -155,6 +155,7 @@ class Publisher:
         }
         if wanted.spec.taints and not stored.spec.taints:
             lost.add("taints")
+        lost |= encoding.lost_details(wanted.spec, stored.spec)
         if lost - set(self.dropped_fields):
             self._kept = None
             raise kube_errors.Conflict(

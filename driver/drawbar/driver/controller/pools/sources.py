@@ -1,13 +1,13 @@
 """What the plan of a fabric's pools rests on, gathered from where it is known; pure."""
 
 import datetime
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import policies
 from drawbar.driver.controller.attachments import plan as attachment_plan
-from drawbar.driver.controller.pools import plan, probe
+from drawbar.driver.controller.pools import explanations, plan, probe
 from drawbar.fabric import contract
 
 UNHEALTHY = "Unhealthy"
@@ -25,6 +25,7 @@ class Verdict:
         lost: its node had it and lost it.
         unhealthy: its node says that it is.
         stuck: its node does not let go of it.
+        evidence: the words behind all that.
     """
 
     ours: bool
@@ -33,6 +34,7 @@ class Verdict:
     lost: bool = False
     unhealthy: bool = False
     stuck: bool = False
+    evidence: explanations.Evidence = explanations.NOTHING
 
 
 def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
@@ -44,6 +46,7 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
     reason = failure.reason if failure is not None and blamed else ""
     ours = not attachment.held_by_hand
     released = meta.find(attachment.status.conditions, attachments.RELEASED)
+    visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
     return Verdict(
         ours=ours,
         failing=reason,
@@ -51,6 +54,13 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
         lost=ours and reason == NODE_SAYS_LOST and attachment.holds(attachments.ATTACHED),
         unhealthy=attachment.status.node is not None and attachment.status.node.health == UNHEALTHY,
         stuck=attachment.deleting and released is not None and released.status == "False",
+        evidence=explanations.Evidence(
+            node=attachment.spec.node_name,
+            message=failure.message if failure is not None and blamed else "",
+            by_node=visible is not None and visible.status == "False" and visible.reason == reason,
+            blocking=released.reason if released is not None else "",
+            symptoms=attachment.status.node.health_message if attachment.status.node is not None else "",
+        ),
     )
 
 
@@ -63,12 +73,14 @@ class Told:
         devices: as last listed; None while it never told.
         silent_seconds: how long it has not been reached.
         probations: by device name how long its failure counts, where it is not the usual time.
+        failures: by device name how often in a row it failed.
     """
 
     fabric: fabrics.Fabric
     devices: tuple[contract.Device, ...] | None
     silent_seconds: float
     probations: dict[str, datetime.timedelta]
+    failures: Mapping[str, int] = field(default_factory=dict)
 
 
 def observed(
@@ -109,4 +121,9 @@ def observed(
         probation=datetime.timedelta(seconds=policy.probation_seconds),
         probations=told.probations,
         form=kept.form,
+        details=kept.details,
+        evictions_per_second=policy.evictions_per_second,
+        evidence={
+            name: replace(one.evidence, failures=told.failures.get(name, 0)) for name, one in verdicts.items()
+        },
     )

@@ -12,6 +12,9 @@ Each source has a key of its own and a rule that lifts its taint:
 | `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
 | `maintenance` | NoSchedule | the Fabric's `spec.maintenance` names it | it no longer does |
 
+What a taint says of its cause is in `pools.explanations`; where the API server has no fields for it, `pools.encoding`
+leaves it out.
+
 Source: KEP-5055; `timeAdded` is kept while a taint stays the same, since tolerations count from it.
 """
 
@@ -19,7 +22,10 @@ import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from drawbar.driver.api import meta, slices
+from drawbar.driver.controller.pools import explanations
 from drawbar.fabric import contract
 
 ATTACH_FAILED = "attach-failed"
@@ -51,6 +57,9 @@ class Standing:
         unhealthy: its node says that it is.
         unreachable: it is free, and its manager has been silent for too long.
         maintenance: an administrator wants it left alone.
+        listed: the fabric manager has it.
+        evictions_per_second: how many pods may be evicted because of one taint; None for no word about it.
+        evidence: what else is known.
     """
 
     probation: datetime.timedelta
@@ -63,6 +72,9 @@ class Standing:
     unhealthy: bool = False
     unreachable: bool = False
     maintenance: bool = False
+    listed: bool = True
+    evictions_per_second: int | None = None
+    evidence: explanations.Evidence = explanations.NOTHING
 
 
 def of(
@@ -79,11 +91,8 @@ def of(
     wanted = [*_failed(driver, standing, old, now), *_by_state(driver, standing)]
     since = {taint.identity: taint.time_added for taint in old}
     dated = (
-        slices.Taint(
-            key=taint.key,
-            value=taint.value,
-            effect=taint.effect,
-            time_added=taint.time_added or since.get(taint.identity) or meta.timestamp(now),
+        msgspec.structs.replace(
+            taint, time_added=taint.time_added or since.get(taint.identity) or meta.timestamp(now)
         )
         for taint in wanted
     )
@@ -112,8 +121,10 @@ def _failed(
     driver: str, standing: Standing, old: Sequence[slices.Taint], now: datetime.datetime
 ) -> list[slices.Taint]:
     if standing.failing:
-        return [slices.Taint(key=f"{driver}/{ATTACH_FAILED}", value=standing.failing, effect=NO_SCHEDULE)]
+        said = explanations.attach_failed(standing.failing, standing.evidence, standing.probation)
+        return [_taint(driver, standing, ATTACH_FAILED, standing.failing, effect=NO_SCHEDULE, said=said)]
     known, end = _known_failure(driver, old), probation_end(driver, standing, old)
+    # What was said while it failed stands until it is lifted: the attachment that knew more is gone.
     return [known] if known is not None and end is not None and now < end else []
 
 
@@ -123,20 +134,39 @@ def _known_failure(driver: str, old: Iterable[slices.Taint]) -> slices.Taint | N
 
 def _by_state(driver: str, standing: Standing) -> list[slices.Taint]:
     """The taints that stand exactly as long as their cause."""
-    found: list[tuple[str, str, str]] = []
+    evidence = standing.evidence
+    found: list[tuple[str, str, str, explanations.Explanation]] = []
     if standing.lost:
-        found.append((LOST, "", NO_EXECUTE))
-    if standing.foreign or standing.held or standing.stuck:
-        value = "manual" if standing.held else "releasing" if standing.stuck else ""
-        found.append((IN_USE, value, NO_SCHEDULE))
+        found.append((LOST, "", NO_EXECUTE, explanations.lost(evidence, listed=standing.listed)))
+    if standing.held:
+        found.append((IN_USE, "manual", NO_SCHEDULE, explanations.held(evidence)))
+    elif standing.stuck:
+        found.append((IN_USE, "releasing", NO_SCHEDULE, explanations.stuck(evidence)))
+    elif standing.foreign:
+        found.append((IN_USE, "", NO_SCHEDULE, explanations.foreign(evidence)))
     if standing.health is contract.Health.CRITICAL:
-        found.append((FABRIC_HEALTH, "critical", NO_SCHEDULE))
+        found.append((FABRIC_HEALTH, "critical", NO_SCHEDULE, explanations.ill("critical", evidence)))
     elif standing.health is contract.Health.WARNING:
-        found.append((FABRIC_HEALTH, "warning", NO_EFFECT))
+        found.append((FABRIC_HEALTH, "warning", NO_EFFECT, explanations.ill("warning", evidence)))
     if standing.unhealthy:
-        found.append((NODE_UNHEALTHY, "", NO_SCHEDULE))
+        found.append((NODE_UNHEALTHY, "", NO_SCHEDULE, explanations.unhealthy(evidence)))
     if standing.unreachable:
-        found.append((UNREACHABLE, "", NO_SCHEDULE))
+        found.append((UNREACHABLE, "", NO_SCHEDULE, explanations.unreachable(evidence)))
     if standing.maintenance:
-        found.append((MAINTENANCE, "", NO_SCHEDULE))
-    return [slices.Taint(key=f"{driver}/{key}", value=value, effect=effect) for key, value, effect in found]
+        found.append((MAINTENANCE, "", NO_SCHEDULE, explanations.maintenance(evidence)))
+    return [
+        _taint(driver, standing, key, value, effect=effect, said=said) for key, value, effect, said in found
+    ]
+
+
+def _taint(
+    driver: str, standing: Standing, key: str, value: str, *, effect: str, said: explanations.Explanation
+) -> slices.Taint:
+    return slices.Taint(
+        key=f"{driver}/{key}",
+        value=value,
+        effect=effect,
+        description=said.description,
+        data=dict(said.data),
+        evictions_per_second=standing.evictions_per_second if effect == NO_EXECUTE else None,
+    )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.driver.api import attachments, bindings, claims, meta
+from drawbar.driver.api import attachments, bindings, claims, drivers, meta
 from drawbar.driver.kube import client, events, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.attachments import statements
@@ -125,7 +125,7 @@ class Reporter:
                 content=client.Patch.APPLY,
                 into=attachments.DeviceAttachment,
                 subresource="status",
-                manager=MANAGER,
+                manager=drivers.manager(MANAGER, attachment.spec.driver),
             )
         except kube_errors.NotFound:
             return
@@ -172,5 +172,5 @@ class Reporter:
             into=claims.ResourceClaim,
             namespace=spec.claim.namespace,
             subresource="status",
-            manager=MANAGER,
+            manager=drivers.manager(MANAGER, attachment.spec.driver),
         )

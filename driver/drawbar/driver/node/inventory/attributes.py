@@ -18,7 +18,7 @@ MOST_BYTES = 64
 _STANDARD_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 Value = str | int | bool
-"""A string, an int or a bool; none of ours is a version, for nobody's firmware is numbered as semver asks."""
+"""A string, an int or a bool; none of these is a version, for nobody's firmware is numbered as semver asks."""
 
 
 def of(card: model.Card) -> dict[str, Value]:

@@ -1,0 +1,65 @@
+"""Two drivers in one cluster, both with both of their daemons, at one fabric manager."""
+
+from drawbar.driver.kube import kinds
+
+FIRST = "drawbar.dev"
+
+
+async def in_use(cluster):
+    return {
+        (one["spec"]["driver"], one["spec"]["device"])
+        for one in (await cluster.api.list_all(kinds.ATTACHMENT, into=dict)).items
+    }
+
+
+async def test_a_claim_gets_devices_of_two_drivers_that_share_a_fabric_manager(flow_lab, second_driver):
+    second, deploy = second_driver
+    async with flow_lab("1.36") as cluster:
+        await deploy(cluster.api)
+        cluster.start_second(second)
+        # Each offers one of the disks.
+        await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": ["disk-1"]})
+        endpoint = f"unix:{cluster.path / 'f.sock'}"
+        spec = {"adapter": "grpc", "endpoint": endpoint, "driver": second, "maintenance": ["disk-0"]}
+        await cluster.create(kinds.FABRIC, "other", spec=spec)
+        selector = {"cel": {"expression": f'device.driver == "{second}"'}}
+        await cluster.create(kinds.DEVICE_CLASS, "second", spec={"selectors": [selector]})
+        await cluster.tainted("disk-1", "maintenance=:NoSchedule")
+        requests = [
+            {"name": "one", "exactly": {"deviceClassName": "nvme.drawbar.dev"}},
+            {"name": "two", "exactly": {"deviceClassName": "second"}},
+        ]
+        await cluster.create(kinds.CLAIM, "both", "default", spec={"devices": {"requests": requests}})
+        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "both"}]}}
+        uses = [{"name": "both", "resourceClaimName": "both"}]
+        await cluster.create(
+            kinds.POD, "pod", "default", spec={"containers": [container], "resourceClaims": uses}
+        )
+        node, _ = await cluster.running("pod")
+        assert await in_use(cluster) == {(FIRST, "disk-0"), (second, "disk-1")}
+        assert await cluster.connected() == {"disk-0": f"host-{node}", "disk-1": f"host-{node}"}
+        (claim,) = await cluster.claims()
+        said = {
+            (one["driver"], one["device"]): {
+                condition["type"] for condition in one["conditions"] if condition["status"] == "True"
+            }
+            for one in claim["status"]["devices"]
+        }
+        assert said == {
+            (driver, device): {f"{driver}/attached", f"{driver}/visible"}
+            for driver, device in ((FIRST, "disk-0"), (second, "disk-1"))
+        }
+        # One driver's controller and node daemon begin anew while the other's device goes.
+        await cluster.stop("controller")
+        await cluster.stop(node)
+        await cluster.api.delete(kinds.POD, "pod", namespace="default")
+        await cluster.api.delete(kinds.CLAIM, "both", namespace="default")
+        cluster.start_node(node)
+        await cluster.gone("pod")
+        await cluster.until(lambda: in_use(cluster), lambda value: value == {(FIRST, "disk-0")})
+        assert await cluster.connected() == {"disk-0": f"host-{node}"}
+        cluster.start_controller()
+        await cluster.is_free("disk-0")
+        assert cluster.cdi_files == []
+        wrote = {(one.user, one.name) for one in cluster.server.writes if one.resource == "deviceattachments"}
+        assert all(user.endswith(second) == (name == "other.disk-1") for user, name in wrote if name)

@@ -1,0 +1,103 @@
+"""The pools are looked at anew though nothing changed, over hours in virtual time."""
+
+import asyncio
+import contextlib
+import itertools
+
+import pytest
+
+from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
+from drawbar.driver.controller import chores
+from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller.fabrics import directory
+from drawbar.driver.kube import client, config, kinds, reflector
+from drawbar.driver.operation import readiness
+from drawbar.fabric import registry
+from drawbar.mocks import apiserver
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.testing import virtualtime
+
+HOURS = 3
+FABRICS = 8
+# One round of a pool and the next are at most five minutes apart, and at least four.
+RESYNC_SECONDS = (240.0, 300.0)
+# What a round itself takes, its probe among it.
+SLACK_SECONDS = 1.0
+
+
+class Rounds(readiness.Watchdog):
+    """When each chore was begun, by its name."""
+
+    def __init__(self, loop):
+        super().__init__()
+        self.loop, self.begun = loop, {}
+
+    def watching(self, what, **limits):
+        self.begun.setdefault(what, []).append(self.loop.time())
+        return super().watching(what, **limits)
+
+
+def nothing(*_):
+    """Nobody listens."""
+
+
+async def resyncs(loop, path):
+    """The moments at which each Fabric's pools were looked at."""
+    rounds = Rounds(loop)
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(apiserver.serving())
+        kubeconfig = server.kubeconfig(path / "admin", "admin")
+        api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(kubeconfig)))
+        await deployment.apply(api)
+        for number in range(FABRICS):
+            body = {
+                "apiVersion": "drawbar.dev/v1alpha1",
+                "kind": "Fabric",
+                "metadata": {"name": f"f{number}"},
+                "spec": {"adapter": "grpc", "endpoint": "unix:/nobody"},
+            }
+            await api.create(kinds.FABRIC, body, into=dict)
+        known = {
+            name: reflector.Reflector(api, kind, into=into, changed=nothing)
+            for name, kind, into in (
+                ("fabrics", kinds.FABRIC, fabrics.Fabric),
+                ("attachments", kinds.ATTACHMENT, attachments.DeviceAttachment),
+                ("claims", kinds.CLAIM, claims.ResourceClaim),
+                ("nodes", kinds.NODE, nodes.Node),
+                ("slices", kinds.SLICE, slices.ResourceSlice),
+            )
+        }
+        sessions = directory.Directory(None, registry.adapter_class)
+        view = chores.View(**known, placed=index.Index(), sessions=sessions)
+        done = chores.Chores(api, driver="drawbar.dev", view=view, clock=loop.now, watchdog=rounds)
+        tasks = [loop.create_task(one.run()) for one in known.values()]
+        tasks.append(loop.create_task(done.work()))
+        for one in known.values():
+            await one.synced.wait()
+        for fabric in known["fabrics"]:
+            done.add(chores.What.PUBLISH, fabric.metadata.name)
+        await asyncio.sleep(HOURS * 3600)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    return {what: begun for what, begun in rounds.begun.items() if what.startswith("publish ")}
+
+
+@pytest.mark.timeout(120)
+def test_the_pools_of_each_fabric_are_looked_at_every_five_minutes_and_not_all_together(tmp_path):
+    loop = virtualtime.VirtualTimeLoop()
+    try:
+        found = loop.run_until_complete(resyncs(loop, tmp_path))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+    assert len(found) == FABRICS
+    shortest, longest = RESYNC_SECONDS
+    for begun in found.values():
+        pauses = [later - earlier for earlier, later in itertools.pairwise(begun)]
+        assert len(pauses) >= HOURS * 3600 / longest - 1
+        assert all(shortest <= one <= longest + SLACK_SECONDS for one in pauses)
+        assert max(pauses) - min(pauses) > (longest - shortest) / 4
+    # They began together, and an hour later they do not: no two of them within the same second.
+    after_an_hour = sorted(next(one for one in begun if one > 3600) for begun in found.values())
+    assert after_an_hour[-1] - after_an_hour[0] > (longest - shortest) / 4

@@ -1,0 +1,148 @@
+"""What claims select fabric devices by, from the fabric manager's listing to the scheduler's choice."""
+
+import asyncio
+
+import pytest
+
+from drawbar.driver.api import slices
+from drawbar.driver.controller.pools import devices
+from drawbar.driver.kube import client, config, kinds
+from drawbar.fabric import contract
+from drawbar.mocks import scheduler
+
+OWN = 'device.attributes["drawbar.dev"]'
+CAPABLE = f"has({OWN}.computeCapability) && {OWN}.computeCapability"
+MEMORY = 'device.capacity["drawbar.dev"].memory'
+# Each differs from the first in one thing, and is the only one that its selector fits.
+USUAL = {
+    "class": "gpu",
+    "computeCapability": "9.0",
+    "memoryBytes": 80 << 30,
+    "maxLinkSpeedMTs": 32_000,
+    "maxLinkWidth": 16,
+}
+OTHERS = {
+    "newer": ({"computeCapability": "10"}, f'{CAPABLE}.isGreaterThan(semver("9.0.0"))'),
+    "older": ({"computeCapability": "8.9.1"}, f'{CAPABLE}.compareTo(semver("9.0.0")) < 0'),
+    "larger": ({"memoryBytes": 141 << 30}, f'{MEMORY}.isGreaterThan(quantity("80Gi"))'),
+    "smaller": ({"memoryBytes": 40 << 30}, f'{MEMORY}.compareTo(quantity("80Gi")) < 0'),
+    "slower": ({"maxLinkSpeedMTs": 16_000}, f"{OWN}.maxLinkSpeedMTs < 32000"),
+    "narrower": ({"maxLinkWidth": 8}, f"{OWN}.maxLinkWidth == 8"),
+    "unknown": ({"computeCapability": ""}, f"!has({OWN}.computeCapability)"),
+}
+
+
+def attributes_of(**known):
+    known = contract.Device(id="d", device_class=contract.DeviceClass.GPU, **known)
+    return devices.published("drawbar.dev", "f", known, ()).attributes
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [
+        ("9.0", "9.0.0"),
+        ("10", "10.0.0"),
+        ("8.9.1", "8.9.1"),
+        ("", None),
+        ("sm_90", None),
+        ("09.0", None),
+        ("9.0.0.0", None),
+        ("9.0 ", None),
+        ("9" * 10, None),
+    ],
+)
+def test_a_compute_capability_becomes_a_whole_version_or_is_left_out(told, version):
+    found = attributes_of(compute_capability=told).get("computeCapability")
+    assert found == (None if version is None else slices.Attribute(version=version))
+
+
+def test_a_link_is_published_as_a_node_publishes_its_own_and_left_out_where_it_is_not_known():
+    found = attributes_of(max_link_speed_mts=32_000, max_link_width=16)
+    assert found["maxLinkSpeedMTs"] == slices.Attribute(int_=32_000)
+    assert found["maxLinkWidth"] == slices.Attribute(int_=16)
+    assert not {"maxLinkSpeedMTs", "maxLinkWidth"} & attributes_of().keys()
+
+
+def test_a_text_is_measured_in_bytes_as_the_api_server_measures_it():
+    assert attributes_of(model="é" * 32)["model"] == slices.Attribute(string="é" * 32)
+    assert "model" not in attributes_of(model="é" * 33)
+
+
+def described():
+    every = {"usual": USUAL} | {name: USUAL | changes for name, (changes, _) in OTHERS.items()}
+    return {
+        "hosts": [{"id": "host-1", "name": "node-1", "ports": len(every)}],
+        "enclosures": [{"id": "enc-1", "devices": [{"id": name, **one} for name, one in every.items()]}],
+    }
+
+
+async def device_class(api, name, *expressions):
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}} for expression in expressions]},
+    }
+    await api.create(kinds.DEVICE_CLASS, body, into=dict)
+
+
+async def pod_with(api, name, exactly):
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "one", "exactly": exactly}]}},
+    }
+    await api.create(kinds.CLAIM, claim, namespace="default", into=dict)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "containers": [{"name": "main", "image": "none"}],
+            "resourceClaims": [{"name": "one", "resourceClaimName": name}],
+        },
+    }
+    await api.create(kinds.POD, pod, namespace="default", into=dict)
+
+
+async def given(api):
+    """By claim the names of the devices that it was given."""
+    listing = await api.list_all(kinds.CLAIM, into=dict, namespace="default")
+    return {
+        one["metadata"]["name"]: [result["device"] for result in allocation["devices"]["results"]]
+        for one in listing.items
+        if (allocation := (one.get("status") or {}).get("allocation"))
+    }
+
+
+@pytest.mark.parametrize("profile", ["1.36", "1.37", "kep-5055"])
+async def test_claims_and_classes_select_devices_by_capability_memory_and_link(
+    controller_world, until, profile
+):
+    async with controller_world(profile, **described()) as cluster, asyncio.timeout(60):
+        connection = config.from_kubeconfig(cluster.path / "admin")
+        await device_class(cluster.api, "any", f'{OWN}["class"] == "gpu"')
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        # No kubelet is there to say that the node is ready.
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        kubelet = {"content": client.Patch.MERGE, "subresource": "status", "manager": "kubelet"}
+        await cluster.api.patch(kinds.NODE, "node-1", ready, into=dict, **kubelet)
+        for name, (_, expression) in OTHERS.items():
+            # By the class as well as by the request.
+            await device_class(cluster.api, f"{name}-gpu", f'{OWN}["class"] == "gpu"', expression)
+            await pod_with(cluster.api, f"class-{name}", {"deviceClassName": f"{name}-gpu"})
+        async with scheduler.serving(connection, scheduler.Settings(backoff_first_seconds=0.05)):
+            expected = {f"class-{name}": [name] for name in OTHERS}
+            await until(lambda: given(cluster.api), lambda value: len(value) == len(expected))
+            assert await given(cluster.api) == expected
+            # Only the usual one is left, and the request's own selector decides whether it fits.
+            too_much = f'{MEMORY}.isGreaterThan(quantity("80Gi"))'
+            fits = f'{CAPABLE}.major() == 9 && {MEMORY}.compareTo(quantity("80Gi")) == 0'
+            for name, expression in (("greedy", too_much), ("modest", fits)):
+                selectors = [{"cel": {"expression": expression}}]
+                await pod_with(cluster.api, name, {"deviceClassName": "any", "selectors": selectors})
+            await until(lambda: given(cluster.api), lambda value: "modest" in value)
+            assert await given(cluster.api) == expected | {"modest": ["usual"]}

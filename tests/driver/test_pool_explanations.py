@@ -1,0 +1,193 @@
+"""What a taint says of its cause, where the API server has room for that, and that it stays silent where not."""
+
+import datetime
+import json
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import attachments, slices
+from drawbar.driver.controller.pools import encoding, explanations, plan, taints
+from drawbar.driver.kube import client, kinds
+from drawbar.fabric import contract
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+HOUR = datetime.timedelta(hours=1)
+DRIVER = "drawbar.dev"
+USER = "system:serviceaccount:drawbar:drawbar-controller"
+EVIDENCE = explanations.Evidence(
+    fabric="f",
+    node="node-1",
+    host="h1",
+    message="port down",
+    failures=3,
+    blocking="InUse",
+    symptoms="nvme-dead",
+)
+SOURCES = {
+    "attach-failed": {"failing": "LinkDown"},
+    "device-lost": {"lost": True},
+    "in-use": {"foreign": True},
+    "in-use=manual": {"held": True},
+    "in-use=releasing": {"stuck": True},
+    "fabric-health=critical": {"health": contract.Health.CRITICAL},
+    "fabric-health=warning": {"health": contract.Health.WARNING},
+    "node-unhealthy": {"unhealthy": True},
+    "fabric-unreachable": {"unreachable": True},
+    "maintenance": {"maintenance": True},
+}
+
+
+def only(evidence=EVIDENCE, old=(), **standing):
+    standing = taints.Standing(probation=HOUR, evictions_per_second=25, evidence=evidence, **standing)
+    (found,) = taints.of(DRIVER, standing, old, NOW)
+    return found
+
+
+@pytest.mark.parametrize("evidence", [EVIDENCE, explanations.NOTHING], ids=["known", "unknown"])
+@pytest.mark.parametrize("standing", SOURCES.values(), ids=SOURCES)
+def test_every_taint_says_in_one_sentence_what_is_wrong_and_what_lifts_it(standing, evidence):
+    found = only(evidence, **standing)
+    assert found.description.count(". ") == 0
+    assert found.description.endswith(".")
+    assert "; lifted " in found.description
+    assert found.data["source"] in ("fabric", "node", "controller", "operator")
+    assert all(found.data.values())
+
+
+@pytest.mark.parametrize("standing", SOURCES.values(), ids=SOURCES)
+def test_what_others_say_is_cut_to_whole_characters(standing):
+    long = explanations.Evidence(
+        **dict.fromkeys(("fabric", "node", "host", "message", "symptoms"), "ä" * 9000)
+    )
+    found = only(long, **standing)
+    assert len(found.description.encode()) <= 1024
+    assert all(len(str(value).encode()) <= 256 for value in found.data.values())
+    assert "�" not in found.description
+
+
+def test_a_failed_attach_tells_who_noticed_how_often_and_for_how_long():
+    assert only(failing="LinkDown").data == {
+        "source": "controller",
+        "node": "node-1",
+        "reason": "LinkDown",
+        "message": "port down",
+        "failures": 3,
+        "probationSeconds": 3600,
+    }
+    by_node = explanations.Evidence(by_node=True)
+    assert only(by_node, failing="DeviceNotFound").data["source"] == "node"
+
+
+def test_a_failure_that_is_over_keeps_what_was_said_of_it():
+    said = only(failing="LinkDown")
+    assert only(explanations.NOTHING, old=(said,)) == said
+
+
+def test_only_what_evicts_has_a_rate():
+    rates = {name: only(**standing).evictions_per_second for name, standing in SOURCES.items()}
+    assert rates == {**dict.fromkeys(SOURCES), "device-lost": 25}
+
+
+@pytest.mark.parametrize("details", [(), ("data",), encoding.DETAILS])
+@pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
+def test_only_the_details_that_are_kept_are_sent(form, details):
+    device = slices.Device(name="a", taints=(only(lost=True),))
+    content = encoding.encode(form, [device], details)
+    (sent,) = [*content.devices[0].taints, *(entry.taint for entry in content.taints or ())]
+    given = {
+        "description": bool(sent.description),
+        "data": bool(sent.data),
+        "evictionsPerSecond": bool(sent.evictions_per_second),
+    }
+    assert {name for name, is_given in given.items() if is_given} == set(details)
+    assert sent.identity == device.taints[0].identity
+
+
+async def marks(cluster, device):
+    """The device's taints as the API server has them, by key."""
+    found = [
+        taint
+        for spec in await cluster.slices()
+        for one in spec.get("devices", ())
+        if one["name"] == device
+        for taint in one.get("taints", ())
+    ]
+    found += [
+        one["taint"]
+        for spec in await cluster.slices()
+        for one in spec.get("taints", ())
+        if one["device"] == device
+    ]
+    return {taint["key"].removeprefix(f"{DRIVER}/"): taint for taint in found}
+
+
+@pytest.mark.parametrize("details", [frozenset(), encoding.DETAILS], ids=["silent", "explained"])
+@pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
+def test_what_is_said_already_is_not_written_again(form, details):
+    facts = {
+        "driver": DRIVER,
+        "fabric": "f",
+        "devices": (contract.Device(id="a", device_class=contract.DeviceClass.GPU),),
+        "attached_by_us": frozenset({"a"}),
+        "lost": frozenset({"a"}),
+        "failing": {"a": "DeviceLost"},
+        "keeps_conditions": True,
+        "probation": HOUR,
+        "form": form,
+        "details": details,
+        "evictions_per_second": 5,
+        "evidence": {"a": EVIDENCE},
+    }
+    first = plan.plan(plan.Observed(**facts), NOW)
+    bodies = [json.dumps(slices.document(action.slice)) for action in first]
+    stored = tuple(msgspec.json.decode(body, type=slices.ResourceSlice) for body in bodies)
+    assert any("description" in body for body in bodies) == bool(details)
+    assert plan.plan(plan.Observed(**facts, published=stored), NOW + HOUR) == ()
+
+
+@pytest.mark.parametrize("profile", ["1.36", "1.37", "kep-5055"])
+async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
+    controller_world, until, profile
+):
+    fails = [{"device": "disk-0", "message": "port 3 is down"}]
+    async with controller_world(profile, attachFails=fails) as cluster:
+        cluster.start()
+        await cluster.make_fabric(policy={"evictionsPerSecond": 25})
+        await cluster.published()
+        cluster.server.writes.clear()
+        await cluster.allocate("gpu-0", name="c1", pod="c1")
+        await until(lambda: cluster.said("c1"), lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.node_says("fab.gpu-0", attachments.VISIBLE)
+        await cluster.node_says("fab.gpu-0", attachments.VISIBLE, status="False", reason="DeviceLost")
+        await cluster.allocate("disk-0", name="c2", pod="c2")
+        await until(lambda: cluster.said("c2"), lambda value: "attach-failed" in value.get("disk-0", {}))
+        body = {"spec": {"maintenance": ["GPU/1"]}}
+        await cluster.api.patch(
+            kinds.FABRIC, "fab", body, content=client.Patch.MERGE, into=dict, manager="admin"
+        )
+        (other,) = {one["name"] for spec in await cluster.slices() for one in spec.get("devices", ())} - {
+            "gpu-0",
+            "disk-0",
+        }
+        kept = await until(lambda: marks(cluster, other), bool)
+        lost = await until(lambda: marks(cluster, "gpu-0"), lambda value: "device-lost" in value)
+        failed = await marks(cluster, "disk-0")
+        every = [*lost.values(), *failed.values(), *kept.values()]
+        if profile != "kep-5055":
+            assert all(set(one) <= {"key", "value", "effect", "timeAdded"} for one in every)
+        else:
+            assert lost["device-lost"]["evictionsPerSecond"] == 25
+            assert lost["device-lost"]["description"].startswith("Node node-1 lost it while a claim has it;")
+            words = failed["attach-failed"]["data"]
+            assert {
+                "reason": "FabricError",
+                "node": "node-1",
+                "source": "controller",
+            }.items() <= words.items()
+            assert "port 3 is down" in words["message"]
+            assert words["failures"] == 1
+            assert kept["maintenance"]["data"] == {"source": "operator", "fabric": "fab"}
+            assert [one["key"] for one in every if "evictionsPerSecond" in one] == [f"{DRIVER}/device-lost"]
+        # One for each of the three: nothing is said twice or added later.
+        assert cluster.server.writes.count(user=USER, resource="resourceslices") == 3

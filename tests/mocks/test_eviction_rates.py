@@ -1,0 +1,169 @@
+"""How fast pods go where taints have `evictionsPerSecond` (KEP-5055), and that nothing slows them where they have not."""
+
+import asyncio
+import datetime
+
+import pytest
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks import apiserver, eviction
+from drawbar.mocks.eviction import rates
+from drawbar.mocks.scheduler import discovery, objects
+
+T = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
+PODS = rates.BURST + 4
+
+
+def limit(name="broken", rate=None, usual=rates.USUAL, **since):
+    taint = objects.Taint(key=name, effect="NoExecute", evictions_per_second=rate)
+    found = rates.of_driver("drawbar.dev", taint, usual)
+    return rates.Limit(taint=found.taint, per_second=found.per_second, **since)
+
+
+def gone(known, limits, seconds):
+    """How many pods go within that time when as many as can be are waiting."""
+    total, at = 0, 0.0
+    while at <= seconds:
+        pause = known.pause(limits, T + datetime.timedelta(seconds=at))
+        total += pause == 0
+        at += pause
+    return total
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(None, 10 + 10 * 4), (2, 10 + 2 * 4), (100, 10 + 100 * 4)])
+def test_the_first_ten_go_at_once_and_the_others_at_the_rate_of_the_taint(rate, expected):
+    assert gone(rates.Rates(), [limit(rate=rate)], 4) == pytest.approx(expected, abs=1)
+
+
+def test_a_pod_with_several_reasons_goes_as_the_fastest_of_them_lets_it():
+    both = [limit("slow", 1), limit("fast", 50)]
+    assert gone(rates.Rates(), both, 4) == pytest.approx(10 + 10 + 50 * 4 + 4, abs=2)
+
+
+def test_taints_have_limiters_of_their_own_and_a_reason_that_is_not_due_lets_nobody_go():
+    known = rates.Rates()
+    assert [known.pause([limit("a", 1)], T) for _ in range(11)][-1] == pytest.approx(1.0)
+    assert known.pause([limit("b", 1)], T) == 0
+    later = limit("c", 1, since=T + datetime.timedelta(seconds=5))
+    assert known.pause([limit("a", 1), later], T) == pytest.approx(1.0)
+
+
+def test_a_limiter_that_has_been_idle_is_forgotten():
+    known = rates.Rates()
+    for number in range(50):
+        known.pause([limit(f"k{number}", 1)], T + datetime.timedelta(seconds=2 * number))
+    assert len(known._limiters) <= 2
+
+
+def test_where_taints_have_no_rates_nothing_is_limited():
+    assert rates.of_driver("d", objects.Taint(key="k"), None) is None
+    assert rates.of_rule("uid", objects.Taint(key="k"), None) is None
+
+
+async def until(read, holds):
+    async with asyncio.timeout(20):
+        while True:
+            if holds(await read()):
+                return
+            await asyncio.sleep(0.01)
+
+
+class Clock:
+    def __init__(self):
+        self.now = T
+
+    def __call__(self):
+        return self.now
+
+
+async def world(api, profile):
+    """A pool whose devices have been lost, and a pod on each of them."""
+    names = [f"p{number}" for number in range(PODS)]
+    stamp = "2026-01-01T12:00:00Z"
+    mark = {
+        "key": "drawbar.dev/device-lost",
+        "effect": "NoExecute",
+        "timeAdded": stamp,
+        "evictionsPerSecond": 1,
+    }
+    other = {"key": "drawbar.dev/other", "effect": "NoExecute", "timeAdded": stamp}
+    taints = dict.fromkeys(names, mark) | {"last": other}
+    bare = profile != "kep-5055"
+    devices = [{"name": name, **({"taints": [taints[name]]} if bare else {})} for name in taints]
+    entries = [{"device": name, "taint": taint} for name, taint in taints.items()]
+    for number, held in enumerate([{"devices": devices}, *([] if bare else [{"taints": entries}])]):
+        spec = {
+            "driver": "drawbar.dev",
+            "pool": {"name": "chassis", "generation": 1, "resourceSliceCount": 1 if bare else 2},
+            "allNodes": True,
+            **held,
+        }
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"s{number}"},
+        }
+        await api.create(kinds.SLICE, body | {"spec": spec}, into=dict)
+    for name in names:
+        await running(api, name)
+
+
+async def running(api, name):
+    spec = {
+        "containers": [{"name": "main", "image": "none"}],
+        "resourceClaims": [{"name": "one", "resourceClaimName": name}],
+        "nodeName": "node-a",
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    made = await api.create(kinds.POD, pod, namespace="default", into=dict)
+    requests = [{"name": "one", "exactly": {"deviceClassName": "any"}}]
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": requests}},
+    }
+    await api.create(kinds.CLAIM, claim, namespace="default", into=dict)
+    result = {"request": "one", "driver": "drawbar.dev", "pool": "chassis", "device": name}
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": name, "uid": made["metadata"]["uid"]}],
+    }
+    await api.patch(
+        kinds.CLAIM,
+        name,
+        {"status": status},
+        content=client.Patch.MERGE,
+        into=dict,
+        namespace="default",
+        subresource="status",
+    )
+
+
+@pytest.mark.parametrize("profile", ["1.36", "1.37", "kep-5055"])
+async def test_the_eviction_double_honours_the_rate_where_there_is_one(tmp_path, profile):
+    clock = Clock()
+    async with apiserver.serving(profile=profile) as server:
+        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
+        async with client.connecting(connection) as api:
+            limited = profile == "kep-5055"
+            assert await discovery.eviction_rates(api) == limited
+            await world(api, profile)
+
+            async def leaving():
+                listing = await api.list_all(kinds.POD, into=dict, namespace="default")
+                return {
+                    one["metadata"]["name"]
+                    for one in listing.items
+                    if one["metadata"].get("deletionTimestamp")
+                }
+
+            async with eviction.serving(connection, clock=clock):
+                first = rates.BURST if limited else PODS
+                await until(leaving, lambda found: len(found) >= first)
+                # Whatever was due before this one has been looked at by then.
+                await running(api, "last")
+                await until(leaving, lambda found: "last" in found)
+                assert len(await leaving()) == first + 1
+                clock.now += datetime.timedelta(seconds=PODS)
+                await until(leaving, lambda found: len(found) == PODS + 1)
