@@ -107,7 +107,7 @@ def is_current(path: Path, stamp: Stamp) -> bool:
     except OSError:
         return False
     try:
-        return os.pread(file, HEAD_BYTES, 0) == stamp.head and os.pread(file, 1, stamp.end) in (b"\n", b"")
+        return _is_last(file, stamp)
     except OSError:
         return False
     finally:
@@ -149,8 +149,7 @@ def save(path: Path, content: records.Content, after: Stamp | None = None) -> St
     found = _Line(version=VERSION, serial=serial, crc32=zlib.crc32(data), data=data.decode())
     line = msgspec.json.encode(found) + b"\n"
     try:
-        if after is not None and after.end + len(line) < ROOM_BYTES and is_current(path, after):
-            _append(path, line, after.end)
+        if after is not None and after.end + len(line) < ROOM_BYTES and _appended(path, line, after):
             return Stamp(head=after.head, end=after.end + len(line), serial=serial)
         try:
             _replace(path, line)
@@ -164,15 +163,26 @@ def save(path: Path, content: records.Content, after: Stamp | None = None) -> St
     return Stamp(head=line[:HEAD_BYTES], end=len(line), serial=serial)
 
 
-def _append(path: Path, line: bytes, end: int) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+def _appended(path: Path, line: bytes, after: Stamp) -> bool:
+    """Adds the line where the last one ends; False, and nothing done, where another one stands there."""
     try:
-        os.lseek(file, end, os.SEEK_SET)
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        if not _is_last(file, after):
+            return False
+        os.lseek(file, after.end, os.SEEK_SET)
         _write_all(file, line)
         # The blocks are there and the length stays, so this is all that there is to sync.
         os.fdatasync(file)
     finally:
         os.close(file)
+    return True
+
+
+def _is_last(file: int, stamp: Stamp) -> bool:
+    return os.pread(file, HEAD_BYTES, 0) == stamp.head and os.pread(file, 1, stamp.end) in (b"\n", b"")
 
 
 def _replace(path: Path, line: bytes) -> None:

@@ -156,7 +156,7 @@ class Ledger:
         cancelled: asyncio.CancelledError | None = None
         while not running.done():
             try:
-                await asyncio.wait({running})
+                await asyncio.shield(running)
             except asyncio.CancelledError as error:
                 cancelled = error
         result = running.result()

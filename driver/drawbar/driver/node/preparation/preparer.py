@@ -135,7 +135,11 @@ class Preparer:
                 yield
             finally:
                 del self._underway[claim.uid]
-                self._tell_released(one for one in devices if self.holder(*one) is None)
+                self._tell_released(one for one in devices if not self._is_held(*one))
+
+    def _is_held(self, pool: str, device: str) -> bool:
+        # What this instance has just written is known; only "nobody" is worth reading what another one wrote.
+        return self.ledger.known.holder(pool, device) is not None or self.holder(pool, device) is not None
 
     async def _arrived(self, claim: servicers.ClaimName) -> list[finding.Found]:
         """The claim's devices, all of them here; waits for one that is late."""
