@@ -1,7 +1,7 @@
 """A gRPC client of one call at a time, as thin as can be: what is timed is the daemon, not a client library.
 
-The kubelet's own client is written in Go. Python's takes 0.3 to 0.4 ms of processor time for each call on the cores
-that the daemon runs on, as the benchmark shows beside.
+The kubelet's own client is written in Go. What Python's adds to each call, on the cores that the daemon runs on, the
+benchmark shows beside.
 
 Source: RFC 9113 (HTTP/2 frames), RFC 7541 section 6.2.2 (literal header fields), gRPC over HTTP/2 (PROTOCOL-HTTP2.md).
 """

@@ -178,7 +178,7 @@ class ServiceV1Beta1(_Service, dra_v1beta1_grpc.DRAPluginServicer):
 async def _each(claims: Iterable[Any], call: Callable[[ClaimName], Awaitable[Any]]) -> dict[str, Any]:
     named = [ClaimName(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
     if len(named) == 1:
-        # Most calls: no task of its own, which would cost a twentieth of the call.
+        # Most calls: no task of its own, which costs a round of the event loop.
         answers = [await call(named[0])]
     else:
         answers = await asyncio.gather(*(call(claim) for claim in named))
