@@ -90,6 +90,17 @@ class Pod:
         except OSError:
             return None
 
+    async def served(self, until):
+        """Waits until only the kubelet is missing, and its sockets are there."""
+        only_kubelet = await until(self.ready, lambda said: said and set(said["missing"]) == {"kubelet"})
+
+        async def found():
+            return self.registration.exists()
+
+        # The last to appear.
+        await until(found, bool)
+        return only_kubelet
+
     async def register(self):
         """What a kubelet says of a driver that it found."""
         async with grpc.aio.insecure_channel(f"unix:{self.registration}") as channel:
@@ -127,7 +138,7 @@ async def pod(tmp_path):
 @pytest.mark.timeout(90)
 async def test_the_daemon_tells_what_is_missing_until_it_is_ready(pod, until):
     await pod.start()
-    only_kubelet = await until(pod.ready, lambda said: said and set(said["missing"]) == {"kubelet"})
+    only_kubelet = await pod.served(until)
     assert only_kubelet["ready"] is False
     assert (await pod.page("/healthz")) == (200, '{"alive": true, "overdue": []}\n')
     status, told = await pod.run("--check")
@@ -143,7 +154,7 @@ async def test_the_daemon_tells_what_is_missing_until_it_is_ready(pod, until):
 @pytest.mark.timeout(90)
 async def test_the_metrics_show_what_the_daemon_does(pod, until):
     await pod.start()
-    await until(pod.ready, lambda said: said and set(said["missing"]) == {"kubelet"})
+    await pod.served(until)
     await asyncio.to_thread(pod.tree.attach, 1, DISK)
 
     async def told():
@@ -218,7 +229,7 @@ HANGING = {"nothing": contextlib.nullcontext, "prepare": hung_prepare, "stream":
 @pytest.mark.parametrize("case", HANGING)
 async def test_the_daemon_ends_in_time_whatever_the_kubelet_holds_open(pod, until, case):
     await pod.start()
-    await until(pod.ready, lambda said: said and set(said["missing"]) == {"kubelet"})
+    await pod.served(until)
     async with HANGING[case]() if case == "nothing" else HANGING[case](pod, until):
         pod.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PROMISED_SECONDS):
