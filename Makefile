@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv demo lint types test contract storm hil hil-short bench generate clean
+.PHONY: help venv demo lint types test contract storm lab hil hil-short bench generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,9 +36,8 @@ lint: venv ## style and architecture
 types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
 
-test: lint types ## every check and every test
-	@echo "== pytest"; $(BIN)/pytest -q
-	echo "== contract"; DRAWBAR_CONTRACT_PROFILES=1.36 $(BIN)/pytest -q mocks/contract
+test: lint types ## every check and every test, the lab's short set beside them
+	@DRAWBAR_CONTRACT_PROFILES=1.36 $(BIN)/python hil-tests/run.py beside "$(BIN)/pytest -q" "$(BIN)/pytest -q mocks/contract"
 
 contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
 	@$(BIN)/pytest mocks/contract -q
@@ -46,11 +45,14 @@ contract: venv ## the doubles against the rules of Kubernetes, in every profile;
 storm: venv ## the controller through more than 10,000 random steps, two minutes, different ones each time
 	@DRAWBAR_STORM_EXAMPLES=140 $(BIN)/pytest -q tests/driver/storm
 
-hil-short: venv ## the node daemon on a real kernel in QEMU, the short set, 5 minutes
-	@$(BIN)/pytest -q -ra -m short hil-tests
+lab:
+	@[[ -n "$(HIL_CONFIG)" ]] || hil-tests/install
 
-hil: venv ## all of it, 10 minutes; wants apt-get install qemu-system-x86 busybox-static
-	@DRAWBAR_HIL=required $(BIN)/pytest -q hil-tests
+hil-short: lab venv ## the node daemon on a real kernel in QEMU, the short set, 5 minutes
+	@$(BIN)/python hil-tests/run.py short
+
+hil: lab venv ## all of it, 20 minutes; make hil HIL_CONFIG=FILE: on real hardware, see docs/lab.md
+	@$(BIN)/python hil-tests/run.py all
 
 bench: venv ## the numbers of the design beside their targets, on this machine
 	@failed=0; for what in apiserver controller scale discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed

@@ -43,8 +43,10 @@ def logs(tmp_path_factory):
 async def hall(logs):
     """The lab. Where the host lacks something, the reason says what to install.
 
-    Tests are skipped then; with DRAWBAR_HIL=required they fail.
+    Tests are skipped then; with DRAWBAR_HIL=required they fail, and with DRAWBAR_HIL=off nothing is tried.
     """
+    if os.environ.get("DRAWBAR_HIL") == "off":
+        pytest.skip("NO GUEST IS TESTED: DRAWBAR_HIL=off")
     try:
         running = halls.Lab.running(logs)
         made = await running.__aenter__()

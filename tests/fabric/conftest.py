@@ -136,16 +136,15 @@ BOOT_SECONDS = 50
 
 # Only where one is named: an emulated guest takes a processor core for most of a minute.
 KERNEL = Path(os.environ["DRAWBAR_KERNEL"]) if "DRAWBAR_KERNEL" in os.environ else None
-BUSYBOX = next((path for path in map(Path, ("/bin/busybox", "/usr/bin/busybox")) if path.exists()), None)
+PLACES = (os.environ.get("DRAWBAR_BUSYBOX", "/bin/busybox"), "/bin/busybox", "/usr/bin/busybox")
+BUSYBOX = next((path for path in map(Path, PLACES) if path.exists()), None)
 
 REASON = None
 if QEMU is None:
     REASON = "QEMU IS NOT TESTED: apt-get install qemu-system-x86, and the qemu adapter is tried on it"
 NO_GUEST = REASON
 if REASON is None and (KERNEL is None or BUSYBOX is None):
-    NO_GUEST = (
-        "NO GUEST IS TESTED: apt-get install busybox-static, and name a Debian kernel by DRAWBAR_KERNEL"
-    )
+    NO_GUEST = "NO GUEST IS TESTED HERE: `make hil` does it, or name DRAWBAR_KERNEL and DRAWBAR_BUSYBOX"
 
 INIT = b"""#!/bin/busybox sh
 /bin/busybox mount -t proc none /proc

@@ -245,6 +245,18 @@ class Lab:
         listing = await self.api.list_all(kinds.EVENT, into=dict, namespace="default")
         return [one["note"] for one in listing.items if one["reason"] == reason]
 
+    async def noted(self, reason, words=""):
+        """Waits for an Event with this reason and these words: it comes by a request of its own."""
+        await self.until(lambda: self.notes(reason), lambda found: any(words in one for one in found))
+
+    async def told(self, pod, reason):
+        """Waits for an Event with this reason about the pod."""
+        await self.until(lambda: self.reasons(pod), lambda found: reason in found)
+
+    async def reasons(self, pod):
+        listing = await self.api.list_all(kinds.EVENT, into=dict, namespace="default")
+        return {one["reason"] for one in listing.items if one["regarding"]["name"] == pod}
+
     async def is_free(self, device):
         """Waits until the device is back: no object, no connection, nothing in a slot, no CDI file."""
         await self.until(self.attachments, lambda value: device not in value)

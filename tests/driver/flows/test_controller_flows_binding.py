@@ -42,7 +42,7 @@ async def test_basic_flow_the_pod_is_bound_when_the_device_is_attached_and_visib
         assert await cluster.running("a") == (node, ["disk-0"])
         assert await cluster.conditions_of("a") == {"disk-0": READY}
         assert await cluster.connected() == {"disk-0": f"host-{node}"}
-        assert await cluster.notes("BindingConditionsPending")
+        await cluster.noted("BindingConditionsPending")
 
         # The next pod waits for the device until the first gives it back, and then gets it the same way.
         await cluster.pod("b")
@@ -79,6 +79,7 @@ async def test_a_failed_device_is_out_of_the_way_before_the_pod_is_told_and_the_
         assert devices == ["disk-1"]
         assert await cluster.taints("disk-0") == {f"attach-failed={reason}:NoSchedule"}
         assert await cluster.taints("disk-1") == set()
+        await cluster.noted("FailedScheduling", "binding failed")
         (note,) = [one for one in await cluster.notes("FailedScheduling") if "binding failed" in one]
         assert f"reason={reason}" in note
         assert words in note
@@ -141,7 +142,7 @@ async def test_a_scheduler_that_nobody_answers_gives_up_itself_and_what_was_begu
             lambda: cluster.claims("a"),
             lambda found: moment(found) not in (None, old["disk-0"]["spec"]["allocationTimestamp"]),
         )
-        assert any("device binding timeout" in one for one in await cluster.notes("FailedScheduling"))
+        await cluster.noted("FailedScheduling", "device binding timeout")
         assert not (await cluster.pods())["a"]["spec"].get("nodeName")
         # Back again, it takes back what was begun for the allocation that is no more, and serves the one that stands.
         cluster.start_controller()
@@ -164,7 +165,7 @@ async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken_and_the_f
         cluster.fabric.console.add_device(another(first))
         _, devices = await cluster.running("a")
         assert devices == ["disk-1"]
-        assert any("AttachDeadlineExceeded" in one for one in await cluster.notes("FailedScheduling"))
+        await cluster.noted("FailedScheduling", "AttachDeadlineExceeded")
         await cluster.is_free("disk-0")
         assert list(await cluster.connected()) == ["disk-1"]
         # Its probation is short, and then the next pod may have it.
@@ -181,7 +182,7 @@ async def test_where_conditions_are_dropped_nothing_unattached_is_published_and_
         )
         assert "bindingConditions" in condition(told, "FeaturesDropped")["message"]
         await cluster.pod("a")
-        await cluster.until(lambda: cluster.notes("FailedScheduling"), bool)
+        await cluster.noted("FailedScheduling")
         assert await cluster.slices() == []
         assert await cluster.connected() == {}
         assert not (await cluster.pods())["a"]["spec"].get("nodeName")

@@ -81,6 +81,6 @@ async def test_a_device_that_fails_fails_all_claims_of_the_pod_and_the_pod_gets_
         _, devices = await cluster.running("a")
         assert len(devices) == 2
         assert "disk-1" not in devices
-        assert any("no light" in note for note in await cluster.notes("FailedScheduling"))
+        await cluster.noted("FailedScheduling", "no light")
         await cluster.is_free("disk-1")
         assert sorted(await cluster.connected()) == devices

@@ -5,7 +5,7 @@ The only state is a `Progress`; what is seen is parsed here, at the edge, and fo
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -72,10 +72,9 @@ class Observer:
                 tasks.create_task(watch.run())
             tasks.create_task(self._read_journal(journal_file))
 
-    async def until(self, step: progress.Step) -> None:
-        """Returns when all pods have reached a step; the caller sets the deadline."""
-        while not all(step in view.steps for view in self._views.values()):
-            self._changed.clear()
+    async def until(self, step: progress.Step, pods: Collection[str] | None = None) -> None:
+        """Returns when these pods, or all, have reached a step; the caller sets the deadline."""
+        while not all(step in self._views[pod].steps for pod in pods or self._views):
             await self._changed.wait()
 
     def see(self, sighting: progress.Sighting) -> None:
@@ -87,7 +86,9 @@ class Observer:
                 if self._views[pod].steps.get(step) != at:
                     self._listener.step(view, step)
         self._views = fresh
+        # Everybody who waits now wakes up and looks; whoever comes later waits for the next change.
         self._changed.set()
+        self._changed = asyncio.Event()
 
     def _pod(self, _old: documents.Document | None, new: documents.Document | None) -> None:
         if new is None:
@@ -138,6 +139,7 @@ class Observer:
                 claim_uid=uid,
                 device_id=new.spec.device_id,
                 serial=new.spec.identity.serial,
+                slot=new.status.connection.slot if new.status.connection is not None else "",
                 released=new.holds(attachments.RELEASED),
             )
         )

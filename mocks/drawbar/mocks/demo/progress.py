@@ -1,7 +1,7 @@
 """What becomes of each pod, from what was seen: a pure fold of sightings, and a join of them per pod.
 
-Sightings of pods, claims, attachments and of the fabric's journal come in no particular order between each other, so
-`seen` only records them, each with its first time, and `views` joins what belongs to one pod. A step, once reached,
+Sightings of pods, claims, attachments, of the fabric's journal and of a kernel come in no particular order between each
+other, so `seen` only records them, each with its first time, and `views` joins what belongs to one pod. A step, once reached,
 keeps its time whatever is seen later, with two exceptions: a claim that is allocated another device begins anew, and
 an attachment that comes back takes `detached` back.
 """
@@ -19,13 +19,20 @@ class Step(StrEnum):
     ALLOCATED = "allocated"
     ATTACHING = "attaching"
     ATTACHED = "attached"
+    SEEN = "seen"
     VISIBLE = "visible"
     BOUND = "bound"
     PREPARED = "prepared"
     RUNNING = "running"
+    READ = "read"
     DELETED = "deleted"
     RELEASED = "released"
     DETACHED = "detached"
+
+
+KERNEL = frozenset({Step.SEEN, Step.READ})
+"""The steps that only a node with a kernel of its own takes: it finds the device, and a container reads it."""
+SIMULATED = tuple(step for step in Step if step not in KERNEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +67,12 @@ class ClaimSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentSeen:
-    """A DeviceAttachment for a claim."""
+    """A DeviceAttachment for a claim; `slot` is where the fabric connected it, once it has."""
 
     claim_uid: str
     device_id: str
     serial: str = ""
+    slot: str = ""
     released: bool = False
 
 
@@ -87,7 +95,25 @@ class FabricSaid:
     time: float
 
 
-Sighting = PodSeen | PodDeleted | ClaimSeen | AttachmentSeen | AttachmentGone | FabricSaid
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSaw:
+    """The kernel of a node announced a new PCI function in one of its slots."""
+
+    slot: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentRead:
+    """The pod's container read from its device what is on it; `content` is its beginning."""
+
+    pod: str
+    content: str
+
+
+Sighting = (
+    PodSeen | PodDeleted | ClaimSeen | AttachmentSeen | AttachmentGone | FabricSaid | KernelSaw | ContentRead
+)
 Times = Mapping[Step, float]
 
 
@@ -98,6 +124,7 @@ class PodRecord:
     device_class: str
     node: str = ""
     cdi: tuple[str, ...] = ()
+    content: str = ""
     times: Times = field(default_factory=dict)
 
 
@@ -118,6 +145,7 @@ class AttachmentRecord:
 
     device_id: str
     serial: str
+    slot: str = ""
     times: Times = field(default_factory=dict)
     gone: float | None = None
 
@@ -131,6 +159,14 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The function that a kernel last announced in a slot, and when."""
+
+    address: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Everything seen so far.
 
@@ -139,12 +175,14 @@ class Progress:
         claims: by uid.
         attachments: by the uid of their claim.
         fabric: the journal, by device id.
+        kernel: what was found, by slot; there is one node with a kernel of its own at most.
     """
 
     pods: Mapping[str, PodRecord]
     claims: Mapping[str, ClaimRecord] = field(default_factory=dict)
     attachments: Mapping[str, AttachmentRecord] = field(default_factory=dict)
     fabric: Mapping[str, tuple[Said, ...]] = field(default_factory=dict)
+    kernel: Mapping[str, Found] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +193,7 @@ class View:
         steps: the seconds at which each was reached.
         attach_seconds: what the fabric itself took to attach; None while not finished.
         detach_seconds: to detach.
+        address: where the kernel found the device, and `content` what the container read from it.
     """
 
     pod: str
@@ -167,6 +206,8 @@ class View:
     steps: Times
     attach_seconds: float | None = None
     detach_seconds: float | None = None
+    address: str = ""
+    content: str = ""
 
 
 Record = TypeVar("Record", PodRecord, ClaimRecord, AttachmentRecord)
@@ -180,7 +221,7 @@ def begin(pods: Mapping[str, str]) -> Progress:
 def seen(known: Progress, sighting: Sighting, at: float) -> Progress:
     """What is known after a sighting at a time in seconds. Of pods that are not ours nothing is kept."""
     match sighting:
-        case PodSeen() | PodDeleted():
+        case PodSeen() | PodDeleted() | ContentRead():
             return _pod_seen(known, sighting, at)
         case ClaimSeen():
             return _claim_seen(known, sighting, at)
@@ -189,25 +230,32 @@ def seen(known: Progress, sighting: Sighting, at: float) -> Progress:
         case FabricSaid():
             said = (*known.fabric.get(sighting.device_id, ()), Said(entry=sighting, at=at))
             return dataclasses.replace(known, fabric={**known.fabric, sighting.device_id: said})
+        case KernelSaw():
+            found = Found(address=sighting.address, at=at)
+            return dataclasses.replace(known, kernel={**known.kernel, sighting.slot: found})
     assert_never(sighting)
 
 
-def _pod_seen(known: Progress, sighting: PodSeen | PodDeleted, at: float) -> Progress:
+def _pod_seen(known: Progress, sighting: PodSeen | PodDeleted | ContentRead, at: float) -> Progress:
     record = known.pods.get(sighting.pod)
     if record is None:
         return known
-    if isinstance(sighting, PodDeleted):
-        record = _reached(record, at, {Step.DELETED: True})
-    else:
-        record = dataclasses.replace(
-            record, node=sighting.node or record.node, cdi=sighting.cdi or record.cdi
-        )
-        reached = {
-            Step.BOUND: bool(sighting.node),
-            Step.PREPARED: bool(sighting.cdi),
-            Step.RUNNING: sighting.running,
-        }
-        record = _reached(record, at, reached)
+    match sighting:
+        case PodDeleted():
+            record = _reached(record, at, {Step.DELETED: True})
+        case ContentRead():
+            record = dataclasses.replace(record, content=sighting.content)
+            record = _reached(record, at, {Step.READ: True})
+        case PodSeen():
+            record = dataclasses.replace(
+                record, node=sighting.node or record.node, cdi=sighting.cdi or record.cdi
+            )
+            reached = {
+                Step.BOUND: bool(sighting.node),
+                Step.PREPARED: bool(sighting.cdi),
+                Step.RUNNING: sighting.running,
+            }
+            record = _reached(record, at, reached)
     return dataclasses.replace(known, pods={**known.pods, sighting.pod: record})
 
 
@@ -225,7 +273,7 @@ def _attachment_seen(known: Progress, sighting: AttachmentSeen | AttachmentGone,
     if isinstance(sighting, AttachmentSeen):
         if record is None or record.device_id != sighting.device_id:
             record = AttachmentRecord(device_id=sighting.device_id, serial=sighting.serial)
-        record = dataclasses.replace(record, gone=None)
+        record = dataclasses.replace(record, gone=None, slot=sighting.slot or record.slot)
         record = _reached(record, at, {Step.ATTACHING: True, Step.RELEASED: sighting.released})
     elif record is None:
         return known
@@ -254,11 +302,15 @@ def _view(known: Progress, pod: str, claim_uid: str | None) -> View:
             device_class=record.device_class,
             node=record.node,
             cdi=record.cdi,
+            content=record.content,
             steps=_ordered(record.times),
         )
     attachment = known.attachments.get(claim_uid)
     journal = known.fabric.get(attachment.device_id, ()) if attachment is not None else ()
     times = {**record.times, **claim.times, **(attachment.times if attachment is not None else {})}
+    found = known.kernel.get(attachment.slot) if attachment is not None else None
+    if found is not None:
+        times[Step.SEEN] = found.at
     last = _finished(journal)
     if attachment is not None and attachment.gone is not None and last is not None and not last.entry.attach:
         times[Step.DETACHED] = max(attachment.gone, last.at)
@@ -273,6 +325,8 @@ def _view(known: Progress, pod: str, claim_uid: str | None) -> View:
         steps=_ordered(times),
         attach_seconds=_duration(journal, attach=True),
         detach_seconds=_duration(journal, attach=False),
+        address=found.address if found is not None else "",
+        content=record.content,
     )
 
 
