@@ -13,7 +13,7 @@ NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 KEY = "drawbar.dev/node-unhealthy"
 
 
-def attachment(health):
+def attachment(health, message=""):
     spec = attachments.AttachmentSpec(
         fabric="f",
         device_id="a",
@@ -25,7 +25,7 @@ def attachment(health):
         identity=attachments.Identity(device_class="gpu"),
         claim=attachments.ClaimReference(namespace="default", name="c1", uid="u"),
     )
-    node = attachments.NodeReport(health=health) if health is not None else None
+    node = attachments.NodeReport(health=health, health_message=message) if health is not None else None
     return attachments.DeviceAttachment(
         metadata=meta.ObjectMeta(name="f.a"), spec=spec, status=attachments.AttachmentStatus(node=node)
     )
@@ -41,6 +41,16 @@ def test_only_a_device_that_its_node_calls_unhealthy_is_that(health, unhealthy):
 
 def test_the_node_and_the_controller_mean_the_same_word():
     assert verdicts.Status.UNHEALTHY.value == sources.UNHEALTHY
+
+
+def test_an_attach_that_goes_well_changes_nothing_that_its_pool_shows():
+    # A pool has up to thousands of devices, and would be decided anew at each step of each attach.
+    assert {sources.verdict(None).shown} == {
+        sources.verdict(attachment(health)).shown for health in (None, "", "Unknown", "Healthy")
+    }
+    ill, more = attachment("Unhealthy"), attachment("Unhealthy", message="hotter")
+    assert sources.verdict(ill).shown != sources.verdict(None).shown
+    assert sources.verdict(ill).shown != sources.verdict(more).shown, "what the taint says is another thing"
 
 
 def published(*before, unhealthy=frozenset()):

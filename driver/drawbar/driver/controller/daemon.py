@@ -269,7 +269,7 @@ class _Controller:
         self._learn_from(key, before, after, new)
         # Whose a device is shows in its pool only while it is connected.
         moved = before.ours != after.ours and self._is_connected(key)
-        if moved or replace(before, ours=after.ours) != after:
+        if moved or before.shown != after.shown:
             self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
 
     def _learn_from(

@@ -1,7 +1,7 @@
 """What the plan of a fabric's pools rests on, gathered from where it is known; pure."""
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
@@ -35,6 +35,12 @@ class Verdict:
     unhealthy: bool = False
     stuck: bool = False
     evidence: explanations.Evidence = explanations.NOTHING
+
+    @property
+    def shown(self) -> Hashable:
+        """Changes when a taint comes, goes or says something else; the same all through an attach that goes well."""
+        causes = (self.failing, self.held, self.lost, self.unhealthy, self.stuck)
+        return (*causes, self.evidence) if any(causes) else ()
 
 
 def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
