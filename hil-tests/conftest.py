@@ -1,5 +1,10 @@
-"""One node for all tests: a guest is the dearest thing that there is here, and tests leave it as they found it."""
+"""One node for all tests: a guest is the dearest thing that there is here, and tests leave it as they found it.
 
+With DRAWBAR_HIL_SITE the node is a real one, and only tests with the marker `hardware` run (`field.choice`).
+"""
+
+import dataclasses
+import json
 import os
 import sys
 from pathlib import Path
@@ -9,6 +14,7 @@ import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from field import choice, session, shelf, stand
 from lab import cluster, errors, machine, worker
 from lab import hall as halls
 
@@ -16,14 +22,64 @@ TEST_SECONDS = 600
 MACHINE = machine.Machine(name="worker-1", ports=4, cxl_ports=1, memory_mib=1536, processors=2)
 
 
+SITE = session.read(Path(os.environ[session.SITE])) if session.SITE in os.environ else None
+CHOSEN = pytest.StashKey[choice.Choice]()
+TRAY = shelf.Tray()
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "short: part of the short set, which is part of every test run")
+    config.addinivalue_line(
+        "markers",
+        "hardware(class=count, writes=False, each=False): runs on real hardware, too, with so many devices",
+    )
 
 
-def pytest_collection_modifyitems(items):
+def pytest_generate_tests(metafunc):
+    if "listed" in metafunc.fixturenames:
+        metafunc.parametrize("listed", [one.id for one in SITE.devices] if SITE else ["none"])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+    if session.LISTING in os.environ:
+        # The rest needs no machine of any kind, and so tells nothing about one.
+        asking = [item for item in items if {"node", "guest", "hall"} & set(item.fixturenames)]
+        listing = json.dumps([dataclasses.asdict(described(item)) for item in asking])
+        Path(os.environ[session.LISTING]).write_text(listing)
+    left = []
+    for item in items:
+        if SITE is None:
+            applies = "listed" not in item.fixturenames
+        else:
+            (item.stash[CHOSEN],) = choice.choose([described(item)], SITE)
+            applies = not item.stash[CHOSEN].reason
+        if not applies:
+            left.append(item)
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=left)
+
+
+def described(item):
+    """A collected test, as `field.choice` wants it."""
+    marker = item.get_closest_marker("hardware")
+    needs = dict(marker.kwargs) if marker else {}
+    writes, each = needs.pop("writes", False), needs.pop("each", False)
+    return choice.Test(
+        name=item.nodeid,
+        hardware=marker is not None,
+        needs={name.replace("_", "-"): count for name, count in needs.items()},
+        writes=writes,
+        device=item.callspec.params["listed"] if each else "",
+    )
+
+
+def pytest_runtest_setup(item):
+    if SITE is not None:
+        TRAY.fill(item.stash[CHOSEN].devices)
 
 
 @pytest.fixture(scope="session")
@@ -41,10 +97,13 @@ def logs(tmp_path_factory):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def hall(logs):
-    """The lab. Where the host lacks something, the reason says what to install.
+    """The lab; None on real hardware. Where the host lacks something, the reason says what to install.
 
     Tests are skipped then; with DRAWBAR_HIL=required they fail, and with DRAWBAR_HIL=off nothing is tried.
     """
+    if SITE is not None:
+        yield None
+        return
     if os.environ.get("DRAWBAR_HIL") == "off":
         pytest.skip("NO GUEST IS TESTED: DRAWBAR_HIL=off")
     try:
@@ -62,14 +121,21 @@ async def hall(logs):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def guest(hall):
-    """A machine whose agent answers."""
+    """A machine whose agent answers; None on real hardware."""
+    if hall is None:
+        yield None
+        return
     async with hall.guest(MACHINE) as made:
         yield made
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def node(hall, guest):
+async def node(hall, guest, logs, tmp_path_factory):
     """A node of a cluster, with daemon and kubelet."""
+    if SITE is not None:
+        async with stand.standing(SITE, TRAY, tmp_path_factory.mktemp("site"), logs) as made:
+            yield made
+        return
     async with (
         cluster.Cluster.running(hall.folder) as belongs,
         worker.working(guest, belongs, folder=hall.folder, logs=hall.logs) as made,

@@ -1,9 +1,12 @@
-"""CXL memory through the node daemon on a real kernel. Debian 12's QEMU and kernel have persistent memory alone."""
+"""CXL memory through the node daemon on a real kernel. Debian 12's QEMU and kernel have persistent memory alone.
 
-import uuid
+The node daemon makes nothing of persistent memory, so an administrator does here what it does with volatile memory.
+"""
+
+import signal
 
 import pytest
-from lab import cluster, polling
+from lab import handover, persistent, polling
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -12,56 +15,64 @@ BUS = "/sys/bus/cxl"
 SLOT = "101"
 
 
-async def write(node, path, value):
-    # The newline matters: the kernel takes no uuid without it.
-    await node.guest.write(f"{BUS}/{path}", f"{value}\n")
+async def no_power(node):
+    await polling.until(lambda: node.slot(SLOT), lambda seen: seen == ("0", "0"))
 
 
-async def make_region(node):
-    """A committed region over all of the only endpoint, as `cxl create-region -t pmem` makes it."""
-    (endpoint,) = [one for one in await node.guest.names(f"{BUS}/devices") if one.startswith("endpoint")]
-    decoder = f"decoder{endpoint.removeprefix('endpoint')}.0"
-    await write(node, "devices/decoder0.0/create_pmem_region", "region0")
-    await write(node, "devices/region0/interleave_ways", 1)
-    await write(node, "devices/region0/interleave_granularity", 256)
-    await write(node, "devices/region0/uuid", uuid.uuid4())
-    await write(node, "devices/region0/size", SIZE)
-    await write(node, f"devices/{decoder}/mode", "pmem")
-    await write(node, f"devices/{decoder}/dpa_size", SIZE)
-    await write(node, "devices/region0/target0", decoder)
-    await write(node, "devices/region0/commit", 1)
-    await write(node, "drivers/cxl_region/bind", "region0")
+async def memdevs(node):
+    """Their names; the number of one that was here before need not be free again."""
+    return [name for name in await node.guest.names(f"{BUS}/devices") if name.startswith("mem")]
 
 
+@pytest.mark.short
 async def test_memory_waits_for_power_is_powered_and_is_kept_while_a_region_stands_on_it(node):
     memory = await node.chassis.memory("memory-a", size_bytes=SIZE)
-    device = cluster.Device(device="memory-a", device_class="cxl-memory", pci_id="8086:0d93", slot=SLOT)
-    claim = await node.cluster.claim("memory-a", device, node=node.name)
-    await node.cluster.intend(claim, device, node=node.name)
-    await node.chassis.plug(memory, "cxl-1")
-
-    async def slot():
-        return await node.slot(SLOT)
-
-    await polling.until(slot, lambda seen: seen == ("0", "1"))
-    assert "mem0" not in await node.guest.names(f"{BUS}/devices"), "the kernel leaves it without power"
-    await node.cluster.say_attached(device, port="cxl-1")
-    seen = await node.cluster.visible(device)
+    lent = await handover.intended(node, memory, "cxl-1")
+    await node.chassis.plug(memory, lent.port)
+    await polling.until(lambda: node.slot(SLOT), lambda seen: seen == ("0", "1"))
+    assert await memdevs(node) == [], "the kernel leaves it without power"
+    await node.cluster.say_attached(lent.device, port=lent.port)
+    seen = await node.cluster.visible(lent.device)
     assert (seen["kernelDriver"], seen["slot"]) == ("cxl_pci", SLOT)
     assert await node.slot(SLOT) == ("1", "1")
-    assert "mem0" in await node.guest.names(f"{BUS}/devices")
-    await make_region(node)
-    await node.cluster.deallocate("memory-a")
-    await node.cluster.begin_release(device)
-    blocked = await polling.until(
-        lambda: node.cluster.condition(device, "Released"), lambda found: found.get("status") == "False"
-    )
-    assert "region0 holds persistent memory" in blocked["message"]
+    (name,) = await memdevs(node)
+    assert (await node.guest.read(f"{BUS}/devices/{name}/serial")).strip() == f"{memory.serial:#x}"
+    await persistent.make_region(node.guest, SIZE)
+    await handover.ask_back(node, lent)
+    await handover.refused(node, lent, saying="region0 holds persistent memory")
     assert (await node.guest.read(f"{BUS}/devices/region0/commit")).strip() == "1"
-    await write(node, "devices/region0/commit", 0)
-    await write(node, "devices/decoder0.0/delete_region", "region0")
-    await node.cluster.released(device)
+    await persistent.delete_region(node.guest)
     # QEMU takes it out when the slot loses its power, and says nothing.
-    await node.chassis.out(memory)
-    assert await node.slot(SLOT) == ("0", "0")
-    await node.cluster.end_release(device)
+    await handover.take_back(node, lent)
+    await no_power(node)
+
+
+async def test_memory_that_the_system_uses_is_kept_until_it_was_taken_offline_and_given_up(node):
+    lent = await handover.attached(node, await node.chassis.memory("memory-b", size_bytes=2 * SIZE), "cxl-1")
+    await persistent.make_region(node.guest, 2 * SIZE)
+    await persistent.make_dax(node.guest, 2 * SIZE)
+    async with node.guest.process("sh", "-c", "exec 3<> /dev/dax0.0; echo open; sleep 600") as user:
+        await user.says("open")
+        await handover.ask_back(node, lent)
+        await handover.refused(node, lent, saying=f"held by pid {user.pid} (sh), /dev/dax0.0")
+        await user.signal(signal.SIGKILL)
+        await user.wait()
+    await handover.refused(node, lent, saying="region0 holds persistent memory")
+    blocks = await persistent.to_system_memory(node.guest)
+    await persistent.set_state(node.guest, blocks, "online_movable")
+    numa = (await node.guest.read("/sys/bus/dax/devices/dax0.0/target_node")).strip()
+    await node.guest.make_folder("/mnt/cxl")
+    await node.guest.output("mount", "-t", "tmpfs", "-o", f"mpol=bind:{numa}", "memory", "/mnt/cxl")
+    await node.guest.output("dd", "if=/dev/urandom", "of=/mnt/cxl/file", "bs=1M", "count=4")
+    content = await node.guest.output("cksum", "/mnt/cxl/file")
+    assert await persistent.used_bytes(node.guest, numa) >= 4 << 20
+    await handover.refused(node, lent, saying="region0 holds persistent memory")
+    assert await persistent.states(node.guest, blocks) == {"online"}
+    await persistent.set_state(node.guest, blocks, "offline")
+    assert await node.guest.output("cksum", "/mnt/cxl/file") == content, "what is movable was moved"
+    await node.guest.output("umount", "/mnt/cxl")
+    await persistent.from_system_memory(node.guest)
+    assert await persistent.states(node.guest, blocks) == set()
+    await persistent.delete_region(node.guest)
+    await handover.take_back(node, lent)
+    await no_power(node)

@@ -1,6 +1,7 @@
 """The lab's hand in a guest: runs programs, reads and writes files, carries connections. Standard library only.
 
-It is the only thing that the lab starts there. One request is one stream (`link`); it ends when the host closes the
+It is the only thing that the lab starts there. Its channel is a virtio serial port, or with `--stdio` its standard input
+and output. One request is one stream (`link`); it ends when the host closes the
 channel, and the machine with it.
 
 | request | the stream carries |
@@ -31,6 +32,7 @@ PORTS = Path("/sys/class/virtio-ports")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CHANNEL = "drawbar.lab"
 READ_BYTES = 16 * 1024
+STDIO = "--stdio"
 
 
 class Agent:
@@ -159,8 +161,13 @@ def _write_whole(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _open_channel() -> tuple[BinaryIO, BinaryIO]:
-    """The virtio serial port, to read from and to write to."""
+def _open_channel(*, stdio: bool) -> tuple[BinaryIO, BinaryIO]:
+    """The virtio serial port, or standard input and output, to read from and to write to."""
+    if stdio:
+        source, sink = os.dup(0), os.dup(1)
+        # Nothing that is printed by mistake gets into the channel.
+        os.dup2(2, 1)
+        return os.fdopen(source, "rb", buffering=0), os.fdopen(sink, "wb", buffering=0)
     device = next(port.name for port in PORTS.iterdir() if (port / "name").read_text().strip() == CHANNEL)
     # A port can be opened once.
     port = os.open(f"/dev/{device}", os.O_RDWR | os.O_CLOEXEC)
@@ -170,7 +177,7 @@ def _open_channel() -> tuple[BinaryIO, BinaryIO]:
 @contextlib.asynccontextmanager
 async def _channel() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     loop = asyncio.get_running_loop()
-    source, sink = await asyncio.to_thread(_open_channel)
+    source, sink = await asyncio.to_thread(_open_channel, stdio=STDIO in sys.argv)
     reader = asyncio.StreamReader()
     incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
     outgoing, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sink)

@@ -4,13 +4,16 @@ It does nothing that a fabric adapter could not, and knows nothing of Kubernetes
 """
 
 import asyncio
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import errors, guest, polling
+from lab import errors, guest, machine, polling
 
 UNPLUG_SECONDS = 30.0
 BLOCK_BYTES = 32 << 20
+_MEMORY_SERIALS = 0x5E81_A100_0000_0000
+_QUEUES_PER_FUNCTION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +33,28 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """A CXL memory device that may be plugged in; QEMU 7.2 has persistent ones alone."""
+    """A CXL memory device that may be plugged in; QEMU 7.2 has persistent ones alone.
+
+    Attributes:
+        serial: a number of 64 bits; the kernel shows it as `0x35200`.
+    """
 
     name: str
+    serial: int
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """An NVMe controller that can have virtual functions; one that is plugged in has no disk of its own in QEMU 7.2."""
+
+    name: str
+    serial: str
+    functions: int
+
+
+Card = Disk | Memory | Controller
+"""What can be plugged in."""
 
 
 class Chassis:
@@ -57,9 +78,13 @@ class Chassis:
                 "object-add",
                 {"qom-type": "memory-backend-ram", "id": f"{name}-{part}", "size": size, "share": True},
             )
-        return Memory(name=name, size_bytes=size_bytes)
+        return Memory(name=name, serial=_MEMORY_SERIALS | zlib.crc32(name.encode()), size_bytes=size_bytes)
 
-    async def plug(self, device: Disk | Memory, port: str) -> None:
+    def controller(self, name: str, *, functions: int = 2) -> Controller:
+        """A controller that can have so many virtual functions, not plugged in; one at a time has its subsystem."""
+        return Controller(name=name, serial=f"SN-{name}", functions=functions)
+
+    async def plug(self, device: Card, port: str) -> None:
         """Plugs it into a port, and returns when QEMU has taken it, not when the kernel has.
 
         Raises:
@@ -73,14 +98,33 @@ class Chassis:
                     "driver": "cxl-type3",
                     "memdev": f"{device.name}-memory",
                     "lsa": f"{device.name}-labels",
+                    "sn": device.serial,
+                }
+            case Controller():
+                queues = _QUEUES_PER_FUNCTION * device.functions
+                given = {
+                    "driver": "nvme",
+                    "serial": device.serial,
+                    "subsys": machine.SUBSYSTEM,
+                    "sriov_max_vfs": device.functions,
+                    "sriov_vq_flexible": queues,
+                    "sriov_vi_flexible": device.functions,
+                    # Two queues and one interrupt are the controller's own.
+                    "max_ioqpairs": queues + 2,
+                    "msix_qsize": device.functions + 5,
                 }
         await self._guest.monitor.ask("device_add", given | {"id": device.name, "bus": port})
 
-    async def press(self, device: Disk | Memory) -> None:
+    def where(self, port: str) -> dict[str, str]:
+        """What the node is to say of a device in a PCIe port: its slot and its address."""
+        number = int(port.rpartition("-")[2])
+        return {"slot": str(number), "pciAddress": f"0000:{number:02x}:00.0"}
+
+    async def press(self, device: Card) -> None:
         """Presses the attention button of its slot: the kernel lets go of it after 5 s, whatever uses it."""
         await self._guest.monitor.ask("device_del", {"id": device.name})
 
-    async def pull(self, device: Disk | Memory) -> None:
+    async def pull(self, device: Card) -> None:
         """Takes it out, and returns when it is out. One that the guest let go of already is out.
 
         Raises:
@@ -95,7 +139,7 @@ class Chassis:
                 raise
         await self.out(device)
 
-    async def out(self, device: Disk | Memory, *, seconds: float = UNPLUG_SECONDS) -> None:
+    async def out(self, device: Card, *, seconds: float = UNPLUG_SECONDS) -> None:
         """Waits until QEMU has taken it out. Of a CXL port it says nothing then (no DEVICE_DELETED), so it is asked.
 
         Raises:
@@ -108,7 +152,7 @@ class Chassis:
                 f"the guest did not let go of {device.name} within {seconds:.0f} s"
             ) from error
 
-    async def plugged(self, device: Disk | Memory) -> bool:
+    async def plugged(self, device: Card) -> bool:
         """Whether QEMU has it in a port."""
         there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
         return any(one["name"] == device.name for one in there)

@@ -91,8 +91,9 @@ class Lab:
         self, arguments: list[str], places: machine.Places
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         with places.errors.open("ab") as said:
+            # In a group of its own: Ctrl-C in a terminal reaches this process alone, which stops it in order.
             process = await asyncio.create_subprocess_exec(
-                *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
+                *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said, process_group=0
             )
         try:
             yield process

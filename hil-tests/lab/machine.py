@@ -14,6 +14,7 @@ from pathlib import Path
 from lab import packages
 
 CHANNEL = "drawbar.lab"
+SUBSYSTEM = "subsystem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,8 @@ def _sockets(places: Places) -> list[str]:
 
 
 def _ports(machine: Machine) -> list[str]:
-    arguments = []
+    # An NVMe controller with virtual functions is plugged into a subsystem, which itself cannot be plugged in.
+    arguments = ["-device", f"nvme-subsys,id={SUBSYSTEM}"]
     for slot, name in enumerate(machine.port_names, start=1):
         arguments += ["-device", f"pcie-root-port,id={name},bus=pcie.0,chassis=1,slot={slot}"]
     if machine.cxl_ports:

@@ -6,7 +6,7 @@ The guest is a host of the fabric, and the lab's disks are its pool: what the co
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +24,29 @@ IMAGE_BYTES = 32 << 20
 
 
 class Plane:
-    """A cluster that gives out a pool of disks. Make it with `giving_out`."""
+    """A cluster that gives out a pool of disks. Make it with `giving_out`.
 
-    def __init__(self, node: worker.Worker) -> None:
+    Attributes:
+        adapter: the fabric.
+        images: the files of the disks by serial number.
+    """
+
+    def __init__(self, node: worker.Worker, adapter: contract.FabricAdapter, images: dict[str, Path]) -> None:
         self.node, self.cluster = node, node.cluster
+        self.adapter, self.images = adapter, images
 
-    async def pod(self, name: str) -> None:
-        """Makes a pod with a claim to one disk; the scheduler does the rest."""
+    async def pod(self, name: str, *, node: str | None = None) -> None:
+        """Makes a pod with a claim to one disk, for that node if one is named; the scheduler does the rest."""
         spec = {
             "devices": {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}]}
         }
         await self.cluster.create(kinds.CLAIM_TEMPLATE, name, spec={"spec": spec})
         container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
         uses = [{"name": "disk", "resourceClaimTemplateName": name}]
-        await self.cluster.create(kinds.POD, name, spec={"containers": [container], "resourceClaims": uses})
+        chosen = {} if node is None else {"nodeSelector": {"kubernetes.io/hostname": node}}
+        await self.cluster.create(
+            kinds.POD, name, spec={"containers": [container], "resourceClaims": uses} | chosen
+        )
 
     async def devices(self) -> dict[str, dict[str, Any]]:
         """The published devices of the pool by name."""
@@ -58,28 +67,51 @@ class Plane:
         return {one["spec"]["device"]: one for one in listing.items}
 
 
-def _describe(node: worker.Worker, folder: Path, disks: int) -> Path:
+def first_line(image: Path) -> str:
+    """The line that a disk begins with."""
+    with image.open("rb") as file:
+        return file.readline(IMAGE_BYTES).decode(errors="replace")
+
+
+def _describe(nodes: Sequence[worker.Worker], folder: Path, images: dict[str, Path]) -> Path:
     """Makes the disks, and writes what the adapter reads."""
     devices = []
-    for number in range(disks):
-        image = folder / f"pool-{number}.img"
+    for number, (serial, image) in enumerate(images.items()):
         with image.open("wb") as file:
             file.write(f"pooled disk {number}\n".encode())
             file.truncate(IMAGE_BYTES)
-        serial = f"POOL{number:04}"
         about = {"id": f"pool-{number}", "enclosure": ENCLOSURE, "model": "lab"}
         devices.append({"driver": "nvme", "serial": serial, "file": str(image)} | about)
-    machine = node.guest.machine
-    host = {"id": machine.name, "qmp": str(node.guest.places.fabric), "ports": list(machine.port_names)}
+    hosts = [
+        {"id": one.name, "qmp": str(one.guest.places.fabric), "ports": list(one.guest.machine.port_names)}
+        for one in nodes
+    ]
     path = folder / "fabric.json"
-    path.write_text(json.dumps({"hosts": [host], "devices": devices}))
+    path.write_text(json.dumps({"hosts": hosts, "devices": devices}))
     return path
 
 
 @contextlib.asynccontextmanager
-async def giving_out(node: worker.Worker, folder: Path, *, disks: int = 2) -> AsyncIterator[Plane]:
-    """A pool of disks that is published for a node."""
-    described = await asyncio.to_thread(_describe, node, folder, disks)
+async def giving_out(
+    node: worker.Worker,
+    folder: Path,
+    *,
+    others: Sequence[worker.Worker] = (),
+    disks: int = 2,
+    withdrawn: bool = True,
+) -> AsyncIterator[Plane]:
+    """A pool of disks that is published for a node, or several of one cluster.
+
+    Args:
+        node: the host of the fabric.
+        others: further hosts.
+        folder: of the disks, sockets and kubeconfigs.
+        disks: how many.
+        withdrawn: in the end the pool is withdrawn, which takes until all is given back; without it the cluster is
+            left as it is, for who ends it anyway.
+    """
+    images = {f"POOL{number:04}": folder / f"pool-{number}.img" for number in range(disks)}
+    described = await asyncio.to_thread(_describe, (node, *others), folder, images)
     server = node.cluster.server
     connection = config.from_kubeconfig(server.kubeconfig(folder / "plane.kubeconfig", "admin"))
     account = server.kubeconfig(folder / "controller.kubeconfig", "drawbar:drawbar-controller")
@@ -102,13 +134,14 @@ async def giving_out(node: worker.Worker, folder: Path, *, disks: int = 2) -> As
         policy = {"probationSeconds": 0}
         spec = {"adapter": "grpc", "endpoint": endpoint, "policy": policy}
         await node.cluster.create(kinds.FABRIC, FABRIC, spec=spec)
-        plane = Plane(node)
+        plane = Plane(node, adapter, images)
         await polling.until(plane.devices, lambda found: len(found) == disks)
         try:
             yield plane
         finally:
-            await node.cluster.api.delete(kinds.FABRIC, FABRIC)
-            await polling.until(plane.devices, lambda found: not found)
+            if withdrawn:
+                await node.cluster.api.delete(kinds.FABRIC, FABRIC)
+                await polling.until(plane.devices, lambda found: not found)
 
 
 async def _stopped(task: "asyncio.Task[None]") -> None:

@@ -10,16 +10,36 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import chassis, cluster, guest, processes
+from lab import chassis, cluster, guest, processes, reached
 
 KUBELET = "/var/lib/kubelet"
 CONFIGURATION = "/run/lab/configuration"
-READY_SECONDS = 240.0
+READY_SECONDS = 480.0
 """Two Python programs on one emulated processor take 25 s on an idle machine."""
 _BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where things are on the node.
+
+    Attributes:
+        program: `drawbar`.
+        kubelet: the kubelet double's folder.
+        cdi: where CDI files go.
+        configuration: the folder of the kubeconfigs.
+        flags: further flags of the node daemon.
+    """
+
+    program: str = str(_BIN / "drawbar")
+    kubelet: str = KUBELET
+    cdi: str = "/run/cdi"
+    configuration: str = CONFIGURATION
+    flags: tuple[str, ...] = ()
 
 
 class Worker:
@@ -33,9 +53,14 @@ class Worker:
     """
 
     def __init__(
-        self, machine: guest.Guest, plugs: chassis.Chassis, belongs: cluster.Cluster, logs: Path
+        self,
+        machine: guest.Guest | reached.Reached,
+        plugs: Any,
+        belongs: cluster.Cluster,
+        logs: Path,
+        layout: Layout = Layout(),
     ) -> None:
-        self.guest, self.chassis, self.cluster = machine, plugs, belongs
+        self.guest, self.chassis, self.cluster, self.layout = machine, plugs, belongs, layout
         self._logs = logs
         self._boot = contextlib.AsyncExitStack()
         self._daemon = contextlib.AsyncExitStack()
@@ -44,27 +69,29 @@ class Worker:
     @property
     def name(self) -> str:
         """Of the node and of the machine."""
-        return self.guest.machine.name
+        return self.guest.name
 
     async def start(self, *flags: str) -> None:
         """After a boot: connects it, and starts kubelet and daemon."""
-        await self.guest.make_folder(CONFIGURATION)
-        await self.guest.make_folder("/run/cdi")
-        await self.guest.output("/run/lab/busybox", "ln", "-sfn", "/run/cdi", f"{KUBELET}/cdi")
+        configuration, kubelet_folder = self.layout.configuration, self.layout.kubelet
+        for folder in (configuration, kubelet_folder, self.layout.cdi):
+            await self.guest.make_folder(folder)
+        if self.layout.cdi != f"{kubelet_folder}/cdi":
+            await self.guest.output("ln", "-sfn", self.layout.cdi, f"{kubelet_folder}/cdi")
         # A new boot to the kubelet double: what ran does not run any more.
-        await self.guest.output("/run/lab/busybox", "rm", "-f", f"{KUBELET}/boot_id")
+        await self.guest.output("rm", "-f", f"{kubelet_folder}/boot_id")
         node = self.cluster.kubeconfig(f"{self.name}-node", "drawbar:drawbar-node", node=self.name)
-        await self.guest.write(f"{CONFIGURATION}/node", node, mode=0o600)
+        await self.guest.write(f"{configuration}/node", node, mode=0o600)
         await self.guest.write(
-            f"{CONFIGURATION}/kubelet", self.cluster.kubeconfig(f"{self.name}-kubelet", "admin")
+            f"{configuration}/kubelet", self.cluster.kubeconfig(f"{self.name}-kubelet", "admin")
         )
         enter = self._boot.enter_async_context
         await enter(self.guest.offering("apiserver", to_port=self.cluster.port))
         kubelet = await enter(
             self.guest.process(
-                str(_BIN / "drawbar"),
-                *("mock", "kubelet", "--kubeconfig", f"{CONFIGURATION}/kubelet"),
-                *("--node", f"{self.name}={KUBELET}", "--check-device-nodes"),
+                self.layout.program,
+                *("mock", "kubelet", "--kubeconfig", f"{configuration}/kubelet"),
+                *("--node", f"{self.name}={kubelet_folder}", "--check-device-nodes"),
                 *("--time", "unprepare=2", "--time", "retry_max=2", "--time", "resync=10"),
                 log=self._logs / f"{self.name}.kubelet.log",
             )
@@ -78,11 +105,17 @@ class Worker:
         """Starts the node daemon; it is not ready when this returns."""
         self.daemon = await self._daemon.enter_async_context(
             self.guest.process(
-                str(_BIN / "drawbar"),
-                *("node", "--node-name", self.name, "--kubeconfig", f"{CONFIGURATION}/node"),
-                *("--log-format", "json", "--health-interval", "2", "--health-recovery", "2", *flags),
-                log=self._logs / f"{self.name}.node.log",
+                self.layout.program, *self.arguments(*flags), log=self._logs / f"{self.name}.node.log"
             )
+        )
+
+    def arguments(self, *flags: str) -> tuple[str, ...]:
+        """What the node daemon is started with, after `drawbar`."""
+        return (
+            *("node", "--node-name", self.name, "--kubeconfig", f"{self.layout.configuration}/node"),
+            *("--log-format", "json", "--health-interval", "2", "--health-recovery", "2"),
+            *self.layout.flags,
+            *flags,
         )
 
     async def ready(self, seconds: float = READY_SECONDS) -> None:
@@ -113,12 +146,12 @@ class Worker:
 
     async def contained(self, pod: dict[str, Any], *argv: str) -> processes.Done:
         """Runs a program as in the pod's container: its devices alone, its environment, its mounts."""
-        spec = f"{KUBELET}/pods/{pod['metadata']['uid']}/config.json"
+        spec = f"{self.layout.kubelet}/pods/{pod['metadata']['uid']}/config.json"
         return await self.guest.run(*self.guest.module("lab.container", spec, "--", *argv))
 
     async def device_nodes(self, pod: dict[str, Any]) -> list[str]:
         """The paths of the device nodes that the pod was given."""
-        spec = await self.guest.read(f"{KUBELET}/pods/{pod['metadata']['uid']}/config.json")
+        spec = await self.guest.read(f"{self.layout.kubelet}/pods/{pod['metadata']['uid']}/config.json")
         return [node["path"] for node in json.loads(spec)["linux"]["devices"]]
 
     async def slot(self, name: str) -> tuple[str, str]:
@@ -129,7 +162,7 @@ class Worker:
 
     async def cdi_files(self) -> list[str]:
         """The CDI files on the node."""
-        return await self.guest.names("/run/cdi")
+        return await self.guest.names(self.layout.cdi)
 
     def log(self) -> list[dict[str, Any]]:
         """What the daemon has logged since it was started."""

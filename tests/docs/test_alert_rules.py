@@ -15,7 +15,7 @@ from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.operation import instrumentation
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "deploy" / "alerts" / "drawbar.rules"
+RULES = ROOT / "deploy" / "drawbar" / "alerts" / "drawbar.rules"
 SELECTOR = re.compile(r"\b((?:drawbar|process)_[a-z_]+)\b(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
 GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left)\s*\(([^)]*)\)")

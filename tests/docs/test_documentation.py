@@ -105,7 +105,7 @@ def test_every_taint_of_the_controller_is_documented():
 def test_the_fabric_of_the_readme_has_only_fields_of_its_schema():
     readme = (ROOT / "README.md").read_text()
     example = yaml.safe_load(re.search(r"```yaml\n(.*?)```", readme, re.DOTALL).group(1))
-    crd = yaml.safe_load((ROOT / "deploy/crds/fabrics.yaml").read_text())
+    crd = yaml.safe_load((ROOT / "deploy/drawbar/crds/fabrics.yaml").read_text())
     (version,) = crd["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert example["spec"].keys() <= schema["properties"].keys()

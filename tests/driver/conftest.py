@@ -233,7 +233,7 @@ SECOND = "gpu.example.com"
 async def deploy_second(api):
     """What an administrator applies for a second driver in the cluster, as the documentation says."""
     page = (ROOT / "docs" / "controller.md").read_text()
-    (command,) = [line for line in page.splitlines() if line.startswith("for file in deploy/rbac/")]
+    (command,) = [line for line in page.splitlines() if line.startswith("for file in deploy/manifests/")]
     run = functools.partial(subprocess.run, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
     printed = await asyncio.to_thread(run, command, timeout=60)
     for document in yaml.safe_load_all(printed.stdout):

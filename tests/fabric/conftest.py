@@ -131,8 +131,8 @@ def eventually_fixture():
 # --- QEMU itself ---
 
 QEMU = shutil.which("qemu-system-x86_64")
-LIFE_SECONDS = 120
-BOOT_SECONDS = 50
+LIFE_SECONDS = 400
+BOOT_SECONDS = 100
 
 # Only where one is named: an emulated guest takes a processor core for most of a minute.
 KERNEL = Path(os.environ["DRAWBAR_KERNEL"]) if "DRAWBAR_KERNEL" in os.environ else None

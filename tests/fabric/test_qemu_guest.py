@@ -1,6 +1,6 @@
 """The qemu adapter on QEMU with a booted guest, whose kernel answers the hot-plug.
 
-The guest is Debian's kernel, a static busybox and nothing else.
+The guest is Debian's kernel, a static busybox and nothing else. `make hil` names both; without, these tests are skipped.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import pytest
 
 from drawbar.fabric.qemu import qmp, rejections
 
-pytestmark = pytest.mark.timeout(100)
+pytestmark = pytest.mark.timeout(200)
 
 
 def deleted(events):

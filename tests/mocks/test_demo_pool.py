@@ -7,11 +7,11 @@ import pytest
 from drawbar.driver import errors
 from drawbar.mocks import cluster
 from drawbar.mocks.cluster import deployment, pool, settings
-from drawbar.mocks.demo import demonstration, pods
+from drawbar.mocks.demo import pods, simulated
 from drawbar.mocks.fabric import configuration
 
 
-@pytest.mark.parametrize("amount", [1, 4, demonstration.MOST_PODS])
+@pytest.mark.parametrize("amount", [1, 4, simulated.MOST_PODS])
 def test_the_pool_is_one_that_the_fabric_accepts_and_holds_a_spare_of_each_class(amount):
     enclosures = pool.mixed(pods.amounts(amount))
     host = configuration.HostSpec(id="h", sysfs="/sys")
@@ -48,7 +48,7 @@ def test_every_class_of_the_demo_has_a_device_class_that_is_deployed():
 )
 def test_what_cannot_be_shown_is_refused_in_a_sentence(changes, words):
     with pytest.raises(errors.UsageError, match=words):
-        demonstration.validate(demonstration.Options(**changes))
+        simulated.validate(simulated.Options(**changes))
 
 
 def test_all_that_is_wrong_with_a_cluster_is_said_at_once():

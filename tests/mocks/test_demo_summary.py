@@ -116,7 +116,7 @@ def test_the_summary_in_json_has_the_promised_keys():
 
 
 def test_nothing_measured_is_null_and_not_zero():
-    whole = summary.summarise([view(steps={})], leaked=0, seconds=1.0)
+    whole = summary.summarise([view(steps={}, attach=None, detach=None)], leaked=0, seconds=1.0)
     assert screens.document(whole)["added_ms"] == {"p50": None, "p99": None}
     assert len(screens.lines(whole)) == 1
 
@@ -146,10 +146,10 @@ def test_plain_lines_name_the_device_its_serial_and_the_cdi_device(monkeypatch):
     monkeypatch.setattr(sys, "stdout", out)
     screen = screens.PlainLines(lambda: 0.5)
     seen = view(node="n1", pool="rack/e", device="gpu-1", serial="s1", cdi=("x=y",))
-    for step in Step:
+    for step in WAY:
         screen.step(seen, step)
     lines = out.getvalue().splitlines()
-    assert len(lines) == len(Step)
+    assert len(lines) == len(WAY)
     assert "rack/e/gpu-1 for n1" in lines[0]
     assert "serial s1" in lines[1]
     assert "x=y" in lines[5]

@@ -36,7 +36,7 @@ def shown(monkeypatch, columns, *, stuck=()):
 
 def test_a_wide_terminal_gets_a_column_per_step_counted_from_the_pods_creation(monkeypatch):
     lines = shown(monkeypatch, 150)
-    assert lines[0].split()[4:] == [step.value for step in Step if step is not Step.DELETED]
+    assert lines[0].split()[4:] == [step.value for step in progress.SIMULATED if step is not Step.DELETED]
     assert lines[1].split()[:6] == ["demo-1", "gpu", "node-2", "gpu-1", "0.25", "0.50"]
     assert "48-b0-2d-00-00-00-00-01" in lines[2]
     assert "drawbar.dev/device=uid-gpu-1" in lines[2]

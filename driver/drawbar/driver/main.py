@@ -19,6 +19,7 @@ GROUP = "drawbar.commands"
 VERBS = {
     "controller": "drawbar.driver.cli.controller",
     "discover": "drawbar.driver.cli.discover",
+    "doctor": "drawbar.driver.doctor.command",
     "node": "drawbar.driver.cli.node",
 }
 INTERRUPTED = 130

@@ -1,25 +1,45 @@
 """`drawbar mock NAME`: runs one double as a process of its own.
 
-A double is a package here with a `command` module that offers `HELP`, `add_arguments` and `serve`.
+A double is a package here with a `command` module that offers `add_arguments` and `serve`.
 """
 
 import argparse
 import asyncio
 import importlib
 import signal
+from typing import Any
 
 from drawbar.driver.cli.command import Command
 
-DOUBLES = ("apiserver", "cluster", "fabric", "kubelet", "scheduler", "sysfs")
+DOUBLES = {
+    "apiserver": "an in-memory Kubernetes API server",
+    "cluster": "everything at once: API server, scheduler, kubelets, fabric, and with --daemons our driver",
+    "fabric": "a simulated fabric manager behind a UNIX socket",
+    "kubelet": "play the kubelet of one or more nodes: register plugins, prepare devices, run pods on paper",
+    "scheduler": "schedule pods with device claims, make claims from templates, evict pods from tainted devices",
+    "sysfs": "write a ready-made or recorded /sys tree for drawbar discover and drawbar node",
+}
+
+
+class _Double(argparse.ArgumentParser):
+    """The options of one double; its module is imported when they are asked for, and the others' modules are not."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._module = f"drawbar.mocks.{self.prog.rpartition(' ')[2]}.command"
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Adds its options first."""
+        module = importlib.import_module(self._module)
+        module.add_arguments(self)
+        self.set_defaults(serve=module.serve)
+        return super().parse_known_args(args, namespace)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    doubles = parser.add_subparsers(title="doubles", metavar="NAME", required=True)
-    for name in DOUBLES:
-        module = importlib.import_module(f"drawbar.mocks.{name}.command")
-        sub = doubles.add_parser(name, help=module.HELP, description=module.HELP)
-        module.add_arguments(sub)
-        sub.set_defaults(serve=module.serve)
+    doubles = parser.add_subparsers(title="doubles", metavar="NAME", required=True, parser_class=_Double)
+    for name, text in DOUBLES.items():
+        doubles.add_parser(name, help=text, description=text)
 
 
 def _run(args: argparse.Namespace) -> int:

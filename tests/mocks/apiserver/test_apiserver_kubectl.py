@@ -60,14 +60,14 @@ async def server() -> AsyncIterator[apiserver.ApiServer]:
 async def kubectl(server: apiserver.ApiServer, tmp_path: Path) -> Kubectl:
     """The administrator's kubectl, with our definitions applied."""
     tool = Kubectl(server.kubeconfig(tmp_path / "admin.kubeconfig"))
-    await tool("apply", "-f", str(DEPLOY / "crds"))
+    await tool("apply", "-f", str(DEPLOY / "drawbar" / "crds"))
     await tool("wait", "--for=condition=established", "crd", "--all", "--timeout=10s")
     return tool
 
 
 def attachment(name: str = "a1") -> dict[str, Any]:
     """A DeviceAttachment that our definition admits."""
-    definition = yaml.safe_load((DEPLOY / "crds" / "deviceattachments.yaml").read_text())
+    definition = yaml.safe_load((DEPLOY / "drawbar" / "crds" / "deviceattachments.yaml").read_text())
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return {
         "apiVersion": "drawbar.dev/v1alpha1",
@@ -267,8 +267,8 @@ async def test_a_definition_and_a_namespace_go_with_what_they_hold(kubectl: Kube
 
 
 async def test_our_own_manifests_are_applied_as_they_are(kubectl: Kubectl) -> None:
-    await kubectl("apply", "-f", str(DEPLOY / "namespace.yaml"))
-    out = await kubectl("apply", "--server-side", "-R", "-f", str(DEPLOY))
+    await kubectl("apply", "-f", str(DEPLOY / "manifests" / "namespace.yaml"))
+    out = await kubectl("apply", "--server-side", "-f", str(DEPLOY / "manifests"))
     assert "clusterrole.rbac.authorization.k8s.io/drawbar-controller serverside-applied" in out
     assert "deviceclass.resource.k8s.io" in out
 
@@ -276,8 +276,8 @@ async def test_our_own_manifests_are_applied_as_they_are(kubectl: Kubectl) -> No
 async def test_auth_can_i_answers_by_the_roles(
     kubectl: Kubectl, server: apiserver.ApiServer, tmp_path: Path
 ) -> None:
-    await kubectl("apply", "-f", str(DEPLOY / "namespace.yaml"))
-    await kubectl("apply", "-R", "-f", str(DEPLOY / "rbac"))
+    await kubectl("apply", "-f", str(DEPLOY / "manifests" / "namespace.yaml"))
+    await kubectl("apply", "-f", str(DEPLOY / "manifests"))
     node = Kubectl(server.kubeconfig(tmp_path / "node.kubeconfig", "drawbar:drawbar-node", node="node-a"))
     assert (await node.run("auth", "can-i", "get", "resourceclaims"))[1].strip() == "yes"
     code, out = await node.run("auth", "can-i", "create", "deviceattachments.drawbar.dev")

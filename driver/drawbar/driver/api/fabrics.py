@@ -1,6 +1,6 @@
 """Fabrics: one fabric manager each, and what to do with its devices.
 
-Source: `deploy/crds/fabrics.yaml`.
+Source: `deploy/drawbar/crds/fabrics.yaml`.
 """
 
 from drawbar.driver.api import drivers, meta

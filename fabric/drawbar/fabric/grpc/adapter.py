@@ -29,7 +29,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.default_authority", "localhost"),
     # A restarted sidecar is to be found within seconds; the default goes up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # How long a connection may take, in spite of its name: a busy sidecar accepts and says its first word later.
+    ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.use_local_subchannel_pool", 1),
     # Room for the error detail beside a long message in many bytes per character.

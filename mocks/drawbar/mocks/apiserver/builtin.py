@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from drawbar.mocks.apiserver import profiles, schemas
+from drawbar.mocks.apiserver import profiles, schemas, workloads
 from drawbar.mocks.apiserver.resources import (
     ADMISSION_GROUP,
     CRD_GROUP,
@@ -297,4 +297,4 @@ def dynamic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
 
 def built_in(profile: profiles.Profile) -> tuple[ResourceType, ...]:
     """Everything that a server of this release serves before any CustomResourceDefinition is created."""
-    return (*CORE, *RBAC, *ADMISSION, DEFINITIONS, *dynamic_resources(profile))
+    return (*CORE, *RBAC, *ADMISSION, DEFINITIONS, *dynamic_resources(profile), *workloads.WORKLOADS)

@@ -10,8 +10,6 @@ from pathlib import Path
 from drawbar.mocks.apiserver import faultcontrol, pauses, profiles, statefile
 from drawbar.mocks.apiserver.server import ApiServer, serving
 
-HELP = "an in-memory Kubernetes API server"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

@@ -5,8 +5,11 @@ A policy counts where a binding names it.  Its ``matchConstraints``, the binding
 ``request`` (with ``userInfo`` and its ``extra``, where the node of a service account's token stands),
 ``namespaceObject`` and ``variables``.
 
-Not emulated: parameters (``paramKind``; a binding with ``paramRef`` sees ``params`` as null), audit
-annotations, the ``authorizer`` variable, and the moment a real cluster needs until a new policy is in force.
+A policy with ``paramKind`` is judged once for each object that the binding's ``paramRef`` finds; where it finds none,
+``parameterNotFoundAction`` decides, and where there is no such kind the failure policy does.
+
+Not emulated: audit annotations, the ``authorizer`` variable, and the moment a real cluster needs until a new policy
+or a new parameter is in force.
 Policies do not judge policies and their bindings, nor what the server does by itself.
 """
 
@@ -18,7 +21,7 @@ from typing import Any
 
 from drawbar.mocks.apiserver import admissionrules, errors, expressions
 from drawbar.mocks.apiserver.admissionrules import Attempt
-from drawbar.mocks.apiserver.resources import ADMISSION_GROUP, Catalogue
+from drawbar.mocks.apiserver.resources import ADMISSION_GROUP, Catalogue, ResourceType
 from drawbar.mocks.apiserver.storage import Store
 
 Json = dict[str, Any]
@@ -60,7 +63,7 @@ class Policies:
             if policy is None or not self._concerns(attempt, policy, spec):
                 continue
             names = policy["metadata"]["name"], binding["metadata"]["name"]
-            denials = list(judge(policy["spec"], self._variables(attempt)))
+            denials = list(self._judged(attempt, policy["spec"], spec))
             if denials and "Deny" in spec["validationActions"]:
                 raise _refusal(attempt, names, denials)
             if denials and "Warn" in spec["validationActions"]:
@@ -69,6 +72,48 @@ class Policies:
                 )
                 warnings += [f"{place}: {denial.message}" for denial in denials]
         return warnings
+
+    def _judged(self, attempt: Attempt, policy: Json, binding: Json) -> Iterator[Denial]:
+        """What a policy has against a write, under each of its parameters."""
+        variables = self._variables(attempt)
+        kind = policy.get("paramKind")
+        if not kind:
+            yield from judge(policy, variables)
+            return
+        fails = (policy.get("failurePolicy") or "Fail") == "Fail"
+        reference = binding.get("paramRef") or {}
+        resource = self._parameter_kind(kind)
+        if resource is None:
+            if fails:
+                wanted = f"{kind.get('apiVersion')}, Kind={kind.get('kind')}"
+                yield Denial(
+                    message=f"failed to configure binding: failed to find resource referenced by paramKind: '{wanted}'"
+                )
+            return
+        found = list(self._parameters(attempt, resource, reference))
+        if not found and fails and reference.get("parameterNotFoundAction") != "Allow":
+            yield Denial(
+                message="failed to configure binding: no params found for policy binding with `Deny`"
+                " parameterNotFoundAction"
+            )
+        for item in found:
+            yield from judge(policy, {**variables, "params": item})
+
+    def _parameter_kind(self, kind: Json) -> ResourceType | None:
+        group, _, version = (kind.get("apiVersion") or "").rpartition("/")
+        for resource in self._catalogue.all():
+            if (resource.group, resource.kind) == (group, kind.get("kind")) and version in resource.versions:
+                return resource
+        return None
+
+    def _parameters(self, attempt: Attempt, resource: ResourceType, reference: Json) -> Iterator[Json]:
+        namespace = (reference.get("namespace") or attempt.call.namespace) if resource.namespaced else ""
+        selector = reference.get("selector") or {}
+        for (home, name), item in self._store.collection(resource.where).items.items():
+            labels = (item.get("metadata") or {}).get("labels") or {}
+            named = home == namespace and name == (reference.get("name") or name)
+            if named and admissionrules.selects(selector, labels):
+                yield resource.served(item, resource.versions[0])
 
     def _concerns(self, attempt: Attempt, policy: Json, binding: Json) -> bool:
         labels = self._namespace_labels(attempt)

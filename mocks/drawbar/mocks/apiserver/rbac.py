@@ -19,6 +19,7 @@ NODE_NAME = "authentication.kubernetes.io/node-name"
 MASTERS = "system:masters"
 _COLLECTIONS = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
 _CACHE_LIMIT = 20_000  # users whose rules are kept; then all are forgotten
+_ASKED_LIMIT = 10_000  # different permissions that are remembered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,17 @@ def account_of(name: str) -> tuple[str, str] | None:
     if len(parts) != 4 or parts[:2] != ["system", "serviceaccount"]:
         return None
     return parts[2], parts[3]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A permission that a caller needed, whatever the name and namespace of the object."""
+
+    user: str
+    verb: str
+    group: str
+    resource: str
+    allowed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +126,15 @@ def _url_matches(pattern: str, path: str) -> bool:
 
 
 class Authorizer:
-    """Decides by the roles and bindings in the store."""
+    """Decides by the roles and bindings in the store.
+
+    Attributes:
+        asked: which permissions callers other than administrators needed so far, and whether they had them.
+    """
 
     def __init__(self, store: Store) -> None:
         """Read the rules from ``store``, always as they are now."""
+        self.asked: set[Asked] = set()
         self._store = store
         self._seen: tuple[int, ...] = ()
         self._rules: dict[tuple[User, str], list[Json]] = {}
@@ -126,7 +143,18 @@ class Authorizer:
         """Whether the caller may do it."""
         if MASTERS in user.groups:
             return True
-        return any(rule_allows(rule, wanted) for rule in self.rules(user, wanted.namespace))
+        allowed = any(rule_allows(rule, wanted) for rule in self.rules(user, wanted.namespace))
+        if len(self.asked) < _ASKED_LIMIT and not wanted.path:
+            self.asked.add(
+                Asked(
+                    user=user.name,
+                    verb=wanted.verb,
+                    group=wanted.group,
+                    resource=wanted.full_resource,
+                    allowed=allowed,
+                )
+            )
+        return allowed
 
     def rules(self, user: User, namespace: str) -> list[Json]:
         """Every rule that a caller has in a namespace (empty: cluster-wide only)."""

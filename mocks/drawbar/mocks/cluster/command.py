@@ -22,7 +22,6 @@ from drawbar.mocks.cluster import cluster, places, pool, settings
 from drawbar.mocks.cluster import errors as cluster_errors
 from drawbar.mocks.fabric import configuration
 
-HELP = "everything at once: API server, scheduler, kubelets, fabric, and with --daemons our driver"
 AMOUNTS = {
     contract.DeviceClass.GPU: 2,
     contract.DeviceClass.FPGA: 2,

@@ -1,4 +1,7 @@
-"""Applies the files that an administrator applies: namespace, CRDs, RBAC, DeviceClasses."""
+"""Applies the files that an administrator without Helm applies: namespace, CRDs, RBAC, DeviceClasses, policies.
+
+The CRDs are the chart's own files; the others are what the chart renders (`deploy/render`).
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +15,17 @@ from drawbar.mocks.cluster import errors
 _MOCKS = Path(__file__).resolve().parents[1]
 PLACES = (_MOCKS / "deploy", _MOCKS.parents[2] / "deploy")
 """In an installed wheel; in the repository."""
-ORDER = ("namespace.yaml", "crds", "rbac", "deviceclasses")
+ORDER = (
+    "manifests/namespace.yaml",
+    "drawbar/crds",
+    "manifests/controller-rbac.yaml",
+    "manifests/node-rbac.yaml",
+    "manifests/deviceclasses.yaml",
+)
 """What later files need comes first."""
+POLICIES = "manifests/policies.yaml"
 
+_ADMISSION = {"group": "admissionregistration.k8s.io", "version": "v1"}
 _RBAC = {"group": "rbac.authorization.k8s.io", "version": "v1"}
 KINDS = {
     kind.kind: kind
@@ -27,18 +38,34 @@ KINDS = {
         kinds.Kind(**_RBAC, kind="RoleBinding", plural="rolebindings", namespaced=True),
         kinds.Kind(**_RBAC, kind="ClusterRole", plural="clusterroles", namespaced=False),
         kinds.Kind(**_RBAC, kind="ClusterRoleBinding", plural="clusterrolebindings", namespaced=False),
+        kinds.Kind(
+            **_ADMISSION,
+            kind="ValidatingAdmissionPolicy",
+            plural="validatingadmissionpolicies",
+            namespaced=False,
+        ),
+        kinds.Kind(
+            **_ADMISSION,
+            kind="ValidatingAdmissionPolicyBinding",
+            plural="validatingadmissionpolicybindings",
+            namespaced=False,
+        ),
     )
 }
 
 
-async def apply(api: client.Client) -> None:
+async def apply(api: client.Client, *, policies: bool = False) -> None:
     """Creates everything in an empty API server.
+
+    Args:
+        api: with all rights.
+        policies: the admission policies too, which pin each daemon to its own objects.
 
     Raises:
         errors.ClusterError: the files are not there, or hold something that is not known here.
         kube.errors.KubeError: the API server refuses one.
     """
-    for document in documents(folder()):
+    for document in documents(folder(), policies=policies):
         kind = KINDS.get(document["kind"])
         if kind is None:
             raise errors.ClusterError(
@@ -61,9 +88,9 @@ def folder() -> Path:
     return found
 
 
-def documents(deploy: Path) -> Iterator[dict[str, Any]]:
+def documents(deploy: Path, *, policies: bool = False) -> Iterator[dict[str, Any]]:
     """All objects of the files, in an order in which they can be created."""
-    for name in ORDER:
+    for name in (*ORDER, POLICIES) if policies else ORDER:
         path = deploy / name
         for file in [path] if path.is_file() else sorted(path.glob("*.yaml")):
             yield from yaml.safe_load_all(file.read_text(encoding="utf-8"))

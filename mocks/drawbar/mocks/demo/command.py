@@ -15,69 +15,102 @@ from drawbar.driver.cli.command import Command
 
 if TYPE_CHECKING:
     from drawbar.mocks.demo import demonstration as demonstration_types
+    from drawbar.mocks.demo import stages
 
 INTERRUPTED = 130
+SIMULATED, QEMU = "simulated", "qemu"
+DEADLINE_SECONDS = {SIMULATED: 120.0, QEMU: 300.0}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--nodes", type=int, default=3, metavar="N", help="how many nodes (default: %(default)s)")
-    add("--pods", type=int, default=4, metavar="N", help="how many pods (default: %(default)s)")
+    add(
+        "--adapter",
+        choices=(SIMULATED, QEMU),
+        default=SIMULATED,
+        help=(
+            "the fabric: simulated, with mocked kernels; or qemu, a virtual machine with a real kernel that gets NVMe "
+            "disks (from a checkout on Debian, takes minutes; see docs/lab.md) (default: %(default)s)"
+        ),
+    )
+    add("--nodes", type=int, metavar="N", help="how many nodes (default: 3; on qemu there is one)")
+    add("--pods", type=int, metavar="N", help="how many pods (default: 4; on qemu 1)")
     add(
         "--attach-seconds",
         type=float,
-        default=2.0,
         metavar="SECONDS",
-        help="what the simulated fabric takes to attach a device (default: %(default)s)",
+        help="what the simulated fabric takes to attach a device (default: 2)",
     )
     add(
         "--detach-seconds",
         type=float,
-        default=1.0,
         metavar="SECONDS",
-        help="what it takes to detach one (default: %(default)s)",
+        help="what it takes to detach one (default: 1)",
     )
     add(
         "--deadline",
         type=float,
-        default=120.0,
         metavar="SECONDS",
-        help="how long the run may take after set-up (default: %(default)s)",
+        help="how long the run may take after set-up (default: 120; on qemu 300)",
     )
     add("--keep", action="store_true", help="leave everything running, and say how to look at it")
     add("--json", action="store_true", help="print a JSON object per event, and the summary last")
 
 
 def _run(args: argparse.Namespace) -> int:
-    # Imported here: gRPC, aiohttp and rich take a second that `drawbar --help` need not wait.
-    from drawbar.mocks.demo import demonstration
-
     # What goes wrong is said once, by the error; everything else is in the children's logs.
     logs.configure("text", level="ERROR")
-    options = demonstration.Options(
-        pods=args.pods,
-        nodes=args.nodes,
-        attach_seconds=args.attach_seconds,
-        detach_seconds=args.detach_seconds,
-        deadline_seconds=args.deadline,
-        keep=args.keep,
-    )
-    demonstration.validate(options)
+    deadline_seconds = DEADLINE_SECONDS[args.adapter] if args.deadline is None else args.deadline
+    stage = (_qemu if args.adapter == QEMU else _simulated)(args, deadline_seconds)
+    # Imported here: gRPC, aiohttp and rich take a second that neither `drawbar --help` nor a refusal need wait.
+    from drawbar.mocks.demo import demonstration
+
+    options = demonstration.Options(deadline_seconds=deadline_seconds, keep=args.keep)
     if importlib.util.find_spec("cel") is None:
         raise errors.UsageError(
             "the scheduler double cannot read selectors without its CEL library: install drawbar[mocks]"
         )
     try:
-        return asyncio.run(_until_signal(args, options))
+        return asyncio.run(_until_signal(args, stage, options))
     except* BrokenPipeError:
         # Whoever read our output has had enough; what is left in the buffer must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 
-async def _until_signal(args: argparse.Namespace, options: "demonstration_types.Options") -> int:
-    from drawbar.mocks.demo import demonstration, pods, screens, table
+def _simulated(args: argparse.Namespace, deadline_seconds: float) -> "stages.Stage":
+    from drawbar.mocks.demo import simulated
+
+    given = {
+        "pods": args.pods,
+        "nodes": args.nodes,
+        "attach_seconds": args.attach_seconds,
+        "detach_seconds": args.detach_seconds,
+    }
+    known = {name: value for name, value in given.items() if value is not None}
+    options = simulated.Options(deadline_seconds=deadline_seconds, **known)
+    simulated.validate(options)
+    return simulated.Stage(options)
+
+
+def _qemu(args: argparse.Namespace, deadline_seconds: float) -> "stages.Stage":
+    from drawbar.mocks.demo import laboratory
+
+    pods = 1 if args.pods is None else args.pods
+    given = {
+        "--nodes": args.nodes,
+        "--attach-seconds": args.attach_seconds,
+        "--detach-seconds": args.detach_seconds,
+    }
+    laboratory.validate(pods=pods, given=given, deadline_seconds=deadline_seconds)
+    return laboratory.stage(pods)
+
+
+async def _until_signal(
+    args: argparse.Namespace, stage: "stages.Stage", options: "demonstration_types.Options"
+) -> int:
+    from drawbar.mocks.demo import demonstration, screens, table
 
     began = time.monotonic()
 
@@ -89,11 +122,11 @@ async def _until_signal(args: argparse.Namespace, options: "demonstration_types.
         if args.json:
             screen = screens.JsonLines(clock)
         elif sys.stdout.isatty():
-            shown = {name: kind.value for name, kind in pods.wanted(options.pods).items()}
-            screen = stack.enter_context(table.LiveTable(shown, clock))
+            shown = {name: kind.value for name, kind in stage.wanted.items()}
+            screen = stack.enter_context(table.LiveTable(shown, clock, stage.steps))
         else:
             screen = screens.PlainLines(clock)
-        demo = demonstration.Demonstration(options, screen, clock)
+        demo = demonstration.Demonstration(stage, options, screen, clock)
         _cancel_on_signals()
         try:
             return 0 if await demo.run() else 1
@@ -117,7 +150,8 @@ COMMAND = Command(
     description=(
         "Starts doubles of the API server, the scheduler and the kubelets, a simulated fabric, the real controller "
         "and real node daemons; creates pods that claim devices; shows each step; deletes the pods and shows that "
-        "every device comes back. Needs no cluster, no hardware and no privilege."
+        "every device comes back. Needs no cluster, no hardware and no privilege. With --adapter qemu the node is a "
+        "virtual machine with Debian's kernel, the fabric is QEMU's hot-plug, and the container reads its disk."
     ),
     configure=_configure,
     run=_run,
@@ -125,6 +159,7 @@ COMMAND = Command(
         "drawbar demo",
         "drawbar demo --nodes 2 --pods 12 --attach-seconds 5",
         "drawbar demo --keep",
+        "drawbar demo --adapter qemu",
         "drawbar demo --json | tail -n 1",
     ),
 )

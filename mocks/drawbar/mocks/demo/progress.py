@@ -160,7 +160,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The function that a kernel last announced in a slot, and when."""
+    """A function that a kernel announced in a slot, and when."""
 
     address: str
     at: float
@@ -182,7 +182,7 @@ class Progress:
     claims: Mapping[str, ClaimRecord] = field(default_factory=dict)
     attachments: Mapping[str, AttachmentRecord] = field(default_factory=dict)
     fabric: Mapping[str, tuple[Said, ...]] = field(default_factory=dict)
-    kernel: Mapping[str, Found] = field(default_factory=dict)
+    kernel: Mapping[str, tuple[Found, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ def seen(known: Progress, sighting: Sighting, at: float) -> Progress:
             said = (*known.fabric.get(sighting.device_id, ()), Said(entry=sighting, at=at))
             return dataclasses.replace(known, fabric={**known.fabric, sighting.device_id: said})
         case KernelSaw():
-            found = Found(address=sighting.address, at=at)
+            found = (*known.kernel.get(sighting.slot, ()), Found(address=sighting.address, at=at))
             return dataclasses.replace(known, kernel={**known.kernel, sighting.slot: found})
     assert_never(sighting)
 
@@ -308,7 +308,7 @@ def _view(known: Progress, pod: str, claim_uid: str | None) -> View:
     attachment = known.attachments.get(claim_uid)
     journal = known.fabric.get(attachment.device_id, ()) if attachment is not None else ()
     times = {**record.times, **claim.times, **(attachment.times if attachment is not None else {})}
-    found = known.kernel.get(attachment.slot) if attachment is not None else None
+    found = _found(known, attachment) if attachment is not None else None
     if found is not None:
         times[Step.SEEN] = found.at
     last = _finished(journal)
@@ -328,6 +328,12 @@ def _view(known: Progress, pod: str, claim_uid: str | None) -> View:
         address=found.address if found is not None else "",
         content=record.content,
     )
+
+
+def _found(known: Progress, attachment: AttachmentRecord) -> Found | None:
+    """What came into the attachment's slot first since the attachment is there; the slot may have had others."""
+    since = attachment.times[Step.ATTACHING]
+    return next((found for found in known.kernel.get(attachment.slot, ()) if found.at >= since), None)
 
 
 def _ordered(times: Times) -> Times:

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from drawbar.mocks import cluster
-from drawbar.mocks.cluster import places
-from drawbar.mocks.demo import progress, summary
+from drawbar.mocks.demo import progress, stages, summary
 from drawbar.mocks.fabric import journal
 
 
@@ -34,7 +33,7 @@ class Screen(Protocol):
     def stuck(self, sentences: Sequence[str]) -> None:
         """The deadline passed."""
 
-    def kept(self, where: places.Places) -> None:
+    def kept(self, where: stages.Whereabouts) -> None:
         """Everything runs on until Ctrl-C."""
 
     def summary(self, whole: summary.Summary) -> None:
@@ -64,7 +63,9 @@ class JsonLines:
             "pool": view.pool,
             "device": view.device,
             "serial": view.serial,
+            "address": view.address,
             "cdi": list(view.cdi),
+            "content": view.content,
         }
         known = {key: value for key, value in details.items() if value}
         self._say(step.value, view.steps[step], **known)
@@ -84,9 +85,9 @@ class JsonLines:
         for sentence in sentences:
             self._say("stuck", self._clock(), message=sentence)
 
-    def kept(self, where: places.Places) -> None:
+    def kept(self, where: stages.Whereabouts) -> None:
         """Where everything is."""
-        self._say("kept", self._clock(), kubeconfig=str(where.admin), directory=str(where.directory))
+        self._say("kept", self._clock(), kubeconfig=str(where.kubeconfig), directory=str(where.directory))
 
     def summary(self, whole: summary.Summary) -> None:
         """The last line."""
@@ -97,14 +98,16 @@ class JsonLines:
 
 
 def document(whole: summary.Summary) -> dict[str, Any]:
-    """The summary as JSON."""
+    """The summary as JSON; `read` is there where containers read their devices."""
     return {
         "pods": whole.pods,
         "running": whole.running,
+        **({} if whole.read is None else {"read": whole.read}),
         "detached": whole.detached,
         "leaked": whole.leaked,
         "added_ms": _both(whole.added),
         "steps_ms": {step.value: _both(times) for step, times in whole.steps.items()},
+        "fabric_ms": {"attach": _both(whole.attach), "detach": _both(whole.detach)},
         "seconds": round(whole.seconds, 3),
     }
 
@@ -147,7 +150,7 @@ class PlainLines:
         for sentence in sentences:
             self._say(self._clock(), sentence)
 
-    def kept(self, where: places.Places) -> None:
+    def kept(self, where: stages.Whereabouts) -> None:
         """How to look at it."""
         _write("\n".join(hints(where)))
 
@@ -166,6 +169,10 @@ def detail(view: progress.View, step: progress.Step) -> str:
             return f"{view.pool}/{view.device} for {view.node}"
         case progress.Step.ATTACHING | progress.Step.VISIBLE:
             return f"serial {view.serial}" if view.serial else ""
+        case progress.Step.SEEN:
+            return f"by the kernel, at {view.address}"
+        case progress.Step.READ:
+            return f'by its container: "{view.content}"'
         case progress.Step.BOUND:
             return view.node
         case progress.Step.PREPARED:
@@ -174,31 +181,41 @@ def detail(view: progress.View, step: progress.Step) -> str:
             return ""
 
 
-def hints(where: places.Places) -> list[str]:
+def hints(where: stages.Whereabouts) -> list[str]:
     """How to look at what was kept."""
-    command = f"kubectl --kubeconfig {where.admin}"
+    command = f"kubectl --kubeconfig {where.kubeconfig}"
     return [
         "Everything keeps running until Ctrl-C. Look at it with:",
         f"  {command} get deviceattachments,resourceslices",
         f"  {command} get pods,resourceclaims -o wide",
         f"  {command} get fabrics",
         f"Logs: {where.logs}/*.log",
-        f"CDI files: {where.directory}/node-*/cdi/*.json",
+        *where.others,
     ]
 
 
 def lines(whole: summary.Summary) -> list[str]:
     """The summary for people."""
-    counts = f"{whole.running} of {whole.pods} pods ran, {whole.detached} of {whole.pods} devices came back"
+    read = "" if whole.read is None else f"{whole.read} of {whole.pods} containers read their device, "
+    counts = (
+        f"{whole.running} of {whole.pods} pods ran, {read}{whole.detached} of {whole.pods} devices came back"
+    )
     said = [f"{counts}, {whole.leaked} leaked, in {whole.seconds:.1f} s."]
     if whole.added is not None:
+        kernel = "" if whole.read is None else ", the emulated kernel's included"
         said.append(
-            f"Time added by the software from allocation to ready, the fabric's own taken out: "
+            f"Time added by the software from allocation to ready, the fabric's own taken out{kernel}: "
             f"p50 {whole.added.p50:.0f} ms, p99 {whole.added.p99:.0f} ms."
         )
     said += [
         f"  to {step.value:<10} p50 {times.p50:7.0f} ms   p99 {times.p99:7.0f} ms"
         for step, times in whole.steps.items()
+    ]
+    fabric = {"attach": whole.attach, "detach": whole.detach}
+    said += [
+        f"  the fabric's own {name}: p50 {times.p50:.0f} ms, p99 {times.p99:.0f} ms"
+        for name, times in fabric.items()
+        if times is not None
     ]
     return said
 

@@ -2,7 +2,7 @@
 
 The time added to a pod is from the moment when its allocation was seen to the moment when both binding conditions
 were seen, less what the fabric itself took for the attach. All times are as the demo saw them, so the API server's
-and the demo's own share is in them.
+and the demo's own share is in them, and that of a kernel where there is one.
 """
 
 import math
@@ -29,31 +29,40 @@ class Summary:
     Attributes:
         pods: how many were asked for.
         running: how many ran.
+        read: in how many a container read its device; None where there are no containers.
         detached: how many devices came back.
         leaked: how many things were left behind.
         added: over all pods that were attached; None without one.
         steps: the time from the step before to each step; the fabric's own time is taken out.
+        attach: what the fabric itself took to attach; None without an attach.
+        detach: to detach.
         seconds: how long the run took after set-up.
     """
 
     pods: int
     running: int
+    read: int | None
     detached: int
     leaked: int
     added: Percentiles | None
     steps: Mapping[Step, Percentiles]
+    attach: Percentiles | None
+    detach: Percentiles | None
     seconds: float
 
     @property
     def good(self) -> bool:
-        """Every pod ran, every device came back, nothing was left."""
-        return self.running == self.detached == self.pods and self.leaked == 0
+        """Every pod ran and used its device, every device came back, nothing was left."""
+        used = self.running if self.read is None else self.read
+        return self.running == used == self.detached == self.pods and self.leaked == 0
 
 
-def summarise(views: Iterable[View], *, leaked: int, seconds: float) -> Summary:
-    """The summary of what became of all pods."""
+def summarise(views: Iterable[View], *, leaked: int, seconds: float, reads: bool = False) -> Summary:
+    """The summary of what became of all pods; with `reads` their containers had to read their devices."""
     pods = list(views)
     added = [time for view in pods if (time := added_milliseconds(view)) is not None]
+    attach = [view.attach_seconds * MILLISECONDS for view in pods if view.attach_seconds is not None]
+    detach = [view.detach_seconds * MILLISECONDS for view in pods if view.detach_seconds is not None]
     steps = {
         step: percentiles(times)
         for step in Step
@@ -62,10 +71,13 @@ def summarise(views: Iterable[View], *, leaked: int, seconds: float) -> Summary:
     return Summary(
         pods=len(pods),
         running=sum(Step.RUNNING in view.steps for view in pods),
+        read=sum(Step.READ in view.steps for view in pods) if reads else None,
         detached=sum(Step.DETACHED in view.steps for view in pods),
         leaked=leaked,
         added=percentiles(added) if added else None,
         steps=steps,
+        attach=percentiles(attach) if attach else None,
+        detach=percentiles(detach) if detach else None,
         seconds=seconds,
     )
 
@@ -79,23 +91,26 @@ def added_milliseconds(view: View) -> float | None:
     return max(0.0, whole - view.attach_seconds) * MILLISECONDS
 
 
-# The step that each one follows. The two that wait for the fabric have its time taken out.
+# The step that each one follows, or where that was not taken, the next. The two that wait for the fabric have its
+# time taken out.
 _BEFORE = {
-    Step.ATTACHING: Step.ALLOCATED,
-    Step.ATTACHED: Step.ATTACHING,
-    Step.VISIBLE: Step.ATTACHED,
-    Step.BOUND: Step.VISIBLE,
-    Step.PREPARED: Step.BOUND,
-    Step.RUNNING: Step.PREPARED,
-    Step.RELEASED: Step.DELETED,
-    Step.DETACHED: Step.RELEASED,
+    Step.ATTACHING: (Step.ALLOCATED,),
+    Step.ATTACHED: (Step.ATTACHING,),
+    Step.SEEN: (Step.ATTACHED,),
+    Step.VISIBLE: (Step.SEEN, Step.ATTACHED),
+    Step.BOUND: (Step.VISIBLE,),
+    Step.PREPARED: (Step.BOUND,),
+    Step.RUNNING: (Step.PREPARED,),
+    Step.READ: (Step.RUNNING,),
+    Step.RELEASED: (Step.DELETED,),
+    Step.DETACHED: (Step.RELEASED,),
 }
 
 
 def step_milliseconds(view: View, step: Step) -> float | None:
     """The time from the step before; never negative, for two steps may be seen in the other order."""
-    before = _BEFORE.get(step)
-    if before is None or step not in view.steps or before not in view.steps:
+    before = next((one for one in _BEFORE.get(step, ()) if one in view.steps), None)
+    if before is None or step not in view.steps:
         return None
     fabric: float | None = 0.0
     if step is Step.ATTACHED:

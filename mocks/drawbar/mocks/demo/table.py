@@ -3,28 +3,34 @@
 A terminal that has not room for a column per step shows the last step of each pod.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from rich import console, live, spinner, text
 
 from drawbar.mocks import cluster
-from drawbar.mocks.cluster import places
-from drawbar.mocks.demo import progress, screens, summary
+from drawbar.mocks.demo import progress, screens, stages, summary
 from drawbar.mocks.demo.progress import Step
 from drawbar.mocks.fabric import journal
 
 REFRESHES_PER_SECOND = 8
-_SHOWN = {step: step.value for step in Step if step is not Step.DELETED}
 _HEADER = f"{'POD':<8}{'CLASS':<12}{'NODE':<8}{'DEVICE':<16}"
-_WIDE_COLUMNS = len(_HEADER) + sum(len(name) + 1 for name in _SHOWN.values())
+_LEAST_COLUMNS = 5  # of a step: 12.34
 
 
 class LiveTable:
     """Shows it while entered."""
 
-    def __init__(self, pods: dict[str, str], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        pods: Mapping[str, str],
+        clock: Callable[[], float],
+        steps: Sequence[Step] = progress.SIMULATED,
+    ) -> None:
+        self._columns = {
+            step: f"{step.value:>{_LEAST_COLUMNS}}" for step in steps if step is not Step.DELETED
+        }
         self._views = progress.views(progress.begin(pods))
         self._clock = clock
         self._origin = 0.0
@@ -79,7 +85,7 @@ class LiveTable:
         for sentence in sentences:
             self._out.print(text.Text(sentence, "red"))
 
-    def kept(self, where: places.Places) -> None:
+    def kept(self, where: stages.Whereabouts) -> None:
         """Below the table."""
         self._end()
         self._out.print("\n".join(screens.hints(where)), soft_wrap=True)
@@ -104,8 +110,9 @@ class LiveTable:
         return self._spinner
 
     def _rows(self) -> list[text.Text]:
-        wide = self._out.width >= _WIDE_COLUMNS
-        names = " ".join(_SHOWN.values()) if wide else "STEP"
+        names = " ".join(self._columns.values())
+        wide = self._out.width >= len(_HEADER) + 1 + len(names)
+        names = names if wide else "STEP"
         rows = [text.Text(f"{_HEADER} {names}", "bold")]
         for view in self._views.values():
             row = text.Text(f"{view.pod:<8}{view.device_class:<12}{view.node:<8}{view.device:<16}")
@@ -113,7 +120,8 @@ class LiveTable:
             rows.append(row)
             if view.serial:
                 cdi = f"  CDI {view.cdi[0]}" if view.cdi else ""
-                rows.append(text.Text(f"        serial {view.serial}{cdi}", "dim"))
+                read = f'  read "{view.content}"' if view.content else ""
+                rows.append(text.Text(f"        serial {view.serial}{cdi}{read}", "dim"))
         for row in rows:
             row.no_wrap = True
             row.overflow = "ellipsis"
@@ -121,7 +129,7 @@ class LiveTable:
 
     def _all_steps(self, view: progress.View) -> text.Text:
         cells = text.Text()
-        for step, name in _SHOWN.items():
+        for step, name in self._columns.items():
             reached = step in view.steps
             cell = f"{view.steps[step] - self._origin:.2f}" if reached else "·"
             cells.append(f" {cell:>{len(name)}}", "green" if reached else "dim")

@@ -19,7 +19,6 @@ from drawbar.fabric.grpc import server
 from drawbar.mocks.fabric import commands, configuration, control
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 
-HELP = "a simulated fabric manager behind a UNIX socket"
 PLUGIN_NAME = "simulated.fabric.drawbar.dev"
 
 _logger = logging.getLogger(__name__)

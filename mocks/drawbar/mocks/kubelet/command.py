@@ -9,8 +9,6 @@ from drawbar.driver import errors
 from drawbar.driver.kube import config
 from drawbar.mocks.kubelet import node, server, settings
 
-HELP = "play the kubelet of one or more nodes: register plugins, prepare devices, run pods on paper"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this command's arguments."""

@@ -13,8 +13,6 @@ from drawbar.mocks.claims import server as claims
 from drawbar.mocks.eviction import server as eviction
 from drawbar.mocks.scheduler import server, settings
 
-HELP = "schedule pods with device claims, make claims from templates, evict pods from tainted devices"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this command's arguments."""

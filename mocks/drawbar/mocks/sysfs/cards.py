@@ -3,15 +3,14 @@
 The order is the recorded one: the function, then what its driver makes; `bind` of the function comes
 last, except that an NVMe controller shows its namespaces only after it.
 
-Not emulated: what hardly anybody reads (hwmon, queue attributes, bdi, nvme-subsystem, the nvdimm bridge
-of persistent CXL memory).
+Not emulated: what hardly anybody reads (hwmon, queue attributes, bdi, nvme-subsystem).
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator
 
 from drawbar.fabric import contract
-from drawbar.mocks.sysfs import aer, config_space, cxl, functions
+from drawbar.mocks.sysfs import aer, config_space, cxl, functions, nvdimm
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.functions import Ids
 from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, trigger, writable
@@ -196,11 +195,11 @@ def _cxl_memory(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[S
         files={
             "dev": readable(f"247:{instance}"),
             "firmware_version": readable("BWFW VERSION 00"),
-            "label_storage_size": readable("0"),
+            "label_storage_size": readable(str(nvdimm.LABEL_BYTES if device.persistent else 0)),
             "numa_node": readable(str(seat.place.locality.node)),
             "payload_max": readable("2048"),
-            "pmem/size": readable("0x0"),
-            "ram/size": readable(f"{device.memory_bytes:#x}"),
+            "pmem/size": readable(f"{device.memory_bytes if device.persistent else 0:#x}"),
+            "ram/size": readable(f"{0 if device.persistent else device.memory_bytes:#x}"),
             "serial": readable(f"{device.serial_number or 0:#x}"),
         },
         driver="cxl_mem",
@@ -216,7 +215,10 @@ def _cxl_memory(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[S
         endpoint_decoder(seat), "cxl_decoder_endpoint", kind=0, files=cxl.endpoint_decoder_files()
     )
     yield from (Add(kobject=each) for each in (memdev, endpoint, decoder))
-    yield from (Bind(kobject=each) for each in (endpoint, memdev, function))
+    yield from (Bind(kobject=each) for each in (endpoint, memdev))
+    if device.persistent:
+        yield from nvdimm.dimm(memdev, instance)
+    yield Bind(kobject=function)
 
 
 def endpoint_decoder(seat: Seat) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from drawbar.driver import errors as driver_errors
 from drawbar.mocks.sysfs import errors, nodes, recording, tree
 
-HELP = "write a ready-made or recorded /sys tree for drawbar discover and drawbar node"
 _RECORDINGS = (".json", ".json.gz")
 
 

@@ -16,6 +16,8 @@ HOST_BRIDGE_PORT = f"{ROOT}/port1"
 ROOT_DECODER = f"{ROOT}/decoder0.0"
 WINDOW_START = 0x2_D000_0000
 WINDOW_BYTES = 1 << 40
+VOLATILE_REGIONS = (6, 3)
+"""The Linux that first made regions of volatile memory, and said of each region which it is (`mode`)."""
 _ACPI = "devices/LNXSYSTM:00/LNXSYBUS:00"
 _ACPI_HOST_BRIDGE = f"{_ACPI}/ACPI0016:00"
 _ROOT_KIND, _PORT_KIND, _DECODER_KIND = 4, 3, 0
@@ -47,8 +49,11 @@ def host_bridge_port(dports: Mapping[int, str]) -> Port:
     return Port(path=HOST_BRIDGE_PORT, uport=_ACPI_HOST_BRIDGE, dports=dports)
 
 
-def objects(*, uid: int, ports: tuple[Port, ...]) -> Iterator[Kobject]:
+def objects(
+    *, uid: int, ports: tuple[Port, ...], linux: tuple[int, int] = VOLATILE_REGIONS
+) -> Iterator[Kobject]:
     """The ACPI companions, the platform device, the root and its ports; `uid` is the host bridge's number."""
+    makes = ("pmem", "ram") if linux >= VOLATILE_REGIONS else ("pmem",)
     for name in ("ACPI0016:00", "ACPI0017:00"):
         yield _acpi(name)
     yield Kobject(
@@ -69,8 +74,7 @@ def objects(*, uid: int, ports: tuple[Port, ...]) -> Iterator[Kobject]:
         kind=_DECODER_KIND,
         files={
             **{name: readable("1") for name in ("cap_pmem", "cap_ram", "cap_type2", "cap_type3")},
-            "create_pmem_region": writable("region0"),
-            "create_ram_region": writable("region0"),
+            **{f"create_{kind}_region": writable("region0") for kind in makes},
             "delete_region": trigger(),
             **decoder_files(start=WINDOW_START, size=WINDOW_BYTES),
             "target_list": readable(str(uid)),
@@ -102,7 +106,7 @@ def switch_decoder_files(
 
 
 def endpoint_decoder_files(
-    *, start: int = 0, size: int = 0, ways: int = 1, region: str = ""
+    *, start: int = 0, size: int = 0, ways: int = 1, region: str = "", mode: str = "none"
 ) -> dict[str, kobjects.Attribute]:
     """The attributes of an endpoint's decoder; without a size it is not in use."""
     used = size // ways
@@ -110,7 +114,7 @@ def endpoint_decoder_files(
         **decoder_files(start=start, size=size, ways=ways),
         "dpa_resource": readable("0x0" if used else "0xffffffffffffffff"),
         "dpa_size": writable(f"{used:#018x}"),
-        "mode": writable("ram" if used else "none"),
+        "mode": writable(mode),
         "region": readable(region),
         "target_type": readable("expander"),
     }

@@ -59,6 +59,7 @@ class MockDevice:
         driver: the kernel driver that binds; None for the usual one of class and vendor, "" for none, and
             then nothing appears below the function.
         memory_bytes: capacity: of the NVMe namespace, the CXL memory, the GPU's memory.
+        persistent: of CXL memory: it keeps its content without power, as all of QEMU 7.2 does.
         link_speed_gts: its link's fastest in GT/s per lane.
         link_width: its link's lanes.
         aer: it counts PCI Express errors, as most cards do and QEMU's do not.
@@ -73,6 +74,7 @@ class MockDevice:
     serial: str | None = None
     driver: str | None = None
     memory_bytes: int = 0
+    persistent: bool = False
     link_speed_gts: float = 2.5
     link_width: int = 1
     aer: bool = True
@@ -121,6 +123,8 @@ class MockDevice:
             raise errors.ImpossibleWorld(
                 f"a card can have 0 to {MOST_VFS} virtual functions, not {self.total_vfs}"
             )
+        if self.persistent and self.device_class is not DeviceClass.CXL_MEMORY:
+            raise errors.ImpossibleWorld(f"only CXL memory can be persistent, not {self.device_class}")
         check_link(self.link_speed_gts, self.link_width)
         if self.serial is not None:
             self._check_serial(self.serial)

@@ -141,6 +141,13 @@ class Host:
             raise errors.ImpossibleWorld(
                 f"the cards in slots {list(slots)} differ in size: choose equal ones"
             )
+        kinds = {device.persistent for device in devices}
+        if len(kinds) > 1:
+            raise errors.ImpossibleWorld(f"slots {list(slots)} hold volatile and persistent memory")
         return regions.made(
-            [self.seat(slot) for slot in slots], sum(sizes), self._state.regions if others is None else others
+            [self.seat(slot) for slot in slots],
+            sum(sizes),
+            self._state.regions if others is None else others,
+            persistent=kinds == {True},
+            says_mode=self.layout.says_mode,
         )

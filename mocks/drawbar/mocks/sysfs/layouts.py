@@ -7,7 +7,7 @@ other devices than these, ACPI companions of PCI devices, an IOMMU, `pci_bus` fo
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from drawbar.mocks.sysfs import bridges, cxl, errors, kobjects
+from drawbar.mocks.sysfs import bridges, cxl, errors, kobjects, nvdimm
 from drawbar.mocks.sysfs.bridges import PortKind
 from drawbar.mocks.sysfs.functions import Ids, Locality
 from drawbar.mocks.sysfs.kobjects import Kobject, readable
@@ -18,6 +18,7 @@ MEMORY_BLOCK_BYTES = 1 << 28
 MOST_SLOTS = 224  # 28 device numbers of 8 functions each; every slot is a bus of its own
 _FIRST_PORT, _PORT_DEVICES = 3, 28
 _GEN4, _GEN5 = 16.0, 32.0
+_DEBIAN_12 = (6, 1)
 _SOCKETS = (
     Locality(node=0, cpulist="0-31", cpumap="00000000,ffffffff"),
     Locality(node=1, cpulist="32-63", cpumap="ffffffff,00000000"),
@@ -33,12 +34,19 @@ class Layout:
         places: the slots by number.
         cxl_ports: the CXL ports from the host bridge down to the one above the endpoints.
         nodes: its NUMA nodes with processors; empty where the kernel knows of none.
+        linux: the kernel, where it matters which one.
     """
 
     objects: tuple[Kobject, ...]
     places: Mapping[int, Place]
     cxl_ports: tuple[cxl.Port, ...]
     nodes: tuple[Locality, ...] = ()
+    linux: tuple[int, int] = cxl.VOLATILE_REGIONS
+
+    @property
+    def says_mode(self) -> bool:
+        """Whether a CXL region says of which kind it is."""
+        return self.linux >= cxl.VOLATILE_REGIONS
 
     @property
     def first_endpoint(self) -> int:
@@ -102,9 +110,44 @@ def plain(slots: int) -> Layout:
     # Abstraction: on this host every root port also leads to the CXL host bridge.
     cxl_port = cxl.host_bridge_port({0: root})
     return Layout(
-        objects=(bridges.host_bridge(root, Locality()), *ports, *cxl.objects(uid=0, ports=(cxl_port,))),
+        objects=(
+            bridges.host_bridge(root, Locality()),
+            *ports,
+            *cxl.objects(uid=0, ports=(cxl_port,)),
+            *nvdimm.bridge(),
+        ),
         places=places,
         cxl_ports=(cxl_port,),
+    )
+
+
+def _lab() -> Layout:
+    """A guest of the QEMU lab with Debian 12's kernel: root ports 1 to 4, and 101, a CXL root port."""
+    made = plain(4)
+    root = "devices/pci0000:40"
+    path = f"{root}/0000:40:00.0"
+    cxl_port = cxl.host_bridge_port({0: path})
+    return dataclasses.replace(
+        made,
+        objects=(
+            *(each for each in made.objects if each.subsystem == "pci"),
+            _port(
+                path,
+                PortKind.ROOT,
+                bridges.QEMU_CXL_ROOT_PORT,
+                buses=(0x41, 0x41),
+                speed_gts=_GEN4,
+                locality=Locality(),
+            ),
+            *cxl.objects(uid=64, ports=(cxl_port,), linux=_DEBIAN_12),
+            *nvdimm.bridge(),
+        ),
+        places={
+            **{number: dataclasses.replace(place, ejects=True) for number, place in made.places.items()},
+            101: Place(number=101, port=path, bus=0x41, cxl_port=cxl_port.path, powers=False, ejects=True),
+        },
+        cxl_ports=(cxl_port,),
+        linux=_DEBIAN_12,
     )
 
 
@@ -216,7 +259,10 @@ def _joined(
         places |= slots
     ports = cxl_ports or (cxl.host_bridge_port({0: next(iter(places.values())).root_port}),)
     return Layout(
-        objects=(*objects, *cxl.objects(uid=uid, ports=ports)), places=places, cxl_ports=ports, nodes=nodes
+        objects=(*objects, *cxl.objects(uid=uid, ports=ports), *nvdimm.bridge()),
+        places=places,
+        cxl_ports=ports,
+        nodes=nodes,
     )
 
 
@@ -258,6 +304,7 @@ def node(number: int, *, cpulist: str = "", cpumap: str = "0") -> Kobject:
 
 
 _NAMED: Mapping[str, Callable[[], Layout]] = {
+    "lab": _lab,
     "two-sockets": _two_sockets,
     "one-switch": _one_switch,
     "root-ports": _root_ports,

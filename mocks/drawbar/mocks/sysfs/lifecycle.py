@@ -5,12 +5,15 @@ that has them (drivers/base/dd.c, `__device_release_driver`; drivers/pci/remove.
 """
 
 import dataclasses
+import time
 
 from drawbar.mocks.sysfs import cards, errors, hosts, places, sriov, states
 from drawbar.mocks.sysfs.hotplug import Hotplug
 from drawbar.mocks.sysfs.places import Presence
 from drawbar.mocks.sysfs.states import Arrival
 
+EJECT_SECONDS = 0.05
+"""For so long a slot without power still shows the card that is being taken out."""
 _PRESENCE = {
     Arrival.COMPLETE: Presence.OCCUPIED,
     Arrival.UNPOWERED: Presence.UNPOWERED,
@@ -51,13 +54,19 @@ def switch_on(change: Hotplug, slot: int) -> None:
 
 
 def switch_off(change: Hotplug, slot: int) -> None:
-    """Takes a slot's power: the card's functions go, the card stays in. Nobody asks whether it is in use."""
+    """Takes a slot's power: the card's functions go. Nobody asks whether it is in use.
+
+    The card stays in, or goes a moment later where the place has it so.
+    """
     occupant, seat = host(change).occupant(slot), host(change).seat(slot)
     if not occupant.powered:
         return
     change.undo(host(change).steps(slot))
     keep(change, slot, dataclasses.replace(occupant, off=True, removed=False, driver=None, vfs=0))
     places.write(change.root, seat.place, Presence.UNPOWERED, bus=seat.bus)
+    if seat.place.ejects:
+        time.sleep(EJECT_SECONDS)
+        take_out(change, slot)
 
 
 def take_out(change: Hotplug, slot: int) -> None:

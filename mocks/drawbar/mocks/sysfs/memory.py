@@ -1,14 +1,16 @@
 """What writing to the files of CXL regions, dax devices and memory blocks does on a mocked host.
 
-As on Linux 6.3 and later: a region is made empty, gets targets and a size, is committed, and bound to `cxl_region`, which
-makes a dax device that `kmem` takes; its memory blocks then come offline. Backwards, memory that is still online stays
-for ever when `kmem` lets go, and the device's name with it (drivers/dax/kmem.c).
+A region is made empty, gets targets and a size, is committed, and bound to `cxl_region`, which
+makes a dax device that `kmem` takes; its memory blocks then come offline. Backwards, where any memory is still online, all
+of it stays for ever when `kmem` lets go, and the device's name with it (drivers/dax/kmem.c). A region of persistent memory
+wants a `uuid`, with a newline behind it, before anything else.
 
 What a region needs is read from its files when it is committed, as the plain files keep what was written. Sizes of the
 endpoint decoders (`dpa_size`, `mode`) are not asked for.
 """
 
 import dataclasses
+import uuid
 
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import cards, errors, kobjects, lifecycle, regions
@@ -20,17 +22,23 @@ _ONLINE = frozenset({"online", "online_movable", "online_kernel", "1"})
 _OFFLINE = frozenset({"offline", "0"})
 
 
-def create(change: Hotplug, _what: str, text: str) -> None:
-    """`create_ram_region`: an empty region of the name that the file shows.
+def create(change: Hotplug, what: str, text: str) -> None:
+    """`create_ram_region`, `create_pmem_region` (`what`): an empty region of the name that the file shows.
 
     Not while there is an empty one: a kernel makes it before the write returns, so nobody asks for a second by mistake.
     """
-    file = change.root / regions.CREATE
-    fresh = Region(number=_free(change), committed=False, bound=False, dax_driver="")
+    fresh = Region(
+        number=_free(change),
+        committed=False,
+        bound=False,
+        dax_driver="",
+        persistent=what == "create_pmem_region",
+        says_mode=lifecycle.host(change).layout.says_mode,
+    )
     if text != fresh.name:
         _show_next(change)
         raise errors.ImpossibleWorld(
-            f"ESTALE: the next region is {fresh.name}, not {text}: read {file} again"
+            f"ESTALE: the next region is {fresh.name}, not {text}: read {what} again"
         )
     if any(not region.committed for region in change.state.regions):
         raise errors.ImpossibleWorld("a region that was made before is not committed yet")
@@ -59,6 +67,36 @@ def set_ways(change: Hotplug, what: str, text: str) -> None:
     for index in range(int(text, 0)):
         if not (folder / f"target{index}").exists():
             kobjects.write(folder / f"target{index}", kobjects.writable(""))
+
+
+def set_uuid(change: Hotplug, what: str, _text: str) -> None:
+    """`uuid` of a persistent region: 36 characters and a newline."""
+    region = _known(change, what)
+    file = change.root / regions.path(region) / "uuid"
+    written = file.read_text()
+    if region.persistent and not region.committed and written.endswith("\n") and _is_uuid(written[:-1]):
+        _remember(change, region, dataclasses.replace(region, uuid=written[:-1]))
+        return
+    kobjects.write(file, regions.device(region).files["uuid"])
+    raise errors.ImpossibleWorld(f"EINVAL: {what} takes no uuid {written!r}")
+
+
+def set_size(change: Hotplug, what: str, text: str) -> None:
+    """`size`: shown in hexadecimal."""
+    region = _known(change, what)
+    file = change.root / regions.path(region) / "size"
+    named = not region.persistent or bool(region.uuid)
+    kobjects.write(file, kobjects.writable(f"{int(text, 0) if named else 0:#x}"))
+    _check_named(region)
+
+
+def set_target(change: Hotplug, what: str, _text: str) -> None:
+    """`target0` and so on: of a persistent region without a uuid nothing can be one."""
+    region = _known(change, what)
+    if region.persistent and not region.uuid:
+        for file in (change.root / regions.path(region)).glob("target*"):
+            kobjects.write(file, kobjects.writable(""))
+    _check_named(region)
 
 
 def set_commit(change: Hotplug, what: str, text: str) -> None:
@@ -143,6 +181,9 @@ def _take(change: Hotplug, region: Region) -> None:
         return
     fresh = dataclasses.replace(region, bound=True)
     _remember(change, region, fresh)
+    if region.persistent:
+        change.take(regions.persistent(fresh, lifecycle.host(change).layout))
+        return
     change.take([Bind(kobject=regions.device(fresh)), *regions.dax(fresh, lifecycle.host(change).layout)])
     _take_dax(change, fresh, "kmem")
 
@@ -161,22 +202,19 @@ def _take_dax(change: Hotplug, region: Region, driver: str) -> None:
 def _release(change: Hotplug, region: Region) -> Region:
     """`cxl_region` lets go of it."""
     region, layout = _release_dax(change, region), lifecycle.host(change).layout
-    change.undo(regions.dax(region, layout))
+    if region.bound:
+        change.undo(regions.persistent(region, layout) if region.persistent else regions.dax(region, layout))
     change.part(regions.device(region))
     return _remember(change, region, dataclasses.replace(region, bound=False))
 
 
 def _release_dax(change: Hotplug, region: Region) -> Region:
-    """The dax device's driver lets go. `kmem` takes away what is offline; what is online stays."""
+    """The dax device's driver lets go. `kmem` takes the memory away if all of it is offline, else nothing of it."""
     if not region.dax_driver:
         return region
     layout = lifecycle.host(change).layout
-    if region.dax_driver == "kmem":
-        gone = [block for block in region.blocks if block in region.offline]
-        for block in reversed(gone):
-            change.undo(regions.memory_block(region, layout, block))
-        if len(gone) == len(region.blocks):
-            change.undo(regions.memory(region, layout))
+    if region.dax_driver == "kmem" and all(block in region.offline for block in region.blocks):
+        change.undo(regions.memory(region, layout))
     change.part(regions.dax_device(region, layout))
     return _remember(change, region, dataclasses.replace(region, dax_driver=""))
 
@@ -187,6 +225,7 @@ def _described(change: Hotplug, region: Region) -> Region:
     Raises:
         ImpossibleWorld: they do not describe one.
     """
+    _check_named(region)
     folder, host = change.root / regions.path(region), lifecycle.host(change)
     ways = int((folder / "interleave_ways").read_text() or "0", 0)
     targets = [(folder / f"target{index}").read_text().strip() for index in range(ways)]
@@ -206,11 +245,27 @@ def _described(change: Hotplug, region: Region) -> Region:
         raise errors.ImpossibleWorld(
             f"{region.name} must use all of its cards' memory, {whole.size_bytes} bytes"
         )
-    return dataclasses.replace(whole, bound=False, dax_driver="")
+    if whole.persistent != region.persistent:
+        raise errors.ImpossibleWorld(f"ENXIO: the memory of {region.name}'s targets is of the other kind")
+    return dataclasses.replace(whole, bound=False, dax_driver="", uuid=region.uuid)
+
+
+def _check_named(region: Region) -> None:
+    if region.persistent and not region.uuid:
+        raise errors.ImpossibleWorld(f"ENXIO: {region.name} is of persistent memory: write its uuid first")
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
 
 
 def _show_next(change: Hotplug) -> None:
-    kobjects.write(change.root / regions.CREATE, kobjects.writable(f"region{_free(change)}"))
+    for name in regions.CREATE:
+        if (change.root / name).exists():
+            kobjects.write(change.root / name, kobjects.writable(f"region{_free(change)}"))
 
 
 def _free(change: Hotplug) -> int:

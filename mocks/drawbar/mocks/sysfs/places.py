@@ -21,6 +21,8 @@ class Place:
         width: the port's lanes.
         locality: where in the machine it is.
         cxl_port: the CXL port below which a memory device's endpoint appears.
+        powers: what comes in gets power by itself.
+        ejects: what is in there is taken out when the slot loses its power, as QEMU does; on hardware it stays.
     """
 
     number: int
@@ -30,6 +32,8 @@ class Place:
     width: int = 16
     locality: Locality = dataclasses.field(default_factory=Locality)
     cxl_port: str
+    powers: bool = True
+    ejects: bool = False
 
     @property
     def root_port(self) -> str:

@@ -9,8 +9,10 @@
 | a function's `reset` | 1 | it is counted: `SysfsTree.resets` |
 | `sriov_numvfs` | a number | virtual functions come or go |
 | `memoryN/state`, `memoryN/online` | `offline`, `online`, ... | the block goes offline or comes online |
-| a root decoder's `create_ram_region`, `delete_region` | `region0` | the region is there, without anything; it is gone |
+| a root decoder's `create_ram_region`, `create_pmem_region` | `region0` | the region is there, without anything |
+| a root decoder's `delete_region` | `region0` | it is gone |
 | `regionN/interleave_ways` | a number | as many `target` files |
+| `regionN/uuid`, `size`, `targetN` | a value | refused where the kernel refuses it before another |
 | `regionN/commit` | 0, 1 | the decoders are programmed, or given back |
 | `bus/{cxl,dax}/drivers/X/{bind,unbind}` | a name | `cxl_region` makes the dax device, `kmem` the memory |
 
@@ -181,9 +183,12 @@ _TABLE: tuple[tuple[re.Pattern[str], Reaction], ...] = tuple(
         (rf"devices/.*/(?P<what>{_ADDRESS})/reset", _reset),
         (rf"devices/.*/(?P<what>{_ADDRESS})/sriov_numvfs", _vfs),
         (r"devices/system/memory/memory(?P<what>\d+)/(state|online)", memory.set_block),
-        (r"devices/.*/decoder\d+\.\d+/(?P<what>create_ram_region)", memory.create),
+        (r"devices/.*/decoder\d+\.\d+/(?P<what>create_(ram|pmem)_region)", memory.create),
         (r"devices/.*/decoder\d+\.\d+/(?P<what>delete_region)", memory.delete),
         (r"devices/.*/(?P<what>region\d+)/interleave_ways", memory.set_ways),
+        (r"devices/.*/decoder\d+\.\d+/(?P<what>region\d+)/uuid", memory.set_uuid),
+        (r"devices/.*/decoder\d+\.\d+/(?P<what>region\d+)/size", memory.set_size),
+        (r"devices/.*/decoder\d+\.\d+/(?P<what>region\d+)/target\d+", memory.set_target),
         (r"devices/.*/(?P<what>region\d+)/commit", memory.set_commit),
         (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/unbind", memory.unbind),
         (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/bind", memory.bind),

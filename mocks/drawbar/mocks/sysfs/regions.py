@@ -1,7 +1,8 @@
-"""CXL regions of volatile memory on a mocked host: region, dax device, NUMA node and memory blocks.
+"""CXL regions on a mocked host: region, dax device, NUMA node and memory blocks; for persistent ones see `nvdimm`.
 
-What appears is what `cxl create-region -t ram` makes on Linux 6.3 and later, with the `kmem` driver and memory onlined
-as movable (Documentation/ABI/testing/sysfs-bus-cxl, sysfs-bus-dax, sysfs-devices-memory); no recording has a region.
+What appears of volatile memory is what `cxl create-region -t ram` makes on Linux 6.3 and later, with the `kmem` driver and
+memory onlined as movable (Documentation/ABI/testing/sysfs-bus-cxl, sysfs-bus-dax, sysfs-devices-memory); no recording has
+such a region.
 A region of several memory devices interleaves them at the port just above them.
 
 The ports above the endpoints have one decoder each, as on QEMU; of several regions it shows the one that was made last.
@@ -13,12 +14,14 @@ import dataclasses
 import uuid
 from collections.abc import Iterator, Sequence
 
-from drawbar.mocks.sysfs import cards, cxl, errors, layouts
+from drawbar.mocks.sysfs import cards, cxl, errors, layouts, nvdimm
 from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, writable
 from drawbar.mocks.sysfs.steps import Add, Bind, Join, Step, Write
 
 MOST_BLOCKS = 1024
-CREATE = f"{cxl.ROOT_DECODER}/create_ram_region"
+CREATE = tuple(f"{cxl.ROOT_DECODER}/create_{kind}_region" for kind in ("ram", "pmem"))
+"""Each shows the next region's name."""
+_NOWHERE = (1 << 64) - 1
 _DAX_ALIGN_BYTES = 2 << 20
 _UUIDS = uuid.UUID("6c8a2f5e-6f0b-5b7e-9f4e-3a5d1c0b7e21")  # names of regions below it are made up from it
 
@@ -39,6 +42,9 @@ class Region:
         dax_driver: what has the dax device: `kmem` makes memory of it; "" for none.
         offline: the memory blocks that are not online.
         kept: the memory blocks that the kernel will not take offline, because it uses them itself.
+        persistent: of persistent memory; it has no dax device and no memory blocks.
+        says_mode: its kernel says which of the two it is.
+        uuid: of a persistent one; empty before it was set.
     """
 
     number: int
@@ -52,6 +58,9 @@ class Region:
     dax_driver: str = "kmem"
     offline: tuple[int, ...] = ()
     kept: tuple[int, ...] = ()
+    persistent: bool = False
+    says_mode: bool = True
+    uuid: str = ""
 
     @property
     def name(self) -> str:
@@ -70,7 +79,14 @@ class Region:
         return range(first, first + self.size_bytes // layouts.MEMORY_BLOCK_BYTES)
 
 
-def made(seats: Sequence[cards.Seat], memory_bytes: int, others: Sequence[Region]) -> Region:
+def made(
+    seats: Sequence[cards.Seat],
+    memory_bytes: int,
+    others: Sequence[Region],
+    *,
+    persistent: bool = False,
+    says_mode: bool = True,
+) -> Region:
     """The next region, over all the memory of the cards in these seats, `memory_bytes` each.
 
     Raises:
@@ -91,10 +107,13 @@ def made(seats: Sequence[cards.Seat], memory_bytes: int, others: Sequence[Region
     decoders = tuple(cards.endpoint_decoder(seat) for seat in seats)
     if busy := [other for other in others if set(other.decoders) & set(decoders)]:
         raise errors.ImpossibleWorld(f"{busy[0].name} uses a decoder of these cards: destroy it first")
+    number = next(number for number in range(len(others) + 1) if number not in {one.number for one in others})
     return Region(
-        number=next(
-            number for number in range(len(others) + 1) if number not in {one.number for one in others}
-        ),
+        number=number,
+        persistent=persistent,
+        says_mode=says_mode,
+        uuid=str(uuid.uuid5(_UUIDS, str(number))) if persistent else "",
+        dax_driver="" if persistent else "kmem",
         start=max((other.start + other.size_bytes for other in others), default=0) or cxl.WINDOW_START,
         size_bytes=size,
         targets=tuple(decoder.rpartition("/")[2] for decoder in decoders),
@@ -105,6 +124,8 @@ def made(seats: Sequence[cards.Seat], memory_bytes: int, others: Sequence[Region
 
 def steps(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
     """What happens when the region is made, in order."""
+    if region.persistent:
+        return (*decoders(region, layout), Add(kobject=device(region)), *persistent(region, layout))
     return (
         *decoders(region, layout),
         Add(kobject=device(region)),
@@ -116,8 +137,19 @@ def steps(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
 
 
 def empty(region: Region) -> tuple[Step, ...]:
-    """What appears when its name is written to `create_ram_region`."""
+    """What appears when its name is written to `create_ram_region` or `create_pmem_region`."""
     return (Add(kobject=device(region)),)
+
+
+def persistent(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
+    """What appears when `cxl_region` takes a persistent one, its binding included."""
+    return nvdimm.region(
+        device(region),
+        region.number,
+        start=region.start,
+        size_bytes=region.size_bytes,
+        node=_memory_node(region, layout),
+    )
 
 
 def decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
@@ -129,7 +161,11 @@ def decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
         yield Write(
             folder=decoder,
             files=cxl.endpoint_decoder_files(
-                start=region.start, size=region.size_bytes, ways=ways, region=name
+                start=region.start,
+                size=region.size_bytes,
+                ways=ways,
+                region=name,
+                mode="pmem" if region.persistent else "ram",
             ),
             undone=cxl.endpoint_decoder_files(),
         )
@@ -151,18 +187,21 @@ def decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
 
 def device(region: Region) -> Kobject:
     """The region itself."""
+    mode = {"mode": readable("pmem" if region.persistent else "ram")} if region.says_mode else {}
+    # One of volatile memory has the file too, for the sake of tools, and nothing in it.
+    identity = writable(region.uuid or str(uuid.UUID(int=0))) if region.persistent else readable("")
     return cxl.device(
         path(region),
         "cxl_region",
         kind=6,
         files={
             "commit": writable(str(int(region.committed))),
-            "interleave_granularity": writable("256"),
+            "interleave_granularity": writable("256" if region.targets else "0"),
             "interleave_ways": writable(str(len(region.targets))),
-            "mode": readable("ram"),
-            "resource": readable(f"{region.start:#x}"),
+            **mode,
+            "resource": readable(f"{region.start if region.size_bytes else _NOWHERE:#x}"),
             "size": writable(f"{region.size_bytes:#x}"),
-            "uuid": writable(str(uuid.uuid5(_UUIDS, path(region)))),
+            "uuid": identity,
             **{f"target{index}": writable(target) for index, target in enumerate(region.targets)},
         },
         driver="cxl_region",

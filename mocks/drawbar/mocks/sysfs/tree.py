@@ -112,7 +112,7 @@ class SysfsTree:
         device: MockDevice,
         *,
         address: str | None = None,
-        arrival: Arrival = Arrival.COMPLETE,
+        arrival: Arrival | None = None,
     ) -> str:
         """Puts a card into a slot and answers its PCI address.
 
@@ -123,7 +123,8 @@ class SysfsTree:
             slot: the slot's number.
             device: the card.
             address: `0000:<bus>:00.0` for another bus behind the slot, as after a reboot with other cards.
-            arrival: how it comes up.
+            arrival: how it comes up; None for what is usual in this slot: complete, or without power until somebody
+                switches it on.
 
         Raises:
             ImpossibleWorld: there is no such slot, it is occupied, no such card can exist,
@@ -133,7 +134,8 @@ class SysfsTree:
         with self._changing() as change:
             bus = lifecycle.host(change).free_bus(slot, address)
             instance = change.state.free_instance(device)
-            occupant = states.Occupant(device=device, instance=instance, bus=bus, arrival=arrival)
+            usual = Arrival.COMPLETE if lifecycle.host(change).place(slot).powers else Arrival.UNPOWERED
+            occupant = states.Occupant(device=device, instance=instance, bus=bus, arrival=arrival or usual)
             lifecycle.keep(change, slot, occupant)
             lifecycle.bring_up(change, slot)
         return self.address(slot)

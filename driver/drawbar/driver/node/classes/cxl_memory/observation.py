@@ -10,6 +10,7 @@ from drawbar.driver.node.classes.cxl_memory import standing
 from drawbar.driver.node.inventory import children, cxl, files, model
 
 _MEMORY = "devices/system/memory"
+_DAX = "bus/dax/devices"
 _BLOCKS_MAX = 1 << 16
 """8 TiB in the smallest blocks; a range beyond is nonsense."""
 
@@ -104,7 +105,7 @@ def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]
         committed=bool(region.committed),
         driver=files.link_name(path + "/driver"),
         open=files.text(path + "/target0") is not None,
-        dax=tuple(_dax(path)),
+        dax=tuple(_dax(root, region)),
         blocks=tuple(_blocks(root, region)),
     )
 
@@ -120,16 +121,31 @@ def _above(region: model.Region) -> str:
     return region.path.rpartition("/")[0].rpartition("/")[2]
 
 
-def _dax(path: str) -> list[standing.Dax]:
-    found = []
-    for name in files.names(path):
-        if name.startswith("dax_region"):
-            found += [
-                standing.Dax(name=dax, driver=files.link_name(f"{path}/{name}/{dax}/driver"))
-                for dax in files.names(f"{path}/{name}")
-                if dax.startswith("dax") and dax[3:4].isdecimal()
-            ]
-    return found
+def _dax(root: str, region: model.Region) -> list[standing.Dax]:
+    """The dax devices of a region: below it, or in its range, for those of persistent memory are below another bus."""
+    path = f"{root}/{region.path}"
+    places = [
+        f"{path}/{name}/{dax}"
+        for name in files.names(path)
+        if name.startswith("dax_region")
+        for dax in files.names(f"{path}/{name}")
+    ]
+    places += [
+        f"{root}/{_DAX}/{name}" for name in files.names(f"{root}/{_DAX}") if _is_in(root, name, region)
+    ]
+    found = {place.rpartition("/")[2]: place for place in places}
+    return [
+        standing.Dax(name=name, driver=files.link_name(f"{place}/driver"))
+        for name, place in found.items()
+        if name.startswith("dax") and name[3:4].isdecimal()
+    ]
+
+
+def _is_in(root: str, dax: str, region: model.Region) -> bool:
+    start = files.number(f"{root}/{_DAX}/{dax}/resource")
+    if not start or not region.start or not region.size_bytes:
+        return False
+    return region.start <= start < region.start + region.size_bytes
 
 
 def _blocks(root: str, region: model.Region) -> list[standing.Block]:

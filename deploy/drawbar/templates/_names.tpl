@@ -1,0 +1,78 @@
+{{/*
+Names and labels. The default driver has the plain names, every other its own name in them, as the daemons expect of
+the Lease (docs/controller.md, "Several Drawbars in one cluster").
+*/}}
+{{- define "drawbar.suffix" -}}
+{{- if ne .Values.driverName "drawbar.dev" }}-{{ .Values.driverName }}{{ end -}}
+{{- end -}}
+{{- define "drawbar.controller" -}}
+drawbar-controller{{ include "drawbar.suffix" . }}
+{{- end -}}
+{{- define "drawbar.node" -}}
+drawbar-node{{ include "drawbar.suffix" . }}
+{{- end -}}
+{{- define "drawbar.credentials" -}}
+drawbar-fabric-credentials{{ include "drawbar.suffix" . }}
+{{- end -}}
+
+{{- define "drawbar.selector" -}}
+app.kubernetes.io/name: drawbar
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+{{- define "drawbar.labels" -}}
+{{ include "drawbar.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{/* The users that the two service accounts are. */}}
+{{- define "drawbar.controllerUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.controller" . }}
+{{- end -}}
+{{- define "drawbar.nodeUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
+{{- end -}}
+
+{{/* What is wrong with the values and cannot be said by their schema. */}}
+{{- define "drawbar.image" -}}
+{{- $image := .Values.image -}}
+{{- $repository := required "image.repository is empty: name the registry and repository that hold your image of Drawbar, such as registry.example.com/drawbar" $image.repository -}}
+{{- if $image.digest }}{{ $repository }}@{{ $image.digest }}
+{{- else }}{{ $repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- define "drawbar.proxyImage" -}}
+{{- required "metrics.proxy.image is empty: the daemons give their metrics to their own pod alone, so Prometheus needs a proxy in it; name an image of kube-rbac-proxy, or set metrics.enabled=false" .Values.metrics.proxy.image -}}
+{{- end -}}
+
+{{/* The settings files of the daemons: what the chart decides wins over what the values say. */}}
+{{- define "drawbar.controllerConfig" -}}
+{{- $decided := dict "driverName" .Values.driverName "leaseNamespace" .Release.Namespace -}}
+{{- toYaml (mergeOverwrite (deepCopy .Values.controller.config) $decided) -}}
+{{- end -}}
+{{- define "drawbar.nodeConfig" -}}
+{{- $decided := dict "driverName" .Values.driverName "kubeletDir" .Values.node.kubeletDir "cdiDir" .Values.node.cdiDir -}}
+{{- if .Values.metrics.enabled }}{{ $_ := set $decided "http" (dict "address" "127.0.0.1:9178") }}{{ end -}}
+{{- toYaml (mergeOverwrite (deepCopy .Values.node.config) $decided) -}}
+{{- end -}}
+
+{{/* The proxy that lets Prometheus in. Call with a dict of root and upstream. */}}
+{{- define "drawbar.proxy" -}}
+- name: metrics
+  image: {{ include "drawbar.proxyImage" .root }}
+  args:
+    - --secure-listen-address=:8443
+    - --upstream=http://{{ .upstream }}/
+    - --allow-paths=/metrics
+  ports:
+    - {name: metrics, containerPort: 8443, protocol: TCP}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities: {drop: [ALL]}
+    seccompProfile: {type: RuntimeDefault}
+  resources: {{- toYaml .root.Values.metrics.proxy.resources | nindent 4 }}
+{{- end -}}

@@ -1,0 +1,151 @@
+"""`drawbar doctor`: checks a live cluster, or with `--node` the node it runs on, and says what to do."""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from drawbar.driver.api import drivers
+from drawbar.driver.cli import command
+from drawbar.driver.cli import daemon as cli_daemon
+from drawbar.driver.controller import settings
+from drawbar.driver.doctor import findings, observed
+
+_NODE_ACCOUNT = "drawbar-node"
+_CONTROLLER_ACCOUNT = "drawbar-controller"
+_WIDTH_IF_NO_TERMINAL = 160  # a file or a pipe has no edge
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--brief", action="store_true", help="leave out of the table what is well")
+    cluster = parser.add_argument_group("which Drawbar is meant")
+    cluster.add_argument(
+        "--driver-name", metavar="NAME", help=f"the DRA driver's name (default: {settings.DRIVER})"
+    )
+    cluster.add_argument(
+        "--namespace", metavar="NAME", help=f"that of its daemons (default: {settings.NAMESPACE})"
+    )
+    cluster.add_argument(
+        "--controller-account",
+        metavar="NAME",
+        help=f"the controller's service account (default: {_CONTROLLER_ACCOUNT})",
+    )
+    cluster.add_argument(
+        "--node-account", metavar="NAME", help=f"the node daemons' service account (default: {_NODE_ACCOUNT})"
+    )
+    node = parser.add_argument_group("on a node")
+    node.add_argument(
+        "--node",
+        action="store_true",
+        help="check this node instead: the pod's privileges, sockets, CDI, the node daemon itself, the clock",
+    )
+    node.add_argument(
+        "--config", metavar="FILE", help="the node daemon's configuration; its DRAWBAR_… variables count too"
+    )
+    node.add_argument(
+        "--host-root",
+        metavar="DIR",
+        help="where the host's own files are, for the container runtime's configuration, such as / or /host",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the report and gives the exit status.
+
+    Raises:
+        DrawbarError: nothing could be looked at, or the options are wrong; status 2.
+    """
+    with cli_daemon.without_system_certificates():
+        if args.node:
+            from drawbar.driver.doctor import node_command
+
+            found, about = node_command.run(args)
+        else:
+            found, about = _cluster(args)
+    _tell(args, found, about)
+    return findings.exit_status(found)
+
+
+def _cluster(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
+    from drawbar.driver.doctor import observation, plan
+    from drawbar.driver.kube import config
+
+    where = located(args)
+    seen = asyncio.run(observation.observe(config.load(args.kubeconfig), where))
+    about = {"server": seen.server, "version": seen.version, "driver": where.driver}
+    return plan.plan(seen), about | {"namespace": where.namespace}
+
+
+def located(args: argparse.Namespace) -> observed.Where:
+    """Which Drawbar the options mean.
+
+    Raises:
+        UsageError: a name is none.
+    """
+    options = settings.Settings(
+        driver=args.driver_name or settings.DRIVER, lease_namespace=args.namespace or settings.NAMESPACE
+    )
+    settings.validate(options)
+    return observed.Where(
+        driver=options.driver,
+        namespace=options.lease_namespace,
+        lease=options.lease,
+        controller=args.controller_account or drivers.resource(_CONTROLLER_ACCOUNT, options.driver),
+        node=args.node_account or drivers.resource(_NODE_ACCOUNT, options.driver),
+    )
+
+
+def _tell(args: argparse.Namespace, found: Sequence[findings.Finding], about: dict[str, str]) -> None:
+    from drawbar.driver.doctor import report_json
+
+    try:
+        if args.json:
+            sys.stdout.write(json.dumps(report_json.document(found, about), indent=2) + "\n")
+        else:
+            _print(args, found)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has had enough: keeps the interpreter from flushing the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(args: argparse.Namespace, found: Sequence[findings.Finding]) -> None:
+    from rich import console
+
+    from drawbar.driver.doctor import report
+
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_IF_NO_TERMINAL
+    out = console.Console(width=wide, highlight=False)
+    with out.capture() as shown:  # rich would end the process itself when the reader is gone
+        report.show(out, found, brief=args.brief)
+    sys.stdout.write(shown.get())
+
+
+COMMAND = command.Command(
+    name="doctor",
+    help="check a live cluster, or a node, and say what to do",
+    description=(
+        "Checks a live cluster: API versions, features that the API server drops, CRDs, permissions of the daemons,\n"
+        "the leader, clocks, nodes, fabrics and attachments. With --node it checks the node it runs on. Nothing is\n"
+        "changed. Ends with 0 when nothing is wrong (warnings may be there), with 1 when something is, and with 2 when\n"
+        "nothing is known to be wrong but not everything could be looked at."
+    ),
+    examples=(
+        "drawbar doctor",
+        "drawbar doctor --kubeconfig ~/.kube/config --brief",
+        "drawbar doctor --driver-name gpu.example.com --namespace gpu --json",
+        "drawbar doctor --node",
+        "drawbar doctor --node --config /etc/drawbar/node.yaml --host-root /",
+    ),
+    configure=configure,
+    run=run,
+)

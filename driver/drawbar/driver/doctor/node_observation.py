@@ -1,0 +1,156 @@
+"""Looks at the node it runs on: files, sockets, the node daemon's own pages, and the API server where one answers."""
+
+import asyncio
+import dataclasses
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from drawbar.driver.doctor import clock, errors, objects, observed, reading
+from drawbar.driver.doctor.findings import Unread
+from drawbar.driver.doctor.plans import host as host_plan
+from drawbar.driver.doctor.plans import runtime
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.node import errors as node_errors
+from drawbar.driver.node import settings, uevents
+from drawbar.driver.node.operation import address, host, prerequisites
+from drawbar.driver.node.plugin import sockets
+from drawbar.driver.operation import errors as operation_errors
+from drawbar.driver.operation.http import check
+
+CONNECT_SECONDS = 1.0
+SOCKETS_MAX = 32
+FILES_MAX = 32
+FILE_LIMIT_BYTES = 1024 * 1024
+WORDS_MAX = 300
+# By runtime, in the order in which it reads them; those of k3s and RKE2 are made by these.
+_CONFIGURATIONS = (
+    ("containerd", "etc/containerd/config.toml"),
+    ("containerd", "etc/containerd/conf.d/*.toml"),
+    ("containerd", "var/lib/rancher/k3s/agent/etc/containerd/config.toml"),
+    ("containerd", "var/lib/rancher/rke2/agent/etc/containerd/config.toml"),
+    ("cri-o", "etc/crio/crio.conf"),
+    ("cri-o", "etc/crio/crio.conf.d/*.conf"),
+)
+
+
+async def observe(
+    options: settings.Settings, problems: tuple[str, ...], *, kubeconfig: str | None, root: Path | None
+) -> host_plan.Host:
+    """Everything that the findings on a node rest on; raises nothing.
+
+    Args:
+        options: the node daemon's settings.
+        problems: what is wrong with them.
+        kubeconfig: how to reach the API server; None for the daemon's own way.
+        root: where the host's own files are; None if they are not to be read.
+    """
+    local = await asyncio.to_thread(_local, options, problems, root)
+    moment, node, offline = await _cluster(options, kubeconfig)
+    return dataclasses.replace(local, clock=moment, node=node, offline=offline)
+
+
+def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | None) -> host_plan.Host:
+    registry = options.kubelet_dir / "plugins_registry"
+    facts = host.facts((registry, options.data_dir, options.cdi_dir), options.sysfs)
+    found = prerequisites.judged(
+        facts, on_host=options.uevents == uevents.KERNEL, in_pod=bool(options.instance)
+    )
+    knocked, too_long = _sockets(options)
+    return host_plan.Host(
+        node_name=options.node_name,
+        problems=problems,
+        fatal=found.fatal,
+        warnings=found.warnings,
+        sockets=knocked,
+        too_long=too_long,
+        registry=(str(registry), registry.is_dir()),
+        alive=_page(options, "/healthz"),
+        ready=_page(options, "/readyz"),
+        runtime_files=None if root is None else tuple(_files(root)),
+        cdi_dir=str(options.cdi_dir),
+        clock=None,
+        offline="",
+        node=None,
+    )
+
+
+def _sockets(options: settings.Settings) -> tuple[tuple[host_plan.Socket, ...] | None, str]:
+    """Our registration sockets, of this instance and of others, or why there can be none."""
+    try:
+        own = sockets.paths(options.kubelet_dir, options.driver, options.instance).registration
+    except node_errors.SocketError as error:
+        return None, str(error)
+    others = sorted(own.parent.glob(f"{options.driver}-*reg.sock"))[:SOCKETS_MAX]
+    found = [path for path in dict.fromkeys((own, *others)) if _is_socket(path)]
+    return tuple(host_plan.Socket(path=str(path), knock=_knock(path)) for path in found), ""
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _knock(path: Path) -> host_plan.Knock:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CONNECT_SECONDS)
+        try:
+            refused = probe.connect_ex(str(path))
+        except OSError as error:
+            refused = error.errno or errno.EIO
+    known = {0: host_plan.Knock.ANSWERS, errno.ENOENT: host_plan.Knock.ABSENT}
+    return known.get(refused, host_plan.Knock.REFUSES)
+
+
+def _page(options: settings.Settings, path: str) -> host_plan.Page | None:
+    try:
+        endpoint = address.parse(options.http.address, options.data_dir, options.instance)
+    except ValueError:
+        return None
+    if endpoint is None:
+        return None
+    try:
+        verdict = check.ask(endpoint, path, settings="settings as this")
+    except operation_errors.AddressError as error:
+        return host_plan.Page(good=None, text=str(error))
+    return host_plan.Page(good=verdict.good, text=" ".join(verdict.text.split())[:WORDS_MAX])
+
+
+def _files(root: Path) -> Iterator[runtime.File]:
+    for name, pattern in _CONFIGURATIONS:
+        for path in sorted(root.glob(pattern))[:FILES_MAX]:
+            shown = f"/{path.relative_to(root)}"
+            try:
+                with path.open("rb") as file:
+                    text = file.read(FILE_LIMIT_BYTES).decode(errors="replace")
+            except OSError as error:
+                problem = error.strerror or os.strerror(error.errno or errno.EIO)
+                yield runtime.File(runtime=name, path=shown, problem=problem)
+            else:
+                yield runtime.File(runtime=name, path=shown, text=text)
+
+
+async def _cluster(
+    options: settings.Settings, kubeconfig: str | None
+) -> tuple[observed.Clock | None, observed.Reading[objects.Node | None], str]:
+    """The API server's clock, this node's object, and why there is neither."""
+    try:
+        connection = config.load(kubeconfig or options.kubeconfig)
+        moment = await clock.read(connection)
+    except (kube_errors.ConfigError, errors.CannotCheck) as error:
+        return None, None, str(error)
+    if not options.node_name:
+        return (
+            moment,
+            Unread(what="this node's object", why="its name is not known", remedy="set NODE_NAME"),
+            "",
+        )
+    async with client.connecting(connection) as api:
+        node = await reading.Reader(api).find(kinds.NODE, options.node_name, into=objects.Node)
+    return moment, node, ""

@@ -1,0 +1,204 @@
+"""Looks at a cluster. Nothing is written: features are found out by a dry run, permissions by access reviews.
+
+What cannot be read becomes `findings.Unread`; only an API server that does not answer at all, or does not know us, ends it.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from drawbar.driver.api import attachments, drivers, fabrics
+from drawbar.driver.controller.pools import probe
+from drawbar.driver.doctor import clock, errors, objects, observed, permissions, reading, reviews
+from drawbar.driver.doctor.findings import Unread
+from drawbar.driver.doctor.plans import definitions
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
+
+T = TypeVar("T")
+
+NODE_LEASES = "kube-node-lease"
+_GROUP = "/apis/resource.k8s.io"
+_TAINT_RULES = "devicetaintrules"
+_ADMISSION = "admissionregistration.k8s.io"
+_POLICY = kinds.Kind(
+    group=_ADMISSION,
+    version="v1",
+    kind="ValidatingAdmissionPolicy",
+    plural="validatingadmissionpolicies",
+    namespaced=False,
+)
+_BINDING = kinds.Kind(
+    group=_ADMISSION,
+    version="v1",
+    kind="ValidatingAdmissionPolicyBinding",
+    plural="validatingadmissionpolicybindings",
+    namespaced=False,
+)
+_SERVICE_ACCOUNT = kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts")
+
+
+async def observe(
+    connection: config.Connection,
+    where: observed.Where,
+    *,
+    deadline_seconds: float = reading.DEADLINE_SECONDS,
+) -> observed.Cluster:
+    """Everything that the findings rest on.
+
+    Args:
+        connection: to the API server.
+        where: which Drawbar is meant.
+        deadline_seconds: how long one read may take.
+
+    Raises:
+        errors.CannotCheck: the API server does not answer, or refuses our credentials.
+    """
+    moment = await clock.read(connection)
+    async with client.connecting(connection) as api:
+        version = await greeted(api)
+        return await _Look(reading.Reader(api, deadline_seconds=deadline_seconds), where).all(moment, version)
+
+
+async def greeted(api: client.Client) -> str:
+    """The API server's version, if it lets us in.
+
+    Raises:
+        errors.CannotCheck: it does not.
+    """
+    try:
+        answer = await api.request("GET", "/version")
+        return msgspec.json.decode(answer, type=objects.VersionInfo).git_version
+    except kube_errors.ConfigError:
+        raise
+    except kube_errors.Denied as error:
+        raise errors.CannotCheck(
+            f"nothing can be looked at: {api.server} refuses the credentials ({error}); log in again, or name another "
+            "--kubeconfig"
+        ) from error
+    except (kube_errors.KubeError, msgspec.MsgspecError) as error:
+        raise errors.CannotCheck(
+            f"nothing can be looked at: {api.server} does not answer as an API server does ({error}); is it the right address?"
+        ) from error
+
+
+class _Look:
+    """One look at everything."""
+
+    def __init__(self, reader: reading.Reader, where: observed.Where) -> None:
+        self._reader = reader
+        self._where = where
+
+    async def all(self, moment: observed.Clock, version: str) -> observed.Cluster:
+        reader, where = self._reader, self._where
+        ours = drivers.selector(where.driver)
+        async with asyncio.TaskGroup() as tasks:
+
+            def start(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+                return tasks.create_task(work, name="look")
+
+            versions = start(self._versions())
+            found = {
+                name: start(reader.find(kinds.CUSTOM_RESOURCE, name, into=objects.Definition))
+                for name in definitions.KINDS
+            }
+            accounts = {name: start(self._exists(name)) for name in (where.controller, where.node)}
+            policies = start(reader.list_all(_POLICY, into=objects.Policy))
+            bindings = start(reader.list_all(_BINDING, into=objects.Binding))
+            lease = start(
+                reader.find(kinds.LEASE, where.lease, into=objects.Lease, namespace=where.namespace)
+            )
+            nodes = start(reader.list_all(kinds.NODE, into=objects.Node))
+            node_leases = start(reader.list_all(kinds.LEASE, into=objects.Lease, namespace=NODE_LEASES))
+            pods = start(reader.list_all(kinds.POD, into=objects.Pod, namespace=where.namespace))
+            published = start(reader.list_all(kinds.SLICE, into=objects.Slice, fields=ours))
+            attached = start(reader.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment))
+            managers = await reader.list_all(kinds.FABRIC, into=fabrics.Fabric)
+            access = start(self._access(managers))
+            served = await versions
+            rules, features = start(self._taint_rules(served)), start(self._features(served))
+        return observed.Cluster(
+            where=where,
+            server=reader.api.server,
+            clock=moment,
+            version=version,
+            resource_versions=served,
+            taint_rules=rules.result(),
+            definitions={name: task.result() for name, task in found.items()},
+            features=features.result(),
+            accounts={name: task.result() for name, task in accounts.items()},
+            access=access.result(),
+            policies=policies.result(),
+            bindings=bindings.result(),
+            lease=lease.result(),
+            nodes=nodes.result(),
+            node_leases=node_leases.result(),
+            pods=pods.result(),
+            published=published.result(),
+            fabrics=managers,
+            attachments=attached.result(),
+        )
+
+    async def _versions(self) -> observed.Reading[tuple[str, ...]]:
+        async def ask() -> tuple[str, ...]:
+            answer = await self._reader.api.request("GET", _GROUP)
+            return tuple(one.version for one in _decoded(answer, objects.Group).versions)
+
+        return await self._reader.attempt("resource.k8s.io", f"get {_GROUP}", ask, absent=())
+
+    async def _taint_rules(
+        self, served: observed.Reading[tuple[str, ...]]
+    ) -> observed.Reading[tuple[str, ...]]:
+        async def ask() -> tuple[str, ...]:
+            found = []
+            for version in observed.seen(served):
+                answer = await self._reader.api.request("GET", f"{_GROUP}/{version}")
+                resources = _decoded(answer, objects.ServedResources).resources
+                if any(one.name == _TAINT_RULES for one in resources):
+                    found.append(version)
+            return tuple(found)
+
+        return await self._reader.attempt("DeviceTaintRules", f"get {_GROUP}/*", ask, absent=())
+
+    async def _features(
+        self, served: observed.Reading[tuple[str, ...]]
+    ) -> observed.Reading[observed.Features | None]:
+        if "v1" not in observed.seen(served):
+            return None
+
+        async def ask() -> observed.Features:
+            kept = await probe.kept(self._reader.api, self._where.driver)
+            return observed.Features(dropped=kept.dropped, form=kept.form, details=kept.details)
+
+        return await self._reader.attempt(
+            "features of ResourceSlices", "create resourceslices (only a dry run is asked for)", ask
+        )
+
+    async def _exists(self, account: str) -> observed.Reading[bool]:
+        found = await self._reader.find(
+            _SERVICE_ACCOUNT, account, into=objects.ServiceAccount, namespace=self._where.namespace
+        )
+        return found if isinstance(found, Unread) else found is not None
+
+    async def _access(
+        self, managers: observed.Reading[tuple[fabrics.Fabric, ...]]
+    ) -> tuple[observed.Reading[permissions.Answer], ...]:
+        secrets = {
+            one.spec.credentials_secret_ref.name
+            for one in observed.seen(managers)
+            if one.spec.credentials_secret_ref is not None and one.spec.driver == self._where.driver
+        }
+        where = self._where
+        wanted = permissions.needed(
+            driver=where.driver, namespace=where.namespace, lease=where.lease, secrets=secrets
+        )
+        return await reviews.ask(self._reader, where, wanted)
+
+
+def _decoded(answer: bytes, into: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer, type=into)
+    except msgspec.MsgspecError as error:
+        raise kube_errors.Unreachable(f"the answer is not understood: {error}") from error

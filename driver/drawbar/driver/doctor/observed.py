@@ -1,0 +1,142 @@
+"""Everything that is judged, as it was observed; pure.
+
+What could not be read stands there as `findings.Unread`.
+"""
+
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from drawbar.driver.api import attachments, fabrics
+from drawbar.driver.controller.pools import encoding
+from drawbar.driver.doctor import objects
+from drawbar.driver.doctor.findings import Unread
+from drawbar.driver.doctor.permissions import Answer
+
+T = TypeVar("T")
+Reading: TypeAlias = T | Unread
+_MINOR = re.compile(r"v?1\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which Drawbar is meant.
+
+    Attributes:
+        driver: its driver's name.
+        namespace: that of its daemons.
+        lease: the name of its controller's lease.
+        controller, node: the service accounts of its daemons, in that namespace.
+    """
+
+    driver: str
+    namespace: str
+    lease: str
+    controller: str
+    node: str
+
+    def user(self, account: str) -> str:
+        """Who the API server takes a service account for."""
+        return f"system:serviceaccount:{self.namespace}:{account}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """What the API server's `Date` header said, between two looks at our own clock.
+
+    Attributes:
+        date: in whole seconds; None where there was no header.
+    """
+
+    before: datetime.datetime
+    date: datetime.datetime | None
+    after: datetime.datetime
+
+    @property
+    def ahead_seconds(self) -> tuple[float, float]:
+        """By how much our clock is ahead of the API server's: at least, and at most."""
+        if self.date is None:
+            return float("-inf"), float("inf")
+        second = datetime.timedelta(seconds=1)
+        least, most = self.before - self.date - second, self.after - self.date
+        return least.total_seconds(), most.total_seconds()
+
+    @property
+    def now(self) -> datetime.datetime:
+        """The API server's time at the end of the answer, as far as it is known."""
+        if self.date is None:
+            return self.after
+        least, most = self.ahead_seconds
+        return self.after - datetime.timedelta(seconds=(least + most) / 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What the API server keeps of a published device; as `controller.pools.probe.Kept`."""
+
+    dropped: tuple[str, ...]
+    form: encoding.Encoding
+    details: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A cluster.
+
+    Attributes:
+        server: its address.
+        version: such as v1.36.2.
+        resource_versions: those of resource.k8s.io that are served; empty if none is.
+        taint_rules: the versions that have DeviceTaintRules.
+        definitions: by their name our two; None for one that is not there.
+        features: None where resource.k8s.io/v1 is not served.
+        accounts: by name, whether it exists.
+        access: what the daemons' accounts may do.
+        policies, bindings: all ValidatingAdmissionPolicies, and what puts them in force.
+        lease: the controller's; None if there is none.
+        pods: those of the daemons' namespace.
+        published: slices of the driver.
+    """
+
+    where: Where
+    server: str
+    clock: Clock
+    version: str
+    resource_versions: Reading[tuple[str, ...]]
+    taint_rules: Reading[tuple[str, ...]]
+    definitions: Mapping[str, Reading[objects.Definition | None]]
+    features: Reading[Features | None]
+    accounts: Mapping[str, Reading[bool]]
+    access: tuple[Reading[Answer], ...]
+    policies: Reading[tuple[objects.Policy, ...]]
+    bindings: Reading[tuple[objects.Binding, ...]]
+    lease: Reading[objects.Lease | None]
+    nodes: Reading[tuple[objects.Node, ...]]
+    node_leases: Reading[tuple[objects.Lease, ...]]
+    pods: Reading[tuple[objects.Pod, ...]]
+    published: Reading[tuple[objects.Slice, ...]]
+    fabrics: Reading[tuple[fabrics.Fabric, ...]]
+    attachments: Reading[tuple[attachments.DeviceAttachment, ...]]
+
+    @property
+    def minor(self) -> int | None:
+        """The minor version of the API server, such as 36."""
+        return minor(self.version)
+
+    @property
+    def now(self) -> datetime.datetime:
+        """By the API server's clock, which most times in objects come from."""
+        return self.clock.now
+
+
+def minor(version: str) -> int | None:
+    """The minor version in such as v1.36.2; None where it cannot be told."""
+    found = _MINOR.match(version)
+    return int(found[1]) if found else None
+
+
+def seen(reading: Reading[tuple[T, ...]]) -> tuple[T, ...]:
+    """What was read; nothing where it could not be, which is said elsewhere."""
+    return () if isinstance(reading, Unread) else reading

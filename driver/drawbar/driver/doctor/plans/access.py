@@ -1,0 +1,118 @@
+"""Whether the daemons' service accounts are there and may do what the daemons do; pure."""
+
+from collections.abc import Iterator, Sequence
+
+from drawbar.driver.api import drivers
+from drawbar.driver.doctor import findings, observed
+from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.doctor.permissions import Daemon, Permission
+
+_NAMES = {Daemon.CONTROLLER: "controller", Daemon.NODE: "node daemon"}
+_FILES = {
+    Daemon.CONTROLLER: "deploy/manifests/controller-rbac.yaml",
+    Daemon.NODE: "deploy/manifests/node-rbac.yaml",
+}
+
+
+def plan(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Findings on both accounts: one for each resource that one of them may not use as it must."""
+    accounts = {Daemon.CONTROLLER: cluster.where.controller, Daemon.NODE: cluster.where.node}
+    for daemon, account in accounts.items():
+        subject = f"ServiceAccount {cluster.where.namespace}/{account}"
+        exists = cluster.accounts[account]
+        if isinstance(exists, Unread):
+            yield findings.unread(Check.ACCESS_ACCOUNT, exists)
+        elif not exists:
+            yield _absent(cluster, daemon, subject)
+            continue
+        yield from _permissions(cluster, daemon, subject)
+        yield _policies(cluster, account, subject)
+
+
+def _absent(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Finding:
+    return Finding(
+        check=Check.ACCESS_ACCOUNT,
+        severity=Severity.ERROR,
+        subject=subject,
+        message=f"does not exist, so no {_NAMES[daemon]} of driver {cluster.where.driver} can run",
+        remedy=(
+            f"install Drawbar (apply deploy/manifests, or the chart), or say where it is with --namespace and --{daemon}-account"
+        ),
+    )
+
+
+def _permissions(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator[Finding]:
+    answers = [one for one in cluster.access if not isinstance(one, Unread)]
+    asked = [one for one in answers if one.permission.daemon is daemon]
+    for lost in {one.what: one for one in cluster.access if isinstance(one, Unread)}.values():
+        if lost.what.startswith(f"{daemon}'s"):
+            yield findings.unread(Check.ACCESS_PERMISSION, lost)
+    missing: dict[str, list[Permission]] = {}
+    for answer in asked:
+        if not answer.allowed:
+            missing.setdefault(answer.permission.rule, []).append(answer.permission)
+    for rule, permissions in missing.items():
+        yield _missing(cluster, daemon, subject, rule, permissions)
+    if asked and not missing:
+        yield findings.ok(Check.ACCESS_PERMISSION, subject, f"has all {len(asked)} permissions")
+
+
+def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
+    """Whether its token is pinned to its own objects, which roles cannot do."""
+    for lost in (cluster.policies, cluster.bindings):
+        if isinstance(lost, Unread):
+            return findings.unread(Check.ACCESS_POLICIES, lost)
+    in_force = {
+        one.spec.policy_name
+        for one in observed.seen(cluster.bindings)
+        if "Deny" in one.spec.validation_actions
+    }
+    user = f"'{cluster.where.user(account)}'"
+    about = {
+        policy.metadata.name
+        for policy in observed.seen(cluster.policies)
+        if any(user in one.expression for one in policy.spec.match_conditions)
+    }
+    idle = sorted(about - in_force)
+    if about and not idle:
+        return findings.ok(
+            Check.ACCESS_POLICIES, subject, f"is pinned to its own objects by {len(about)} policies"
+        )
+    what = (
+        f"the policies {findings.listed(idle)} are not in force"
+        if idle
+        else "no admission policy is about it"
+    )
+    return Finding(
+        check=Check.ACCESS_POLICIES,
+        severity=Severity.WARNING,
+        subject=subject,
+        message=f"{what}, so its token may write objects of other nodes or drivers as far as its roles go",
+        remedy="apply deploy/manifests/policies.yaml, or set policies.enabled in the chart's values",
+    )
+
+
+def _missing(
+    cluster: observed.Cluster, daemon: Daemon, subject: str, rule: str, permissions: Sequence[Permission]
+) -> Finding:
+    first = permissions[0]
+    verbs = ", ".join(one.verb for one in permissions)
+    not_yet = cluster.minor is not None and cluster.minor < first.since
+    return Finding(
+        check=Check.ACCESS_PERMISSION,
+        severity=Severity.WARNING if not_yet else Severity.ERROR,
+        subject=subject,
+        message=f"may not {verbs} {rule}: {first.consequence}"
+        + (f", from Kubernetes 1.{first.since} on" if not_yet else ""),
+        remedy=_remedy(cluster, daemon, first),
+    )
+
+
+def _remedy(cluster: observed.Cluster, daemon: Daemon, permission: Permission) -> str:
+    if permission.resource == "secrets":
+        role = drivers.resource("drawbar-fabric-credentials", cluster.where.driver)
+        return (
+            f"add {permission.name} to credentialsSecrets of the chart's values, or to resourceNames of the Role {role} in "
+            f"namespace {cluster.where.namespace}"
+        )
+    return f"apply the roles of this version ({_FILES[daemon]}, or the chart)"

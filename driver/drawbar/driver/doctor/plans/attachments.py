@@ -1,0 +1,195 @@
+"""Attachments that hang, and why; pure.
+
+Times are compared by the API server's clock. How long each step may take is the Fabric's word, or the node daemon's default.
+"""
+
+import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from drawbar.driver.api import attachments, fabrics, meta
+from drawbar.driver.doctor import findings, observed
+from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+
+MARGIN_SECONDS = 30.0
+"""Beyond a deadline, until what follows from it has been written."""
+VISIBLE_SECONDS = 60.0
+"""The node daemon's default `visibleTimeoutSeconds`."""
+DETACH_SECONDS = 60.0
+"""The kernel, the kubelet and the fabric take seconds at most where nobody has the device any more."""
+NAMED_MAX = 50
+"""So many are named one by one; in an outage that is plenty."""
+_FORCE = f"kubectl annotate deviceattachment NAME {attachments.FORCE_ANNOTATION}=true"
+_RELEASE: Mapping[str, str] = {
+    "Prepared": "delete the pods that use its claim",
+    "InUse": "end what the message names; it is looked at again every 2 s",
+    "KernelRefused": "the message has the file and the remedy",
+    "KernelSilent": "read the node's kernel log (dmesg)",
+    "NoProgress": "read the node's kernel log (dmesg)",
+    "SerialNotUnique": "take the other devices with that serial number out",
+}
+_VISIBLE: Mapping[str, str] = {
+    "DeviceNotFound": "look at link, slot and power of the host",
+    "DriverNotBound": "load the device's driver on the node",
+    "NoDeviceFiles": "read the node's kernel log (dmesg)",
+    "WrongDevice": "look at the fabric manager's ports",
+    "SerialNotUnique": "take the other devices with that serial number out",
+    "SlotNotPowered": "give the node daemon a writable /sys",
+    "LinkDown": "look at cable and port",
+    "NotCleaned": "delete the DeviceAttachment",
+}
+_SEE = "see the reason in docs/conditions.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _World:
+    """What an attachment is seen against; `nodes` is None where they could not be read."""
+
+    now: datetime.datetime
+    fabrics: Mapping[str, fabrics.Fabric] | None
+    nodes: frozenset[str] | None
+
+
+def plan(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Findings on attachments, the first of them one by one."""
+    known = cluster.attachments
+    if isinstance(known, Unread):
+        yield findings.unread(Check.ATTACHMENTS_ATTACH, known)
+        return
+    world = _World(
+        now=cluster.now,
+        fabrics=None
+        if isinstance(cluster.fabrics, Unread)
+        else {one.metadata.name: one for one in cluster.fabrics},
+        nodes=None
+        if isinstance(cluster.nodes, Unread)
+        else frozenset(node.metadata.name for node in cluster.nodes),
+    )
+    ours = [one for one in known if one.spec.driver == cluster.where.driver]
+    found = [finding for one in known for finding in _judged(world, one, cluster.where.driver)]
+    yield from found[:NAMED_MAX]
+    if len(found) > NAMED_MAX:
+        yield Finding(
+            check=Check.ATTACHMENTS_ATTACH,
+            severity=min((one.severity for one in found), key=list(Severity).index),
+            subject=f"{len(found) - NAMED_MAX} more DeviceAttachments",
+            message="have something wrong as well",
+            remedy="kubectl get deviceattachments shows phase and error of each",
+        )
+    if not found:
+        yield findings.ok(Check.ATTACHMENTS_ATTACH, f"{len(ours)} DeviceAttachments", "none hangs")
+
+
+def _judged(world: _World, one: attachments.DeviceAttachment, driver: str) -> Iterator[Finding]:
+    fabric = world.fabrics.get(one.spec.fabric) if world.fabrics is not None else None
+    if world.fabrics is not None and fabric is None:
+        message = f"its Fabric {one.spec.fabric} does not exist, so nobody can detach the device"
+        remedy = "create the Fabric again, as it was, and then delete the DeviceAttachment"
+        yield _error(Check.ATTACHMENTS_ORPHANED, one, message, remedy)
+    elif fabric is not None and fabric.spec.driver != one.spec.driver:
+        message = f"names the driver {one.spec.driver}, and its Fabric {fabric.spec.driver}: it is nobody's"
+        yield _error(Check.ATTACHMENTS_ORPHANED, one, message, "delete it: it blocks its device")
+    elif one.spec.driver == driver:
+        yield from _departing(world, one) if one.deleting else _arriving(world, one, fabric)
+
+
+def _departing(world: _World, one: attachments.DeviceAttachment) -> Iterator[Finding]:
+    seconds = _age(world, one.metadata.deletion_timestamp)
+    if seconds <= DETACH_SECONDS:
+        return
+    released = meta.find(one.status.conditions, attachments.RELEASED)
+    since, node = f"is to be detached since {seconds:.0f} s", one.spec.node_name
+    if released is not None and released.is_true:
+        message = f"{since}; node {node} has let go of it, and the fabric has not taken it back"
+        remedy = "see the Fabric's condition Connected, and the controller's log"
+    elif world.nodes is not None and node not in world.nodes:
+        message = f"{since}; node {node} is gone, and the fabric has not taken it back"
+        remedy = "see the Fabric's condition Connected, and the controller's log"
+    elif released is not None:
+        message = f"{since}; node {node} does not let go of it ({released.reason}): {released.message}"
+        remedy = _RELEASE.get(released.reason, _SEE)
+    else:
+        message = f"{since}, and the node daemon of {node} says nothing"
+        remedy = (
+            f"does it run there? where the node is off for good: {_FORCE.replace('NAME', one.metadata.name)}"
+        )
+    yield _error(Check.ATTACHMENTS_DETACH, one, message, remedy)
+
+
+def _arriving(
+    world: _World, one: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
+) -> Iterator[Finding]:
+    status, node = one.status, one.spec.node_name
+    if status.error is not None:
+        yield Finding(
+            check=Check.ATTACHMENTS_FAILED,
+            severity=Severity.WARNING,
+            subject=_subject(one),
+            message=f"has failed ({status.error.reason}): {status.error.message}",
+            remedy="it goes when the scheduler has taken the allocation back; docs/conditions.md has the reason",
+        )
+    elif not one.holds(attachments.ATTACHED):
+        yield from _attaching(world, one, fabric)
+    elif not one.holds(attachments.VISIBLE):
+        attached = meta.find(status.conditions, attachments.ATTACHED)
+        seconds = _age(world, attached.last_transition_time if attached else None)
+        if seconds > VISIBLE_SECONDS + MARGIN_SECONDS:
+            yield _invisible(one, seconds)
+    elif status.node is not None and status.node.health == "Unhealthy":
+        yield Finding(
+            check=Check.ATTACHMENTS_HEALTH,
+            severity=Severity.WARNING,
+            subject=_subject(one),
+            message=f"node {node} finds the device ill: {status.node.health_message}",
+            remedy="docs/health.md explains each finding; the device keeps no new pods until it is well",
+        )
+
+
+def _attaching(
+    world: _World, one: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
+) -> Iterator[Finding]:
+    policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
+    began = one.status.operation.started_at if one.status.operation is not None else ""
+    seconds = _age(world, began or one.metadata.creation_timestamp)
+    if seconds > policy.attach_timeout_seconds + MARGIN_SECONDS:
+        yield _error(
+            Check.ATTACHMENTS_ATTACH,
+            one,
+            f"is being attached to node {one.spec.node_name} since {seconds:.0f} s, longer than attachTimeoutSeconds allows",
+            "does a controller lead (controller.leader), and is the Fabric connected (fabrics.connected)?",
+        )
+
+
+def _invisible(one: attachments.DeviceAttachment, seconds: float) -> Finding:
+    visible, node = meta.find(one.status.conditions, attachments.VISIBLE), one.spec.node_name
+    said = f"is attached since {seconds:.0f} s and not ready on node {node}"
+    if visible is None:
+        return _error(
+            Check.ATTACHMENTS_VISIBLE,
+            one,
+            f"{said}, whose node daemon says nothing",
+            "does the node daemon run there? on the node, drawbar doctor --node",
+        )
+    return _error(
+        Check.ATTACHMENTS_VISIBLE,
+        one,
+        f"{said} ({visible.reason}): {visible.message}",
+        _VISIBLE.get(visible.reason, _SEE),
+    )
+
+
+def _age(world: _World, moment: str | None) -> float:
+    try:
+        return (world.now - meta.moment(moment)).total_seconds() if moment else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _subject(one: attachments.DeviceAttachment) -> str:
+    return f"DeviceAttachment {one.metadata.name}"
+
+
+def _error(check: Check, one: attachments.DeviceAttachment, message: str, remedy: str) -> Finding:
+    return Finding(
+        check=check, severity=Severity.ERROR, subject=_subject(one), message=message, remedy=remedy
+    )

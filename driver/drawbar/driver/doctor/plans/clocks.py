@@ -1,0 +1,163 @@
+"""Whether a controller leads, and whether all clocks agree; pure.
+
+A lease tells its holder's clock from the API server's: the holder writes `renewTime`, the API server the time of that write
+beside it (`managedFields`). Only their difference counts, so no moment of our own is needed.
+"""
+
+import datetime
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from drawbar.driver.api import meta
+from drawbar.driver.doctor import findings, objects, observed
+from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+
+SKEW_SECONDS = 2.0
+"""Beyond what a slow answer or the whole seconds of a header explain."""
+SKEW_ERROR_SECONDS = 30.0
+"""The controller gives up 30 s before the scheduler; by so much, it would come too late."""
+LATE_SECONDS = 5.0
+"""How long after its end a lease may still be on its way to being renewed, seen from here."""
+_HALF_SECOND = datetime.timedelta(seconds=0.5)
+_SYNCHRONISE = "keep the clocks of all machines together: chrony or systemd-timesyncd, with the same servers"
+
+
+class _Skew(NamedTuple):
+    """A node and by how much its clock is ahead."""
+
+    node: str
+    seconds: float
+
+
+def plan(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Findings on the leader and on the clocks."""
+    yield _leader(cluster)
+    yield here(cluster.clock)
+    lease = cluster.lease
+    if not isinstance(lease, Unread) and lease is not None:
+        yield from _controller(lease)
+    yield from _nodes(cluster)
+
+
+def _leader(cluster: observed.Cluster) -> Finding:
+    lease, where = cluster.lease, cluster.where
+    subject = f"Lease {where.namespace}/{where.lease}"
+    if isinstance(lease, Unread):
+        return findings.unread(Check.CONTROLLER_LEADER, lease)
+    remedy = f"look at the controller's pods in namespace {where.namespace}: do they run, are they ready, what is in their log"
+    if lease is None or not lease.spec.holder_identity:
+        never = (
+            "does not exist: no controller has ever led" if lease is None else "has no holder: nobody leads"
+        )
+        return _error(
+            Check.CONTROLLER_LEADER, subject, f"{never}; without one, nothing is attached or detached", remedy
+        )
+    renewed = _moment(lease.metadata.renewal_written) or _moment(lease.spec.renew_time or "")
+    holder, lasts = lease.spec.holder_identity, lease.spec.lease_duration_seconds or 15
+    age = (cluster.now - renewed).total_seconds() if renewed is not None else float("inf")
+    if age > lasts + LATE_SECONDS:
+        said = f"{age:.0f} s ago" if renewed is not None else "never"
+        message = f"was last renewed {said} by {holder}: nobody leads, so nothing is attached or detached"
+        return _error(Check.CONTROLLER_LEADER, subject, message, remedy)
+    return findings.ok(Check.CONTROLLER_LEADER, subject, f"{holder} leads")
+
+
+def here(clock: observed.Clock) -> Finding:
+    """Our own clock against the API server's."""
+    least, most = clock.ahead_seconds
+    if clock.date is None:
+        return findings.unread(
+            Check.CLOCKS_HERE, Unread(what="the clock of this machine", why="the answer has no Date header")
+        )
+    nearest = max(least, min(0.0, most))
+    subject = "the clock of this machine"
+    if abs(nearest) <= SKEW_SECONDS:
+        return findings.ok(Check.CLOCKS_HERE, subject, "agrees with the API server's")
+    return Finding(
+        check=Check.CLOCKS_HERE,
+        severity=Severity.WARNING,
+        subject=subject,
+        message=f"is {_apart(nearest)} the API server's; it matters if a daemon runs here",
+        remedy=_SYNCHRONISE,
+    )
+
+
+def _controller(lease: objects.Lease) -> Iterator[Finding]:
+    skew = _skew(lease)
+    if skew is None:
+        return
+    subject = f"the clock of {lease.spec.holder_identity or 'the last leader'}"
+    if abs(skew) <= SKEW_SECONDS:
+        yield findings.ok(Check.CLOCKS_CONTROLLER, subject, "agrees with the API server's")
+        return
+    what = "it gives claims up early" if skew > 0 else "it may give claims up after the scheduler already has"
+    yield Finding(
+        check=Check.CLOCKS_CONTROLLER,
+        severity=_severity(skew),
+        subject=subject,
+        message=f"is {_apart(skew)} the API server's: {what}",
+        remedy=_SYNCHRONISE,
+    )
+
+
+def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
+    leases = cluster.node_leases
+    if isinstance(leases, Unread):
+        yield findings.unread(Check.CLOCKS_NODE, leases)
+        return
+    measured = [
+        _Skew(one.metadata.name, skew)
+        for one in leases
+        if one.spec.renew_time and (skew := _skew(one)) is not None
+    ]
+    off = sorted(
+        (one for one in measured if abs(one.seconds) > SKEW_SECONDS), key=lambda one: -abs(one.seconds)
+    )
+    for one in off[: findings.NAMED_MAX]:
+        yield Finding(
+            check=Check.CLOCKS_NODE,
+            severity=_severity(one.seconds),
+            subject=f"the clock of node {one.node}",
+            message=f"is {_apart(one.seconds)} the API server's: its daemon gives new devices up too early or too late",
+            remedy=_SYNCHRONISE,
+        )
+    if off[findings.NAMED_MAX :]:
+        rest = [one.node for one in off[findings.NAMED_MAX :]]
+        yield Finding(
+            check=Check.CLOCKS_NODE,
+            severity=_severity(off[findings.NAMED_MAX].seconds),
+            subject=f"the clocks of {len(rest)} more nodes",
+            message=f"are more than {SKEW_SECONDS:g} s off: {findings.listed(rest)}",
+            remedy=_SYNCHRONISE,
+        )
+    if measured and not off:
+        yield findings.ok(
+            Check.CLOCKS_NODE, f"the clocks of {len(measured)} nodes", "agree with the API server's"
+        )
+
+
+def _skew(lease: objects.Lease) -> float | None:
+    """By how many seconds the holder's clock is ahead; None where that is not told."""
+    written, renewed = _moment(lease.metadata.renewal_written), _moment(lease.spec.renew_time or "")
+    if written is None or renewed is None:
+        return None
+    return (renewed - written - _HALF_SECOND).total_seconds()
+
+
+def _moment(text: str) -> datetime.datetime | None:
+    try:
+        return meta.moment(text) if text else None
+    except ValueError:
+        return None
+
+
+def _apart(seconds: float) -> str:
+    return f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'}"
+
+
+def _severity(skew: float) -> Severity:
+    return Severity.ERROR if abs(skew) > SKEW_ERROR_SECONDS else Severity.WARNING
+
+
+def _error(check: Check, subject: str, message: str, remedy: str) -> Finding:
+    return Finding(check=check, severity=Severity.ERROR, subject=subject, message=message, remedy=remedy)

@@ -1,0 +1,148 @@
+"""How the Fabrics fare, from what the controller says in their conditions; pure.
+
+Source of the reasons: `docs/conditions.md`.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from drawbar.driver.api import fabrics, meta
+from drawbar.driver.doctor import findings, observed
+from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+
+YOUNG_SECONDS = 30.0
+"""So long a new Fabric may be without a word of the controller's."""
+_CREDENTIALS = frozenset(
+    {
+        "CredentialsMissing",
+        "CredentialsInvalid",
+        "CredentialsForbidden",
+        "CredentialsUnread",
+        "Unauthenticated",
+        "PermissionDenied",
+    }
+)
+_REMEDIES: Mapping[str, str] = {
+    "Connecting": "wait a moment and ask again",
+    "InvalidConfiguration": "mend the Fabric as the message says",
+    "Unavailable": "is the fabric manager, or the adapter's sidecar, running and reached at spec.endpoint?",
+    "DeadlineExceeded": "is the fabric manager overloaded? look at its log; spec.timeoutSeconds is the deadline of one call",
+    "CredentialsMissing": "create the Secret that spec.credentialsSecretRef names, with known keys (docs/fabrics.md)",
+    "CredentialsInvalid": "mend the Secret as the message says",
+    "CredentialsForbidden": "add the Secret's name to resourceNames of the Role drawbar-fabric-credentials",
+    "CredentialsUnread": "wait for the API server; if it stays so, look at the controller's log",
+    "Unauthenticated": "the fabric manager refuses the credentials: mend the Secret",
+    "PermissionDenied": "give the fabric manager's user the rights to list, attach and detach",
+    "AdapterDefect": "tell the adapter's vendor; the controller's log has the traceback",
+}
+_MEND = "see the reason in docs/conditions.md"
+
+
+def plan(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Findings on the Fabrics of this driver."""
+    known = cluster.fabrics
+    if isinstance(known, Unread):
+        yield findings.unread(Check.FABRICS_SERVED, known)
+        return
+    ours = [one for one in known if one.spec.driver == cluster.where.driver]
+    foreign = [one.metadata.name for one in known if one.spec.driver != cluster.where.driver]
+    if foreign:
+        yield Finding(
+            check=Check.FABRICS_SERVED,
+            severity=Severity.NOTE,
+            subject=f"Fabric {findings.listed(foreign)}",
+            message=f"is of another driver than {cluster.where.driver}, so nothing is said of it here",
+            remedy="drawbar doctor --driver-name with the name in its spec.driver",
+        )
+    if not known:
+        yield Finding(
+            check=Check.FABRICS_SERVED,
+            severity=Severity.NOTE,
+            subject="Fabrics",
+            message="there is none yet, so nothing but devices of the nodes themselves is offered",
+            remedy="kubectl apply a Fabric such as docs/examples/fabric.yaml",
+        )
+    for fabric in ours:
+        yield from _fabric(cluster, fabric)
+
+
+def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Finding]:
+    conditions = {one.type: one for one in fabric.status.conditions}
+    connected = conditions.get(fabrics.CONNECTED)
+    if connected is None:
+        yield _silent(cluster, fabric)
+        return
+    troubles = [
+        *_connection(fabric, connected),
+        *_degraded(fabric, conditions.get(fabrics.DEGRADED)),
+        *_published(fabric, conditions.get(fabrics.PUBLISHED)),
+    ]
+    if not any(one.severity is not Severity.NOTE for one in troubles):
+        status = fabric.status
+        what = f"is connected: {status.devices} devices, {status.attached} of them attached, {status.hosts} hosts"
+        yield findings.ok(Check.FABRICS_CONNECTED, _subject(fabric), what)
+    yield from troubles
+
+
+def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
+    created = fabric.metadata.creation_timestamp
+    age = (cluster.now - meta.moment(created)).total_seconds() if created else YOUNG_SECONDS
+    return Finding(
+        check=Check.FABRICS_SERVED,
+        severity=Severity.ERROR if age >= YOUNG_SECONDS else Severity.NOTE,
+        subject=_subject(fabric),
+        message=f"no controller has said anything of it in {age:.0f} s",
+        remedy=f"does a controller with driverName {fabric.spec.driver} run and lead?",
+    )
+
+
+def _connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
+    if not connected.is_true:
+        secret = connected.reason in _CREDENTIALS
+        yield Finding(
+            check=Check.FABRICS_CREDENTIALS if secret else Check.FABRICS_CONNECTED,
+            severity=Severity.WARNING if connected.reason == "Connecting" else Severity.ERROR,
+            subject=_subject(fabric),
+            message=f"is not connected ({connected.reason}): {connected.message}",
+            remedy=_REMEDIES.get(connected.reason, _MEND),
+        )
+    elif not fabric.spec.tls.verify:
+        yield Finding(
+            check=Check.FABRICS_CONNECTED,
+            severity=Severity.WARNING,
+            subject=_subject(fabric),
+            message="the fabric manager's certificate is not checked (spec.tls.verify is false): anybody may answer for it",
+            remedy="put its authority into ca.crt of the Secret, and take spec.tls.verify out",
+        )
+
+
+def _degraded(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
+    if condition is not None and condition.is_true:
+        yield Finding(
+            check=Check.FABRICS_DEGRADED,
+            severity=Severity.WARNING,
+            subject=_subject(fabric),
+            message=condition.message,
+            remedy="what is at fault is avoided meanwhile; look at those hosts and devices at the fabric manager",
+        )
+
+
+def _published(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
+    if condition is None or condition.is_true:
+        return
+    deleting = condition.reason == "Deleting"
+    remedies = {
+        "Deleting": "delete the pods or claims that have its devices, and its DeviceAttachments made by hand",
+        "FieldsDropped": "see features.binding-conditions",
+        "Refused": "mend what the message says; a missing permission shows in access.permission",
+    }
+    yield Finding(
+        check=Check.FABRICS_PUBLISHED,
+        severity=Severity.NOTE if deleting else Severity.ERROR,
+        subject=_subject(fabric),
+        message=f"its devices are not offered ({condition.reason}): {condition.message}",
+        remedy=remedies.get(condition.reason, _MEND),
+    )
+
+
+def _subject(fabric: fabrics.Fabric) -> str:
+    return f"Fabric {fabric.metadata.name}"

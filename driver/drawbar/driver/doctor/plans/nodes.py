@@ -1,0 +1,201 @@
+"""Whether the nodes can use what is attached to them: kubelet, container runtime, node daemon; pure.
+
+Nodes that have the same thing wrong are one finding, so that a cluster of thousands can be read.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from drawbar.driver.api import meta
+from drawbar.driver.controller import names
+from drawbar.driver.doctor import findings, objects, observed
+from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+
+KUBELET_OLDEST, KUBELET_TRIED = 32, 34
+"""The first kubelet that speaks a protocol of the node daemon's, and the first that it was tried with."""
+UNREADY_MAX = 20
+"""So many pods are named one by one."""
+_RUNTIME = re.compile(r"([\w.-]+)://v?(\d+)\.(\d+)")
+_VERIFY = "on the node, drawbar doctor --node --host-root / reads the runtime's configuration"
+
+
+def plan(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Findings on all nodes."""
+    if isinstance(cluster.nodes, Unread):
+        yield findings.unread(Check.NODES_KUBELET, cluster.nodes)
+        return
+    known, running = cluster.nodes, with_daemon(cluster)
+    # Where no daemon runs, neither kubelet nor runtime matters to us.
+    concerned = [node for node in known if not running or node.metadata.name in running]
+    yield from _kubelets(cluster, concerned)
+    yield from runtimes(concerned)
+    yield from _ready(cluster, known)
+    yield from _daemons(cluster, known, running)
+
+
+def with_daemon(cluster: observed.Cluster) -> frozenset[str]:
+    """Nodes where a node daemon is: its pod, or a pool that only it publishes."""
+    pods = {pod.spec.node_name for pod in _pods(cluster)}
+    published = {one.spec.node_name for one in observed.seen(cluster.published)}
+    return frozenset((pods | published) - {""})
+
+
+def _pods(cluster: observed.Cluster) -> list[objects.Pod]:
+    account = cluster.where.node
+    return [
+        pod
+        for pod in observed.seen(cluster.pods)
+        if pod.spec.service_account_name == account and pod.status.phase not in ("Succeeded", "Failed")
+    ]
+
+
+def _kubelets(cluster: observed.Cluster, known: Sequence[objects.Node]) -> Iterator[Finding]:
+    versions: dict[str, list[str]] = {}
+    for node in known:
+        versions.setdefault(node.status.node_info.kubelet_version, []).append(node.metadata.name)
+    for version, members in sorted(versions.items()):
+        yield _kubelet(cluster, version, members)
+
+
+def _kubelet(cluster: observed.Cluster, version: str, members: Sequence[str]) -> Finding:
+    subject, check, minor = _nodes(members), Check.NODES_KUBELET, observed.minor(version)
+    told = f"kubelet {version or 'of an unknown version'}"
+    upgrade = "upgrade the kubelet, after draining the node"
+    if minor is not None and minor < KUBELET_OLDEST:
+        message = f"{told} speaks no protocol that the node daemon speaks: no pod with a device starts there"
+        return Finding(check=check, severity=Severity.ERROR, subject=subject, message=message, remedy=upgrade)
+    if minor is None or minor < KUBELET_TRIED:
+        message = f"{told}: nobody has tried one older than 1.{KUBELET_TRIED}"
+        return Finding(
+            check=check, severity=Severity.WARNING, subject=subject, message=message, remedy=upgrade
+        )
+    if cluster.minor is not None and minor > cluster.minor:
+        message = (
+            f"{told} is newer than the API server ({cluster.version}), which Kubernetes does not support"
+        )
+        remedy = "upgrade the control plane first"
+        return Finding(
+            check=check, severity=Severity.WARNING, subject=subject, message=message, remedy=remedy
+        )
+    return findings.ok(check, subject, told)
+
+
+def runtimes(known: Sequence[objects.Node]) -> Iterator[Finding]:
+    """Whether containers get CDI devices, as far as the version of the runtime tells.
+
+    Source: containerd 1.7 (`enable_cdi`, off by default) and 2.0 (on); CRI-O 1.23 and later (always on).
+    """
+    found: dict[str, list[str]] = {}
+    for node in known:
+        found.setdefault(node.status.node_info.container_runtime_version, []).append(node.metadata.name)
+    for version, members in sorted(found.items()):
+        severity, message, remedy = _runtime(version)
+        yield Finding(
+            check=Check.NODES_RUNTIME,
+            severity=severity,
+            subject=_nodes(members),
+            message=message,
+            remedy=remedy,
+        )
+
+
+def _runtime(version: str) -> tuple[Severity, str, str]:
+    parsed = _RUNTIME.match(version)
+    name = parsed[1] if parsed else ""
+    release = (int(parsed[2]), int(parsed[3])) if parsed else (0, 0)
+    if name == "containerd" and release < (1, 7):
+        message = f"{version} knows no CDI devices: containers do not get theirs"
+        return Severity.ERROR, message, "upgrade containerd, best to 2.0 or later"
+    if name == "containerd" and release < (2, 0):
+        message = (
+            f"{version} has CDI off unless its configuration turns it on, which cannot be seen from here"
+        )
+        return Severity.WARNING, message, f"set enable_cdi = true in its config.toml, or use 2.0; {_VERIFY}"
+    if name == "cri-o" and release < (1, 23):
+        message = f"{version} knows no CDI devices: containers do not get theirs"
+        return Severity.ERROR, message, "upgrade CRI-O"
+    if name in ("containerd", "cri-o"):
+        return Severity.OK, f"{version} has CDI on by default", ""
+    message = f"whether {version or 'its container runtime'} gives CDI devices to containers cannot be seen from here"
+    return Severity.NOTE, message, f"see the runtime's documentation; {_VERIFY}"
+
+
+def _ready(cluster: observed.Cluster, known: Sequence[objects.Node]) -> Iterator[Finding]:
+    """A node that is not ready matters where a device is attached to it."""
+    holding = {one.spec.node_name for one in observed.seen(cluster.attachments)}
+    ill = [
+        node.metadata.name
+        for node in known
+        if node.metadata.name in holding and not meta.is_true(node.status.conditions, "Ready")
+    ]
+    if ill:
+        yield Finding(
+            check=Check.NODES_READY,
+            severity=Severity.WARNING,
+            subject=_nodes(ill),
+            message="not Ready, and devices are attached there, which stay until the node lets go of them",
+            remedy=(
+                "bring the node back; if it is off for good, delete the Node or give it the taint "
+                "node.kubernetes.io/out-of-service, and its devices are detached"
+            ),
+        )
+
+
+def _daemons(
+    cluster: observed.Cluster, known: Sequence[objects.Node], running: Collection[str]
+) -> Iterator[Finding]:
+    pods = _pods(cluster)
+    for pod in pods[:UNREADY_MAX]:
+        if not pod.ready:
+            yield _unready(cluster, pod)
+    for lost in (cluster.pods, cluster.published):
+        if isinstance(lost, Unread):
+            yield findings.unread(Check.NODES_DAEMON, lost)
+    without = sorted(_in_use(cluster, known) - set(running)) if running else []
+    if without:
+        yield Finding(
+            check=Check.NODES_DAEMON,
+            # Without the pods, a daemon that publishes nothing cannot be seen.
+            severity=Severity.ERROR if pods else Severity.WARNING,
+            subject=_nodes(without),
+            message="a fabric reaches it, and no node daemon is seen there: pods with a device do not start",
+            remedy="let the DaemonSet's node selector cover the node: kubectl label node NAME drawbar.dev/host=true",
+        )
+    elif running:
+        yield findings.ok(Check.NODES_DAEMON, _nodes(sorted(running)), "the node daemon is there")
+    else:
+        yield Finding(
+            check=Check.NODES_DAEMON,
+            severity=Severity.WARNING,
+            subject="node daemons",
+            message=(
+                f"there is no pod of ServiceAccount {cluster.where.namespace}/{cluster.where.node}, and no pool of a node: "
+                "as far as can be seen, no node daemon runs"
+            ),
+            remedy="install the DaemonSet, or say where it is with --namespace and --node-account",
+        )
+
+
+def _in_use(cluster: observed.Cluster, known: Sequence[objects.Node]) -> set[str]:
+    """Nodes that fabric devices may go to, or have gone to."""
+    labels = {names.node_label(one.metadata.name) for one in observed.seen(cluster.fabrics)}
+    here = {node.metadata.name for node in known}
+    attached = {one.spec.node_name for one in observed.seen(cluster.attachments)}
+    return {node.metadata.name for node in known if labels & node.metadata.labels.keys()} | (attached & here)
+
+
+def _unready(cluster: observed.Cluster, pod: objects.Pod) -> Finding:
+    condition = meta.find(pod.status.conditions, "Ready")
+    why = (condition.message or condition.reason) if condition is not None else pod.status.phase
+    name = f"{cluster.where.namespace}/{pod.metadata.name}"
+    return Finding(
+        check=Check.NODES_DAEMON,
+        severity=Severity.ERROR,
+        subject=f"node {pod.spec.node_name or '(none yet)'}",
+        message=f"the pod {name} of the node daemon is not ready: {why or 'the kubelet does not say why'}",
+        remedy=f"kubectl logs -n {cluster.where.namespace} {pod.metadata.name}; in it, drawbar doctor --node",
+    )
+
+
+def _nodes(members: Sequence[str]) -> str:
+    return f"node {members[0]}" if len(members) == 1 else f"{len(members)} nodes: {findings.listed(members)}"

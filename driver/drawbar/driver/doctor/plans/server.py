@@ -1,0 +1,55 @@
+"""Whether the API server is one that Drawbar works with; pure."""
+
+from collections.abc import Iterator
+
+from drawbar.driver.doctor import findings, observed
+from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.doctor.plans import definitions
+
+OLDEST, NEWEST = 34, 37
+"""The minor versions of Kubernetes that the tests cover."""
+
+
+def plan(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Findings on its version and on what it serves."""
+    yield _version(cluster)
+    yield _resource_api(cluster)
+    yield from definitions.plan(cluster.definitions)
+
+
+def _version(cluster: observed.Cluster) -> Finding:
+    subject, check = f"API server {cluster.server}", Check.SERVER_VERSION
+    minor = cluster.minor
+    if minor is None or minor > NEWEST:
+        return Finding(
+            check=check,
+            severity=Severity.NOTE,
+            subject=subject,
+            message=f"is Kubernetes {cluster.version}, and this version was tried with 1.{OLDEST} to 1.{NEWEST}",
+            remedy="read the release notes of a newer Drawbar",
+        )
+    if minor < OLDEST:
+        return Finding(
+            check=check,
+            severity=Severity.ERROR,
+            subject=subject,
+            message=f"is Kubernetes {cluster.version}; Drawbar needs 1.{OLDEST} or later",
+            remedy="upgrade Kubernetes, best to 1.36 or later",
+        )
+    return findings.ok(check, subject, f"is Kubernetes {cluster.version}")
+
+
+def _resource_api(cluster: observed.Cluster) -> Finding:
+    versions = cluster.resource_versions
+    if isinstance(versions, Unread):
+        return findings.unread(Check.SERVER_RESOURCE_API, versions)
+    served = ", ".join(versions) or "nothing"
+    if "v1" in versions:
+        return findings.ok(Check.SERVER_RESOURCE_API, "resource.k8s.io", f"is served as {served}")
+    return Finding(
+        check=Check.SERVER_RESOURCE_API,
+        severity=Severity.ERROR,
+        subject="resource.k8s.io",
+        message=f"v1 is not served ({served} is): there is no dynamic resource allocation that Drawbar can use",
+        remedy=f"upgrade Kubernetes to 1.{OLDEST} or later, and take resource.k8s.io/v1=false out of --runtime-config",
+    )

@@ -1,0 +1,74 @@
+"""The report as a table for people, in 80 columns or more."""
+
+from collections.abc import Sequence
+
+from rich import console, table, text
+
+from drawbar.driver.doctor import findings
+from drawbar.driver.doctor.findings import Finding, Severity
+
+_STYLES = {
+    Severity.ERROR: "bold red",
+    Severity.UNCHECKED: "magenta",
+    Severity.WARNING: "yellow",
+    Severity.NOTE: "cyan",
+    Severity.OK: "green",
+}
+_WORDS = {
+    Severity.ERROR: ("error", "errors"),
+    Severity.UNCHECKED: ("thing could not be looked at", "things could not be looked at"),
+    Severity.WARNING: ("warning", "warnings"),
+    Severity.NOTE: ("note", "notes"),
+    Severity.OK: ("thing is well", "things are well"),
+}
+_WITH_CHECKS_COLUMNS = 110
+"""From here on the checks' names have a column of their own."""
+
+
+def show(out: console.Console, found: Sequence[Finding], *, brief: bool = False) -> None:
+    """Prints a row for each finding, and a sum.
+
+    Args:
+        out: where.
+        found: all findings, in order.
+        brief: leaves out what is well.
+    """
+    shown = [one for one in found if not brief or one.severity is not Severity.OK]
+    if shown:
+        out.print(_table(shown, apart=out.width >= _WITH_CHECKS_COLUMNS))
+        out.print()
+    out.print(_summary(found))
+
+
+def _table(found: Sequence[Finding], *, apart: bool) -> table.Table:
+    result = table.Table(box=None, pad_edge=False, header_style="bold")
+    result.add_column("SEVERITY", no_wrap=True)
+    if apart:
+        result.add_column("CHECK", no_wrap=True)
+    result.add_column("WHAT IS THE MATTER, AND WHAT TO DO", overflow="fold")
+    for one in found:
+        name = text.Text(one.check.value, style="dim")
+        severity = text.Text(one.severity.value, style=_STYLES[one.severity])
+        matter = _matter(one)
+        if not apart:
+            matter.append(f" [{name}]", style="dim")
+        result.add_row(severity, *([name] if apart else []), matter)
+    return result
+
+
+def _matter(one: Finding) -> text.Text:
+    matter = text.Text.assemble((one.subject, "bold"), ": ", one.message)
+    if one.remedy:
+        matter.append("\n-> ", style=_STYLES[one.severity])
+        matter.append(one.remedy)
+    return matter
+
+
+def _summary(found: Sequence[Finding]) -> text.Text:
+    counts = findings.counts(found)
+    parts = [
+        text.Text(f"{count} {_WORDS[severity][count != 1]}", style=_STYLES[severity])
+        for severity, count in counts.items()
+        if count
+    ]
+    return text.Text("; ").join(parts)

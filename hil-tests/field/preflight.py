@@ -1,0 +1,111 @@
+"""What a run on real hardware would touch, and what speaks against it. Pure: of the file and of what the fabric says."""
+
+from collections.abc import Sequence
+
+from drawbar.fabric import contract
+from field import choice, configuration
+
+
+def judge(
+    site: configuration.Site,
+    capabilities: contract.Capabilities,
+    hosts: Sequence[contract.Host],
+    inventory: contract.Inventory,
+) -> tuple[str, ...]:
+    """One sentence for everything that keeps the tests from running here."""
+    found = []
+    if not capabilities.exact_device:
+        found.append(
+            f"the adapter {site.fabric.adapter} cannot attach a named device, so nobody can say what it touches"
+        )
+    host = next((one for one in hosts if one.id == site.node.host), None)
+    if host is None:
+        known = ", ".join(sorted(one.id for one in hosts)) or "none"
+        found.append(f'the fabric has no host "{site.node.host}": set node.host to one of {known}')
+    elif not free_ports(host):
+        found.append(f"the host {host.id} has no free port: detach something from it, or name another host")
+    for device in site.devices:
+        found += _judge_device(device, inventory.device(device.id))
+    return tuple(found)
+
+
+def free_ports(host: contract.Host) -> tuple[contract.Port, ...]:
+    """The ports that something could be attached to."""
+    return tuple(port for port in host.ports if port.state is contract.PortState.FREE)
+
+
+def _judge_device(listed: configuration.Device, seen: contract.Device | None) -> list[str]:
+    if seen is None:
+        return [f'the fabric has no device "{listed.id}": take it off the list']
+    if seen.connection is not None:
+        return [
+            f"{listed.id} is attached to {seen.connection.host_id}: detach it there, or take it off the list"
+        ]
+    if seen.device_class != listed.device_class:
+        return [
+            f"{listed.id} is listed as {listed.device_class}, and the fabric says {seen.device_class}: mend the list"
+        ]
+    if not seen.serial:
+        return [f"{listed.id} has no serial number in the fabric, so the node could not tell it from another"]
+    return []
+
+
+def describe(
+    site: configuration.Site,
+    choices: Sequence[choice.Choice],
+    hosts: Sequence[contract.Host],
+    inventory: contract.Inventory,
+    facts: str,
+) -> str:
+    """What would be touched, for whoever has to say yes.
+
+    Args:
+        site: the file.
+        choices: what becomes of each test.
+        hosts: of the fabric.
+        inventory: of the fabric.
+        facts: a line about the node's kernel.
+    """
+    run = [one for one in choices if not one.reason]
+    left = [one for one in choices if one.reason]
+    host = next((one for one in hosts if one.id == site.node.host), None)
+    ports = [_port(port) for port in free_ports(host)] if host is not None else []
+    lines = [
+        "This would be touched:",
+        f"  fabric   {site.fabric.adapter} at {site.fabric.endpoint}",
+        f"  host     {site.node.host}; free ports, any of which may be used: {', '.join(ports) or 'none'}",
+        f"  node     {site.node.name} by `{' '.join(site.node.command)}`; {facts}",
+        "           a node daemon and a kubelet double of this checkout run there, in a folder of their own below /run;",
+        "           drivers are bound and unbound, slots powered on and off, for the listed devices alone",
+    ]
+    for device in site.devices:
+        lines += _device(device, inventory.device(device.id), run)
+    lines += [f"{len(run)} tests run:", *(f"  {one.test.name}" for one in run)]
+    lines += [f"{len(left)} are left out:", *_left_out(left)]
+    return "\n".join(lines) + "\n"
+
+
+def _left_out(choices: Sequence[choice.Choice]) -> list[str]:
+    """By reason, since many share one."""
+    lines = []
+    for reason in dict.fromkeys(one.reason for one in choices):
+        lines += [f"  {reason}:", *(f"    {one.test.name}" for one in choices if one.reason == reason)]
+    return lines
+
+
+def _port(port: contract.Port) -> str:
+    return f"{port.id} (slot {port.slot_hint})" if port.slot_hint else port.id
+
+
+def _device(
+    listed: configuration.Device, seen: contract.Device | None, run: Sequence[choice.Choice]
+) -> list[str]:
+    using = [one for one in run if listed in one.devices]
+    writing = [one for one in using if one.test.writes]
+    model = f"{seen.model or 'unknown model'}, serial {seen.serial}" if seen is not None else "not there"
+    done = f"attached and detached by {len(using)} tests" if using else "not used by any test"
+    if writing:
+        done += f", ITS CONTENTS ARE LOST in {len(writing)}"
+    elif using:
+        done += ", read and not written"
+    return [f"  device   {listed.id} ({listed.device_class}, {model}): {done}"]

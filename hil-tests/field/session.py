@@ -1,0 +1,162 @@
+"""One run on real hardware: read the file, look, say what would be touched, ask, run the tests."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import errors, sessions
+
+from drawbar.fabric import contract, registry
+from drawbar.fabric import errors as fabric_errors
+from field import choice, configuration, node, preflight
+
+SITE, LISTING = "DRAWBAR_HIL_SITE", "DRAWBAR_HIL_LISTING"
+NOT_RUN = 2
+QUESTION = "Type yes to go on: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is known before anything is touched."""
+
+    hosts: tuple[contract.Host, ...]
+    inventory: contract.Inventory
+    facts: str
+
+
+def read(path: Path) -> configuration.Site:
+    """The file.
+
+    Raises:
+        configuration.InvalidConfiguration: it cannot be read, or is at fault.
+    """
+    try:
+        return configuration.parse(path.read_text())
+    except OSError as error:
+        raise configuration.InvalidConfiguration([f"{path} cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise configuration.InvalidConfiguration([f"{path} is not a text file"]) from error
+
+
+@contextlib.asynccontextmanager
+async def fabric(site: configuration.Site) -> AsyncIterator[contract.FabricAdapter]:
+    """The site's fabric.
+
+    Raises:
+        configuration.InvalidConfiguration: the adapter finds fault with its part of the file.
+        errors.Unavailable: the manager cannot be reached.
+    """
+    try:
+        adapter = await registry.adapter_class(site.fabric.adapter).connect(_settings(site.fabric))
+    except fabric_errors.InvalidConfiguration as error:
+        raise configuration.InvalidConfiguration([f"fabric: {one}" for one in error.problems]) from error
+    except fabric_errors.FabricError as error:
+        raise errors.Unavailable(f"the fabric manager at {site.fabric.endpoint}: {error}") from error
+    async with adapter:
+        yield adapter
+
+
+def _settings(about: configuration.Fabric) -> contract.AdapterConfig:
+    given = contract.Credentials()
+    if about.credentials_file:
+        try:
+            given = configuration.credentials(Path(about.credentials_file).read_text())
+        except OSError as error:
+            raise configuration.InvalidConfiguration(
+                [f"the credentials file {about.credentials_file} cannot be read: {error.strerror}"]
+            ) from error
+    return contract.AdapterConfig(
+        name="hil",
+        endpoint=about.endpoint,
+        parameters=about.parameters,
+        timeout_seconds=about.timeout_seconds,
+        credentials=given,
+        tls=contract.Tls(verify=about.verify, server_name=about.server_name),
+    )
+
+
+async def look(site: configuration.Site, log: Path) -> Outlook:
+    """Asks fabric and node, and changes nothing.
+
+    Raises:
+        configuration.InvalidConfiguration: what they say speaks against the file.
+        errors.Unavailable: one of them does not answer.
+    """
+    async with fabric(site) as adapter:
+        try:
+            capabilities, inventory, hosts = (
+                await adapter.capabilities(),
+                await adapter.devices(),
+                await adapter.hosts(),
+            )
+        except fabric_errors.FabricError as error:
+            raise errors.Unavailable(f"the fabric manager at {site.fabric.endpoint}: {error}") from error
+    problems = preflight.judge(site, capabilities, hosts, inventory)
+    if problems:
+        raise configuration.InvalidConfiguration(problems)
+    async with node.connected(site.node, log) as reached:
+        facts = await node.facts(reached, site.node)
+    return Outlook(hosts=hosts, inventory=inventory, facts=facts)
+
+
+async def run(path: Path, *, yes: bool) -> int:
+    """Everything; gives pytest's status, or 2 where nothing was run.
+
+    Args:
+        path: the file, as an absolute path.
+        yes: nobody is asked.
+    """
+    try:
+        site = read(path)
+        with tempfile.TemporaryDirectory(prefix="drawbar-hil-") as name:
+            seen = await look(site, Path(name) / "node.log")
+            tests = await _listed(path, Path(name) / "tests.json")
+    except configuration.InvalidConfiguration as error:
+        sys.stderr.write("".join(f"error: {path}: {problem}\n" for problem in error.problems))
+        return NOT_RUN
+    except errors.LabError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return NOT_RUN
+    choices = choice.choose(tests, site)
+    sys.stdout.write(preflight.describe(site, choices, seen.hosts, seen.inventory, seen.facts))
+    sys.stdout.flush()
+    if not any(not one.reason for one in choices):
+        sys.stderr.write(f"error: {path}: no test applies to the listed devices\n")
+        return NOT_RUN
+    if not yes and not await asyncio.to_thread(_agreed):
+        sys.stderr.write("error: nobody said yes, so nothing was touched; HIL_YES=1 says it for machines\n")
+        return NOT_RUN
+    # After a failure the devices may be anywhere, so nothing further is tried with them.
+    return await sessions.pytest(["-x", "hil-tests", *_chosen()], {SITE: str(path)})
+
+
+def _chosen() -> list[str]:
+    """What the caller wants of pytest, such as `-k listed`."""
+    return shlex.split(os.environ.get("HIL_ARGS", ""))
+
+
+def _agreed() -> bool:
+    sys.stdout.write(QUESTION)
+    sys.stdout.flush()
+    return sys.stdin.readline().strip() == "yes"
+
+
+async def _listed(path: Path, listing: Path) -> list[choice.Test]:
+    """The tests, as pytest collects them."""
+    environment = {LISTING: str(listing), SITE: str(path)}
+    log = listing.with_suffix(".log")
+    with log.open("wb") as output:
+        status = await sessions.pytest(
+            ["--collect-only", "hil-tests", *_chosen()], environment, output=output
+        )
+    if status != 0:
+        said = await asyncio.to_thread(log.read_text, errors="replace")
+        raise errors.LabError(f"the tests cannot be collected: {said[-2000:]}")
+    return [choice.Test(**one) for one in json.loads(await asyncio.to_thread(listing.read_text))]

@@ -1,0 +1,155 @@
+"""The devices of a site, in the place of the lab's electrician: the fabric's adapter plugs them in and takes them out.
+
+Only what the file lists is ever named to the fabric, and of that only what the running test was given.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import chassis, errors, polling
+
+from drawbar.fabric import contract
+from drawbar.fabric import errors as fabric_errors
+from field import configuration
+
+MARK = "drawbar-hil"
+POLL_SECONDS = 0.2
+
+
+class Tray:
+    """What the running test was given; `Shelf` takes from it."""
+
+    def __init__(self) -> None:
+        self._devices: list[configuration.Device] = []
+
+    def fill(self, devices: Sequence[configuration.Device]) -> None:
+        """From now on these are handed out, in this order."""
+        self._devices = list(devices)
+
+    def take(self, device_class: str) -> configuration.Device:
+        """The next of a class, or of any where that is empty.
+
+        Raises:
+            errors.LabError: the test was given no further one.
+        """
+        for device in self._devices:
+            if device_class in ("", device.device_class):
+                self._devices.remove(device)
+                return device
+        raise errors.LabError(f"this test was given no further device of class {device_class or 'any'}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A device of any class, under the name that a test gave it."""
+
+    name: str
+    serial: str
+    device_class: str
+
+
+class Shelf:
+    """The listed devices, and the one host that they may go to."""
+
+    def __init__(
+        self,
+        adapter: contract.FabricAdapter,
+        site: configuration.Site,
+        inventory: contract.Inventory,
+        tray: Tray,
+    ) -> None:
+        self._adapter, self._site, self._tray = adapter, site, tray
+        self._serials = {device.id: device.serial or "" for device in inventory.devices}
+        self._ids: dict[str, str] = {}
+
+    def card(self, name: str) -> Card:
+        """The next device that the test was given, of any class."""
+        listed = self._taken(name, "")
+        return Card(name=name, serial=self._serials[listed.id], device_class=listed.device_class)
+
+    async def disk(self, name: str) -> chassis.Disk:
+        """The next NVMe disk that the test was given; there is no file of its content."""
+        listed = self._taken(name, "nvme")
+        return chassis.Disk(name=name, serial=self._serials[listed.id], file=Path())
+
+    def _taken(self, name: str, device_class: str) -> configuration.Device:
+        listed = self._tray.take(device_class)
+        self._ids[name] = listed.id
+        return listed
+
+    def where(self, port: str) -> dict[str, str]:
+        """What the node is to say of the place behind a test's port: unknown, since the fabric chooses the port."""
+        del port
+        return {}
+
+    async def plug(self, card: Card | chassis.Card, port: str) -> None:
+        """Attaches it to the site's host; the port is the fabric's choice. Returns when the fabric is done.
+
+        Raises:
+            errors.LabError: the fabric could not.
+        """
+        del port
+        await self._begin(
+            contract.AttachRequest(
+                request_id=str(uuid.uuid4()),
+                device_id=self._ids[card.name],
+                host_id=self._site.node.host,
+                mark=MARK,
+            )
+        )
+
+    async def out(self, card: Card | chassis.Card) -> None:
+        """Detaches what its node has let go of; returns when the fabric says that it is free.
+
+        Raises:
+            errors.LabError: the fabric could not.
+        """
+        await self.detach(self._ids[card.name])
+
+    async def detach(self, device_id: str) -> None:
+        """The same by the fabric's own name."""
+        await self._begin(
+            contract.DetachRequest(
+                request_id=str(uuid.uuid4()),
+                device_id=device_id,
+                host_id=self._site.node.host,
+                host_prepared=True,
+            )
+        )
+        await polling.until(self.attached, lambda there: device_id not in there, self._site.detach_seconds)
+
+    async def attached(self) -> tuple[str, ...]:
+        """The listed devices that the site's host has, by the fabric's names."""
+        inventory = await self._adapter.devices()
+        connections = {
+            one.id: device.connection
+            for one in self._site.devices
+            if (device := inventory.device(one.id)) is not None
+        }
+        host = self._site.node.host
+        return tuple(name for name, seen in connections.items() if seen is not None and seen.host_id == host)
+
+    async def _begin(self, request: contract.AttachRequest | contract.DetachRequest) -> None:
+        """Has it done, to its end."""
+        attaches = isinstance(request, contract.AttachRequest)
+        seconds = self._site.attach_seconds if attaches else self._site.detach_seconds
+        what = f"the {'attach' if attaches else 'detach'} of {request.device_id}"
+        try:
+            async with asyncio.timeout(seconds):
+                match request:
+                    case contract.AttachRequest():
+                        operation = await self._adapter.attach(request)
+                    case contract.DetachRequest():
+                        operation = await self._adapter.detach(request)
+                while not operation.done:
+                    await asyncio.sleep(operation.retry_after_seconds or POLL_SECONDS)
+                    operation = await self._adapter.operation(operation_id=operation.id)
+        except TimeoutError as error:
+            raise errors.LabError(f"{what} took more than {seconds:.0f} s") from error
+        except fabric_errors.FabricError as error:
+            raise errors.LabError(f"{what} was refused: {error}") from error
+        if operation.error is not None:
+            raise errors.LabError(f"{what} failed: {operation.error.message}")

@@ -1,0 +1,94 @@
+"""One device from its claim to its return, as scheduler, controller and electrician play it together.
+
+    lent = await handover.attached(node, await node.chassis.disk("disk-a"), "port-1")
+    await handover.ask_back(node, lent)
+    await handover.take_back(node, lent)
+
+The claim has the device's name.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from lab import chassis, cluster, polling, worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lent:
+    """A device for a claim on a node.
+
+    Attributes:
+        card: what is plugged in.
+        device: the same as its fabric describes it.
+        port: where it is, or is to be.
+    """
+
+    card: chassis.Card
+    device: cluster.Device
+    port: str
+
+    @property
+    def name(self) -> str:
+        """Of the device and of its claim."""
+        return self.card.name
+
+
+async def intended(node: worker.Worker, card: chassis.Card, port: str) -> Lent:
+    """A claim was allocated the device, and the controller means to attach it; nothing is plugged in."""
+    lent = Lent(card=card, device=_described(card, port), port=port)
+    claim = await node.cluster.claim(lent.name, lent.device, node=node.name)
+    await node.cluster.intend(claim, lent.device, node=node.name)
+    return lent
+
+
+async def connect(node: worker.Worker, lent: Lent) -> None:
+    """The fabric attaches it."""
+    await node.chassis.plug(lent.card, lent.port)
+    await node.cluster.say_attached(lent.device, port=lent.port)
+
+
+async def attached(node: worker.Worker, card: chassis.Card, port: str) -> Lent:
+    """A device that its node shows."""
+    lent = await intended(node, card, port)
+    await connect(node, lent)
+    await node.cluster.visible(lent.device)
+    return lent
+
+
+async def ask_back(node: worker.Worker, lent: Lent) -> None:
+    """The claim is gone, and the controller asks for the detach."""
+    await node.cluster.deallocate(lent.name)
+    await node.cluster.begin_release(lent.device)
+
+
+async def take_back(node: worker.Worker, lent: Lent) -> None:
+    """The node lets go, then the fabric takes it."""
+    await node.cluster.released(lent.device)
+    await node.chassis.out(lent.card)
+    await node.cluster.end_release(lent.device)
+
+
+async def give_back(node: worker.Worker, lent: Lent) -> None:
+    """All of it."""
+    await ask_back(node, lent)
+    await take_back(node, lent)
+
+
+async def refused(node: worker.Worker, lent: Lent, *, saying: str = "") -> dict[str, Any]:
+    """The node's word that it does not let go, and why; it may say something else first."""
+    return await polling.until(
+        lambda: node.cluster.condition(lent.device, "Released"),
+        lambda found: found.get("status") == "False" and saying in found["message"],
+    )
+
+
+def _described(card: chassis.Card, port: str) -> cluster.Device:
+    match card:
+        case chassis.Memory():
+            # Without power the kernel shows no serial number, so the fabric names the slot.
+            slot = str(100 + int(port.rpartition("-")[2]))
+            return cluster.Device(
+                device=card.name, device_class="cxl-memory", serial=f"{card.serial:#x}", slot=slot
+            )
+        case chassis.Disk() | chassis.Controller():
+            return cluster.Device(device=card.name, serial=card.serial)

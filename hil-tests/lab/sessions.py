@@ -1,0 +1,259 @@
+"""Runs of pytest on the lab: which tests, with what at hand, and beside what.
+
+Two processor cores are enough for a guest and the other tests side by side: the lab gives way (`NICE`), and most of what
+the others do is waiting.
+"""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from lab import errors, notices, packages
+
+CHECKOUT = Path(__file__).parents[2]
+HIL_TESTS = CHECKOUT / "hil-tests"
+INSTALL = HIL_TESTS / "install"
+GUEST_TESTS = "tests/fabric/test_qemu_guest.py"
+OFF = "off"
+NICE = 5
+LIMIT_SECONDS = 900.0
+"""Of the short set beside other tests: 250 s alone, twice that where every core is taken."""
+STOP_SECONDS = 15.0
+INSTALL_SECONDS = 1500.0
+_SECOND_HALF = ("test_field.py", "test_node_cycles.py", "test_node_kills.py")
+_PYTEST = (str(Path(sys.executable).parent / "pytest"), "-q", "-ra", "-p", "no:cacheprovider")
+_SOURCES = (
+    "driver/drawbar",
+    "fabric/drawbar",
+    "cdi/drawbar",
+    "proto/drawbar",
+    "mocks/drawbar",
+    "hil-tests/lab",
+)
+SHORT = ("-m", "short", "hil-tests")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stock:
+    """What the lab needs of this host, at hand."""
+
+    kernel: packages.Kernel
+    busybox: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For the tests: they need not skip anything, and find the kernel."""
+        return {
+            "DRAWBAR_HIL": "required",
+            "DRAWBAR_KERNEL": str(self.kernel.image),
+            "DRAWBAR_BUSYBOX": str(self.busybox),
+        }
+
+
+async def stocked() -> Stock:
+    """Installs and downloads what is missing.
+
+    Raises:
+        errors.Unavailable: that cannot be done; says what to do by hand.
+    """
+    try:
+        async with (
+            _process([str(INSTALL)], output=asyncio.subprocess.PIPE) as process,
+            asyncio.timeout(INSTALL_SECONDS),
+        ):
+            said, _ = await process.communicate()
+    except TimeoutError as error:
+        raise errors.Unavailable(
+            f"{INSTALL} took more than {INSTALL_SECONDS:.0f} s: is the package mirror reachable?"
+        ) from error
+    text = said.decode(errors="replace")
+    if process.returncode != 0:
+        last = (text.strip().splitlines() or [f"{INSTALL} failed and said nothing"])[-1]
+        raise errors.Unavailable(last.removeprefix("error: "))
+    sys.stderr.write(text)
+    packages.qemu()
+    packages.tools()
+    await _compiled()
+    cache = packages.cache()
+    return Stock(
+        kernel=await asyncio.to_thread(packages.kernel, cache),
+        busybox=await asyncio.to_thread(packages.busybox, cache),
+    )
+
+
+async def _compiled() -> None:
+    """Compiles this checkout's modules: a guest sees the files, and would take a minute for it."""
+    command = [sys.executable, "-m", "compileall", "-q", "-j", "2", *_SOURCES]
+    async with _process(command) as process:
+        await process.wait()
+
+
+async def short() -> int:
+    """The short set; gives pytest's status.
+
+    Raises:
+        errors.Unavailable: this host lacks something.
+    """
+    stock = await stocked()
+    return await pytest(SHORT, stock.environment)
+
+
+async def everything() -> int:
+    """All tests of the lab, and those of the qemu adapter that want a guest; gives the first status that is not 0.
+
+    Two halves side by side, each with guests of its own: a guest keeps one core busy, and there are two.
+
+    Raises:
+        errors.Unavailable: this host lacks something.
+    """
+    environment = (await stocked()).environment
+    first, second = halves(sorted(path.name for path in HIL_TESTS.glob("test_*.py")))
+    with tempfile.NamedTemporaryFile(prefix="drawbar-hil-", suffix=".log") as output:
+        sys.stderr.write(f"== {len(second)} files of tests run beside the others, see {output.name}\n")
+        async with asyncio.TaskGroup() as tasks:
+            other = tasks.create_task(pytest(second, environment, output=output.file), name="second half")
+            status = await pytest(first, environment)
+            status = status or await pytest([GUEST_TESTS], environment)
+            if not other.done():
+                sys.stderr.write("== waiting for the tests beside\n")
+        text = await asyncio.to_thread(Path(output.name).read_text, errors="replace")
+    sys.stderr.write(f"== the tests beside ended with status {other.result()}:\n{text}")
+    return status or other.result()
+
+
+def halves(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files with tests, in two halves that take about as long."""
+    first = [f"hil-tests/{name}" for name in names if name not in _SECOND_HALF]
+    second = [f"hil-tests/{name}" for name in names if name in _SECOND_HALF]
+    return first, second
+
+
+async def beside(commands: Sequence[str], tests: Sequence[str] = SHORT, *, folder: Path | None = None) -> int:
+    """Runs commands one after the other, and tests of the lab beside them; gives the first status that is not 0.
+
+    A command that fails is the last, and the lab is stopped then. What the lab says is in a file of `folder`, or where
+    temporary files are; it is kept where the lab fails.
+    """
+    descriptor, name = tempfile.mkstemp(prefix="drawbar-hil-", suffix=".log", dir=folder)
+    with os.fdopen(descriptor, "wb") as output:
+        sys.stderr.write(f"== the lab's short set runs beside the tests, see {name}\n")
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(_short_set(tests, output, Path(name)), name="short set")
+            status = await _in_order(commands)
+            if status != 0:
+                running.cancel()
+            elif not running.done():
+                sys.stderr.write("== waiting for the lab's short set\n")
+    if running.cancelled():
+        sys.stderr.write("== the lab's short set was stopped\n")
+        await asyncio.to_thread(Path(name).unlink)
+        return status
+    outcome = running.result()
+    if outcome.reason is not None:
+        sys.stderr.write(notices.not_tested(outcome.reason))
+    return status or outcome.status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """How the short set ended.
+
+    Attributes:
+        status: of pytest.
+        reason: why nothing was tried on a guest; None where it was.
+    """
+
+    status: int
+    reason: str | None
+
+
+async def _short_set(tests: Sequence[str], output: IO[bytes], log: Path) -> _Outcome:
+    begun, reason, environment = time.monotonic(), None, {"DRAWBAR_HIL": OFF}
+    if os.environ.get("DRAWBAR_HIL") == OFF:
+        reason = f"DRAWBAR_HIL={OFF} is set: unset it."
+    else:
+        try:
+            environment = (await stocked()).environment
+        except errors.Unavailable as error:
+            reason = f"{error}."
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            status = await pytest(("--color=no", *tests), environment, output=output, nice=NICE)
+        said = f"ended with status {status}"
+    except TimeoutError:
+        status, said = 124, f"took more than {LIMIT_SECONDS:.0f} s and was stopped"
+    text = await asyncio.to_thread(log.read_text, errors="replace")
+    # Between the dots of the other tests, so it begins and ends with a line of its own.
+    took = time.monotonic() - begun
+    sys.stderr.write(f"\n== the lab's short set {said} after {took:.0f} s:\n{text}==\n")
+    if status == 0:
+        await asyncio.to_thread(log.unlink)
+    return _Outcome(status=status, reason=reason)
+
+
+async def _in_order(commands: Sequence[str]) -> int:
+    for command in commands:
+        sys.stderr.write(f"== {command}\n")
+        async with _process(shlex.split(command)) as process:
+            if (status := await process.wait()) != 0:
+                return status
+    return 0
+
+
+async def pytest(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    output: IO[bytes] | None = None,
+    nice: int = 0,
+) -> int:
+    """Runs pytest in the checkout; gives its status."""
+    own = {name: value for name, value in os.environ.items() if name != "HIL_CONFIG"}
+    command = ["nice", "-n", str(nice), *_PYTEST, *arguments]
+    async with _process(command, output=output, environment=own | environment) as process:
+        return await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def _process(
+    command: Sequence[str],
+    *,
+    output: IO[bytes] | int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that is stopped when the context ends before it does."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=CHECKOUT,
+            env=environment,
+            stdout=output,
+            stderr=None if output is None else asyncio.subprocess.STDOUT,
+        )
+    except FileNotFoundError as error:
+        raise errors.Unavailable(f"{command[0]} is not there: run `make venv`") from error
+    try:
+        yield process
+    finally:
+        await _stopped(process)
+
+
+async def _stopped(process: asyncio.subprocess.Process) -> None:
+    # As Ctrl-C does, so that pytest takes its guests down.
+    for number in (signal.SIGINT, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()

@@ -1,0 +1,67 @@
+"""Runs the lab's tests: `make hil`, `make hil-short`, and beside the other tests in `make test`.
+
+    python hil-tests/run.py short              # the short set
+    python hil-tests/run.py all                # everything; HIL_CONFIG=FILE: on the hardware that the file names
+    python hil-tests/run.py beside CMD CMD     # the commands one after the other, and the short set beside them
+
+What is missing is installed first (`hil-tests/install`). `short` and `all` fail where that cannot be done. `beside` does
+not: it says in a box, as the last thing, what was not tested and how to have it tested.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lab import errors, sessions
+
+USAGE_ERROR = 2
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="hil-tests/run.py", description="run the tests of the QEMU lab")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("short", help="the short set")
+    verbs.add_parser("all", help="everything; HIL_CONFIG=FILE: on real hardware, HIL_YES=1: without asking")
+    beside = verbs.add_parser("beside", help="other commands, with the short set beside them")
+    beside.add_argument("command", nargs="+", help="one after the other; the first that fails is the last")
+    return parser.parse_args()
+
+
+async def _run(options: argparse.Namespace, site: Path | None) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    # What was started here ends with us, on `kill` as on Ctrl-C.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    match options.verb:
+        case "short":
+            return await sessions.short()
+        case "all" if site is not None:
+            from field import session
+
+            return await session.run(site, yes=os.environ.get("HIL_YES") == "1")
+        case "all":
+            return await sessions.everything()
+        case _:
+            return await sessions.beside(options.command)
+
+
+def main() -> int:
+    """Runs what the command line says; gives the exit status."""
+    named = os.environ.get("HIL_CONFIG")
+    site = Path(named).absolute() if named else None
+    try:
+        return asyncio.run(_run(_arguments(), site))
+    except errors.Unavailable as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""The mocked CXL memory against the kernel's: a persistent card, a region on it, and all of it away again.
+
+Of the nd bus, whose devices come and go in threads of their own, what is told counts, not in which order.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+
+import pytest
+from lab import persistent, polling, spyglass
+
+from drawbar.driver.node import uevents
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
+from drawbar.mocks.sysfs import states
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SIZE = 256 << 20
+CARD = "0000:41:00.0"
+SLOT = 101
+REGIONS = ("/sys/bus/cxl/devices/region0/", "/sys/bus/nd/devices/region0/")
+# Where the memory is in the host's address space, what a kernel cannot say of what is not there yet, and names.
+OWN = {"resource", "size", "uuid", "target0", "dax_seed", "namespace_seed"}
+BUSES = ("cxl", "pci", "nd")
+HEAD = {"ACTION", "DEVPATH", "SUBSYSTEM", "SEQNUM"}
+MEMORY = sysfs.MockDevice(
+    device_class=DeviceClass.CXL_MEMORY,
+    vendor=0x8086,
+    device=0x0D93,
+    serial="4660",
+    memory_bytes=SIZE,
+    persistent=True,
+)
+REGION = (
+    ("decoder0.0/create_pmem_region", "region0"),
+    ("region0/interleave_ways", 1),
+    ("region0/uuid", "00000000-0000-0000-0000-000000000007"),
+    ("region0/size", SIZE),
+    ("region0/target0", "decoder2.0"),
+    ("region0/commit", 1),
+)
+
+
+def told(events):
+    """Of each event action, name and variables: those of the nd bus apart, in no order.
+
+    Names are without numbers, since that of a device that was here before need not be free again.
+    """
+    lines = [
+        (
+            event["ACTION"],
+            event["SUBSYSTEM"],
+            re.sub(r"\d+", "N", event["DEVPATH"].rpartition("/")[2]),
+            sorted(set(event) - HEAD),
+        )
+        for event in events
+        if event["SUBSYSTEM"] in BUSES
+    ]
+    return [one for one in lines if one[1] != "nd"], sorted(one for one in lines if one[1] == "nd")
+
+
+async def of_the_kernel(node):
+    memory = await node.chassis.memory("memory-k", size_bytes=SIZE)
+    slot = f"/sys/bus/pci/slots/{SLOT}/power"
+    async with node.guest.process(*node.guest.module("lab.spyglass", "events")) as process:
+
+        async def count(action, name):
+            events = [json.loads(line) for line in process.output.splitlines()[1:] if line.endswith("}")]
+            return [one for one in events if one["ACTION"] == action and one["DEVPATH"].endswith(f"/{name}")]
+
+        await process.says("{}")
+        await node.chassis.plug(memory, "cxl-1")
+        await polling.until(lambda: node.slot(str(SLOT)), lambda seen: seen == ("0", "1"))
+        await node.guest.write(slot, "1\n")
+        await polling.until(lambda: count("bind", CARD))
+        await persistent.make_region(node.guest, SIZE)
+        await polling.until(lambda: count("add", "dax0.0"))
+        shown = {}
+        for place in REGIONS:
+            found = await node.guest.output(*node.guest.module("lab.spyglass", "tree", place))
+            shown[place] = json.loads(found)
+        await persistent.delete_region(node.guest)
+        await node.guest.write(f"/sys/bus/pci/devices/{CARD}/driver/unbind", f"{CARD}\n")
+        await node.guest.write(f"/sys/bus/pci/devices/{CARD}/remove", "1\n")
+        await node.guest.write(slot, "0\n")
+        await node.chassis.out(memory)
+        await polling.until(lambda: count("remove", CARD))
+        return told([json.loads(line) for line in process.output.splitlines()[1:]]), shown
+
+
+async def of_the_mock(folder):
+    tree = sysfs.SysfsTree.create(folder / "sys", uevent_socket=folder / "u", layout="lab")
+    events = []
+
+    async def listen(source):
+        take = events.append
+        async for event in source.events():
+            take(dict(event.properties))
+
+    async def write(path, text):
+        """Returns when it was answered: the file is of 1970 then, and nobody has the lock."""
+        file = tree.root / path
+
+        async def is_there():
+            return file.exists()
+
+        async def is_taken():
+            return not file.exists() or file.stat().st_mtime_ns == 0
+
+        await polling.until(is_there)
+        file.write_text(f"{text}\n")
+        await polling.until(is_taken)
+        await asyncio.to_thread(unlocked, tree.root)
+
+    async with uevents.listening(f"unix:{folder / 'u'}") as source, tree.reacting():
+        task = asyncio.Task(listen(source))
+        await asyncio.to_thread(tree.attach, SLOT, MEMORY)
+        await write(f"bus/pci/slots/{SLOT}/power", 1)
+        for path, value in REGION:
+            await write(f"bus/cxl/devices/{path}", value)
+        (tree.root / "bus/cxl/devices/region0/interleave_granularity").write_text(
+            "256\n"
+        )  # nobody answers that
+        await write("bus/cxl/drivers_probe", "region0")
+        shown = {place: spyglass.tree((tree.root / place[5:]).resolve()) for place in REGIONS}
+        await write("bus/cxl/devices/region0/commit", 0)
+        await write("bus/cxl/devices/decoder0.0/delete_region", "region0")
+        await write("bus/pci/drivers/cxl_pci/unbind", CARD)
+        await write(f"bus/pci/devices/{CARD}/remove", 1)
+
+        async def last():
+            return any(one["ACTION"] == "remove" and one["DEVPATH"].endswith(f"/{CARD}") for one in events)
+
+        await polling.until(last)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    return told(events), shown
+
+
+def unlocked(root):
+    with states.locked(root):
+        pass
+
+
+async def test_persistent_memory_comes_and_goes_as_on_the_kernel(node, tmp_path):
+    (events, of_nd), shown = await of_the_kernel(node)
+    (mock_events, mock_of_nd), mock_shown = await of_the_mock(tmp_path)
+    assert mock_events == events
+    assert mock_of_nd == of_nd
+    for place in REGIONS:
+        modes = {path: entry.get("mode") for path, entry in mock_shown[place].items()}
+        assert modes == {path: shown[place].get(path, {}).get("mode") for path in modes}
+        contents = {path for path, entry in mock_shown[place].items() if "content" in entry}
+        differ = {path for path in contents if mock_shown[place][path] != shown[place][path]}
+        assert {path.rpartition("/")[2] for path in differ} <= OWN

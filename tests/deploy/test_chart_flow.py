@@ -1,0 +1,149 @@
+"""Both daemons do their whole work with the tokens of the chart's service accounts, and need all that these may."""
+
+import contextlib
+
+import pytest
+import yaml
+
+from drawbar.driver.doctor import permissions
+from drawbar.driver.kube import client, kinds
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
+
+GONE = "a0000000-0000-4000-8000-000000000000"
+LOCAL = {"localPool": {"slots": ["3", "4"]}}
+
+
+def gpu(number):
+    return sysfs.MockDevice(
+        device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial=f"48-b0-2d-00-00-00-00-0{number}"
+    )
+
+
+def granted(documents):
+    """By user every permission of the roles that are bound to it."""
+    roles = {(one["kind"], one["metadata"]["name"]): one for one in documents if one["kind"].endswith("Role")}
+    found = {}
+    for binding in documents:
+        if not binding["kind"].endswith("RoleBinding"):
+            continue
+        role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+        for subject in binding["subjects"]:
+            user = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+            found.setdefault(user, set()).update(
+                (verb, group, resource)
+                for rule in role["rules"]
+                for verb in rule["verbs"]
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+            )
+    return found
+
+
+async def local_devices(cluster):
+    slices = (await cluster.named(kinds.SLICE)).values()
+    return [
+        device["name"]
+        for one in slices
+        if one["spec"].get("nodeName") == "node-1"
+        for device in one["spec"].get("devices", ())
+    ]
+
+
+async def use_local_devices(cluster):
+    """A device of the node comes, another one, and both go."""
+
+    async def local():
+        return await local_devices(cluster)
+
+    tree = cluster.trees["node-1"]
+    tree.attach(4, gpu(1))
+    await cluster.until(local, lambda found: len(found) == 1)
+    tree.attach(3, gpu(2))
+    await cluster.until(local, lambda found: len(found) == 2)
+    tree.detach(3)
+    tree.detach(4)
+    await cluster.until(local, lambda found: not found)
+
+
+async def lose_the_checkpoint(cluster, name):
+    """The next daemon has to ask whose CDI files are there; one of them is of a claim that is gone."""
+    await cluster.stop(name)
+    home = cluster.path / name / "k"
+    (home / "plugins" / "drawbar.dev" / "checkpoint.json").write_bytes(b"nonsense\n")
+    claims = await cluster.named(kinds.CLAIM, "default")
+    (uid,) = (one["metadata"]["uid"] for one in claims.values())
+    (file,) = (home / "cdi").glob(f"*{uid}*")
+    stray = file.with_name(file.name.replace(uid, GONE))
+    stray.write_text(file.read_text().replace(uid, GONE))
+    await cluster.start_node(name)
+
+    async def exists():
+        return stray.exists()
+
+    await cluster.until(exists, lambda there: not there)
+
+
+async def maintain(cluster):
+    """An administrator takes a free device out of use, which is a change of a published pool."""
+    change = {"spec": {"maintenance": ["*"]}}
+    await cluster.api.patch(
+        kinds.FABRIC, "fab", change, content=client.Patch.MERGE, into=dict, manager="administrator"
+    )
+
+    async def tainted():
+        return any("maintenance" in str(one["spec"]) for one in (await cluster.named(kinds.SLICE)).values())
+
+    await cluster.until(tainted, bool)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("profile", ["1.36", "1.37"])
+@pytest.mark.whole
+async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permission_of_its_roles(
+    chart_cluster, profile
+):
+    async with chart_cluster(profile) as cluster, contextlib.AsyncExitStack() as stack:
+        await cluster.install(node={"config": LOCAL})
+        release = await cluster.helm("get_manifest")
+        await cluster.start_doubles(stack)
+        await cluster.start_controller()
+        for name in ("node-1", "node-2"):
+            await cluster.start_node(name)
+        await cluster.declare_fabric()
+
+        node = await cluster.run_pod("first")
+        await lose_the_checkpoint(cluster, node)
+        await use_local_devices(cluster)
+        await maintain(cluster)
+        await cluster.delete(kinds.POD, "first", "default")
+
+        async def attachments():
+            return await cluster.named(kinds.ATTACHMENT)
+
+        await cluster.until(attachments, lambda found: not found)
+        await cluster.delete(kinds.FABRIC, "fab")
+
+        async def fabrics():
+            return await cluster.named(kinds.FABRIC)
+
+        await cluster.until(fabrics, lambda found: not found)
+
+        asked = cluster.server.registry.authorizer.asked
+        assert [one for one in asked if not one.allowed] == []
+        for user, allowed in granted([one for one in yaml.safe_load_all(release) if one]).items():
+            used = {(one.verb, one.group, one.resource) for one in asked if one.user == user}
+            assert used == allowed, user
+
+
+async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render):
+    documents = await render(credentialsSecrets=["fabric-credentials"])
+    needed = permissions.needed(
+        driver="drawbar.dev",
+        namespace="drawbar",
+        lease="drawbar-controller",
+        secrets=["fabric-credentials"],
+    )
+    for daemon in permissions.Daemon:
+        wanted = {(one.verb, one.group, one.resource) for one in needed if one.daemon is daemon}
+        assert granted(documents)[f"system:serviceaccount:drawbar:drawbar-{daemon}"] == wanted

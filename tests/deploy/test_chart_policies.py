@@ -1,0 +1,203 @@
+"""What the tokens of the chart's service accounts cannot write: what belongs to another node or another driver."""
+
+import contextlib
+
+import pytest
+
+from drawbar.driver.kube import client, errors, kinds
+
+CONTROLLER, NODE = "drawbar-controller", "drawbar-node"
+OTHER = "gpu.example.com"
+TIME = "2026-01-02T03:04:05Z"
+
+
+@pytest.fixture(params=["1.36", pytest.param("1.34", marks=pytest.mark.whole)])
+async def installed(chart_cluster, request):
+    """From the manifests, which are what the chart renders, so that it takes no time."""
+    async with chart_cluster(request.param, by_helm=False) as cluster:
+        await cluster.install()
+        for name in ("node-1", "node-2"):
+            await cluster.create(kinds.NODE, name)
+        yield cluster
+
+
+def resource_slice(name, driver="drawbar.dev", **where):
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "pool": pool, "devices": [{"name": "one"}]}
+    metadata = {"name": name}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": metadata,
+        "spec": spec | where,
+    }
+
+
+def attachment(name, node, driver="drawbar.dev"):
+    spec = {"fabric": "fab", "deviceID": name, "driver": driver, "pool": "p", "device": name}
+    spec |= {"nodeName": node, "hostID": "h", "identity": {"deviceClass": "gpu"}}
+    return {
+        "apiVersion": "drawbar.dev/v1alpha1",
+        "kind": "DeviceAttachment",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def said(name, condition):
+    one = {"type": condition, "status": "True", "reason": "Said", "message": "", "lastTransitionTime": TIME}
+    body = attachment(name, "")
+    del body["spec"]
+    return body | {"status": {"conditions": [one]}}
+
+
+async def say(api, name, condition, subresource="status"):
+    body = said(name, condition)
+    await api.patch(
+        kinds.ATTACHMENT,
+        name,
+        body,
+        content=client.Patch.APPLY,
+        into=dict,
+        subresource=subresource,
+        manager="drawbar-test",
+    )
+
+
+async def merge(api, kind, name, change, **options):
+    await api.patch(
+        kind, name, change, content=client.Patch.MERGE, into=dict, manager="drawbar-test", **options
+    )
+
+
+@contextlib.contextmanager
+def denied(words):
+    with pytest.raises(errors.Denied) as caught:
+        yield
+    assert words in str(caught.value)
+
+
+async def test_a_nodes_token_writes_the_slices_of_its_own_node_and_driver_alone(installed):
+    await installed.api.create(kinds.SLICE, resource_slice("theirs", nodeName="node-2"), into=dict)
+    theirs = (await installed.named(kinds.SLICE))["theirs"]
+    own_node = "of its own node alone"
+    async with installed.acting_as(NODE, node="node-1") as api:
+        mine = await api.create(kinds.SLICE, resource_slice("mine", nodeName="node-1"), into=dict)
+        for where in ({"nodeName": "node-2"}, {"allNodes": True}):
+            with denied(own_node):
+                await api.create(kinds.SLICE, resource_slice("new", **where), into=dict)
+        with denied("of the driver drawbar.dev alone"):
+            await api.create(kinds.SLICE, resource_slice("new", OTHER, nodeName="node-1"), into=dict)
+        theirs["spec"]["devices"] = []
+        with denied(own_node):
+            await api.replace(kinds.SLICE, "theirs", theirs, into=dict)
+        with denied(own_node):
+            await api.delete(kinds.SLICE, "theirs")
+        mine["spec"]["devices"] = []
+        await api.replace(kinds.SLICE, "mine", mine, into=dict)
+        await api.delete(kinds.SLICE, "mine")
+    async with installed.acting_as(NODE) as api:
+        with denied("must be bound to a node"):
+            await api.create(kinds.SLICE, resource_slice("new", nodeName="node-1"), into=dict)
+
+
+async def test_a_nodes_token_writes_the_status_of_its_own_nodes_attachments_alone(installed):
+    for name, node, driver in (
+        ("mine", "node-1", "drawbar.dev"),
+        ("theirs", "node-2", "drawbar.dev"),
+        ("foreign", "node-1", OTHER),
+    ):
+        await installed.api.create(kinds.ATTACHMENT, attachment(name, node, driver), into=dict)
+    async with installed.acting_as(NODE, node="node-1") as api:
+        await say(api, "mine", "Visible")
+        with denied("of its own node alone"):
+            await say(api, "theirs", "Visible")
+        with denied("of the driver drawbar.dev alone"):
+            await say(api, "foreign", "Visible")
+        with denied("the condition Attached is the controller's"):
+            await say(api, "mine", "Attached")
+        with denied("cannot patch resource"):
+            await merge(api, kinds.ATTACHMENT, "mine", {"spec": {"claim": None}})
+
+
+async def test_the_controllers_token_writes_its_own_drivers_slices_alone(installed):
+    everywhere = {"allNodes": True}
+    await installed.api.create(kinds.SLICE, resource_slice("foreign", OTHER, **everywhere), into=dict)
+    await installed.api.create(kinds.SLICE, resource_slice("local", nodeName="node-1"), into=dict)
+    slices = await installed.named(kinds.SLICE)
+    async with installed.acting_as(CONTROLLER, node="node-1") as api:
+        mine = await api.create(kinds.SLICE, resource_slice("mine", **everywhere), into=dict)
+        mine["spec"]["devices"] = []
+        await api.replace(kinds.SLICE, "mine", mine, into=dict)
+        await api.delete(kinds.SLICE, "mine")
+        for name, words in (
+            ("foreign", "of the driver drawbar.dev alone"),
+            ("local", "its node daemon's"),
+        ):
+            with denied(words):
+                await api.replace(kinds.SLICE, name, slices[name], into=dict)
+            with denied(words):
+                await api.delete(kinds.SLICE, name)
+        with denied("of the driver drawbar.dev alone"):
+            await api.create(kinds.SLICE, resource_slice("new", OTHER, **everywhere), into=dict)
+
+
+async def test_the_controllers_token_writes_its_own_drivers_objects_and_no_spec_of_a_fabric(installed):
+    for name, driver in (("fab", "drawbar.dev"), ("foreign", OTHER)):
+        spec = {"adapter": "grpc", "endpoint": "unix:/x", "driver": driver}
+        await installed.create(kinds.FABRIC, name, spec=spec)
+    finalizer = {"metadata": {"finalizers": ["drawbar.dev/test"]}}
+    async with installed.acting_as(CONTROLLER) as api:
+        await merge(api, kinds.FABRIC, "fab", finalizer)
+        await merge(api, kinds.FABRIC, "fab", {"metadata": {"finalizers": []}})
+        await merge(api, kinds.FABRIC, "fab", {"status": {"devices": 1}}, subresource="status")
+        with denied("the spec of a Fabric is the administrator's"):
+            await merge(api, kinds.FABRIC, "fab", {"spec": {"endpoint": "unix:/mine"}})
+        foreign = "of the driver drawbar.dev alone"
+        with denied(foreign):
+            await merge(api, kinds.FABRIC, "foreign", finalizer)
+        with denied(foreign):
+            await merge(api, kinds.FABRIC, "foreign", {"status": {"devices": 1}}, subresource="status")
+        with denied(foreign):
+            await api.create(kinds.ATTACHMENT, attachment("new", "node-1", OTHER), into=dict)
+        await api.create(kinds.ATTACHMENT, attachment("new", "node-1"), into=dict)
+
+
+async def test_the_controllers_token_changes_nothing_of_a_node_but_its_own_labels(installed):
+    async with installed.acting_as(CONTROLLER) as api:
+        for value in ("true", None):
+            await merge(
+                api, kinds.NODE, "node-1", {"metadata": {"labels": {"fabric.drawbar.dev/fab": value}}}
+            )
+        for change in (
+            {"metadata": {"labels": {"drawbar.dev/host": "true"}}},
+            {"metadata": {"annotations": {"a": "b"}}},
+            {"spec": {"unschedulable": True}},
+            {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
+        ):
+            with denied("of a Node"):
+                await merge(api, kinds.NODE, "node-1", change)
+
+
+async def test_neither_token_speaks_for_another_drivers_devices_nor_changes_an_allocation(installed):
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.drawbar.dev"}}
+    claim = await installed.create(kinds.CLAIM, "c1", "default", spec={"devices": {"requests": [request]}})
+    results = [
+        {"request": "r", "driver": driver, "pool": "p", "device": "one"} for driver in ("drawbar.dev", OTHER)
+    ]
+    node = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
+    selector = {"nodeSelectorTerms": [{"matchFields": [node]}]}
+    claim["status"] = {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
+    await installed.api.replace(
+        kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict
+    )
+    entry = {"driver": OTHER, "pool": "p", "device": "one"}
+    at = {"namespace": "default", "subresource": "status"}
+    for account, where in ((NODE, "node-1"), (CONTROLLER, None)):
+        async with installed.acting_as(account, node=where) as api:
+            for change in ({"devices": [entry]}, {"allocation": None}):
+                with pytest.raises((errors.Denied, errors.Invalid)):
+                    await merge(api, kinds.CLAIM, "c1", {"status": change}, **at)
+    async with installed.acting_as(NODE, node="node-1") as api:
+        mine = {"devices": [entry | {"driver": "drawbar.dev"}]}
+        await merge(api, kinds.CLAIM, "c1", {"status": mine}, **at)

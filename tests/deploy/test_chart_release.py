@@ -1,0 +1,118 @@
+"""Install, upgrade, roll back and uninstall with Helm's own engine, and the guard before the end."""
+
+import pytest
+
+from drawbar.driver.kube import kinds
+from drawbar.mocks.testing import helm
+
+pytestmark = pytest.mark.whole
+ENGINES = ("v4", "v3")
+PROFILES = ("1.34", "1.36", "1.37")
+BEFORE = {"deviceClasses": {"classes": ["gpu"]}, "controller": {"config": {"apiWritesBurst": 100}}}
+AFTER = {"deviceClasses": {"classes": ["gpu", "nic"]}, "controller": {"config": {"apiWritesBurst": 200}}}
+
+
+def left(cluster):
+    """What an installation made: all objects that carry its label."""
+    return {
+        (resource.kind, name)
+        for resource in cluster.server.registry.catalogue.all()
+        for (_, name), item in cluster.server.store.collection(resource.where).items.items()
+        if item["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "drawbar"
+    }
+
+
+async def classes(cluster):
+    return sorted(await cluster.named(kinds.DEVICE_CLASS))
+
+
+async def burst(cluster):
+    config_map = kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", namespaced=True)
+    text = (await cluster.named(config_map, "drawbar"))["drawbar-controller"]["data"]["controller.yaml"]
+    return next(line for line in text.splitlines() if "apiWritesBurst" in line)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(chart_cluster, profile, engine):
+    async with chart_cluster(profile, engine) as cluster:
+        await cluster.install(**BEFORE)
+        installed = left(cluster)
+        assert ("Deployment", "drawbar-controller") in installed
+        assert await classes(cluster) == ["gpu.drawbar.dev"]
+
+        image = {"image": {"repository": "registry.example.com/drawbar"}}
+        chart = str(cluster.chart)
+        await cluster.helm("upgrade", chart=chart, values=AFTER | image)
+        assert await classes(cluster) == ["gpu.drawbar.dev", "nic.drawbar.dev"]
+        assert await burst(cluster) == "apiWritesBurst: 200"
+
+        await cluster.helm("rollback", revision=1)
+        assert await classes(cluster) == ["gpu.drawbar.dev"]
+        assert await burst(cluster) == "apiWritesBurst: 100"
+        assert left(cluster) == installed
+
+        await cluster.helm("uninstall")
+        assert left(cluster) == set()
+        # They hold what an administrator wrote, and go by hand.
+        definitions = await cluster.named(kinds.CUSTOM_RESOURCE)
+        assert sorted(definitions) == ["deviceattachments.drawbar.dev", "fabrics.drawbar.dev"]
+
+
+ATTACHMENT = {
+    "fabric": "rack-7",
+    "deviceID": "gpu-1",
+    "driver": "drawbar.dev",
+    "pool": "p",
+    "device": "gpu-1",
+    "nodeName": "node-1",
+    "hostID": "h",
+    "identity": {"deviceClass": "gpu"},
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_an_installation_stays_whole_while_a_device_is_attached_or_a_fabric_is_there(
+    chart_cluster, engine
+):
+    async with chart_cluster(engine=engine) as cluster:
+        await cluster.install()
+        installed = left(cluster)
+        await cluster.create(kinds.ATTACHMENT, "rack-7.gpu-1", spec=ATTACHMENT)
+
+        with pytest.raises(helm.HelmError, match="the device gpu-1 is still attached to node-1"):
+            await cluster.helm("uninstall")
+        await cluster.delete(kinds.ATTACHMENT, "rack-7.gpu-1")
+        await cluster.create(kinds.FABRIC, "rack-7", spec={"adapter": "grpc", "endpoint": "unix:/x"})
+        with pytest.raises(helm.HelmError, match="the Fabric rack-7 is still there"):
+            await cluster.helm("uninstall")
+        assert left(cluster) == installed
+
+        await cluster.delete(kinds.FABRIC, "rack-7")
+        # Another driver's objects are its own affair.
+        other = {"driver": "gpu.example.com"}
+        await cluster.create(kinds.FABRIC, "other", spec={"adapter": "grpc", "endpoint": "unix:/x"} | other)
+        await cluster.helm("uninstall")
+        assert left(cluster) == set()
+
+
+@pytest.mark.timeout(120)
+async def test_a_second_driver_is_installed_beside_the_first_and_shares_no_object_with_it(chart_cluster):
+    async with chart_cluster() as cluster:
+        await cluster.install()
+        first = left(cluster)
+        values = {"image": {"repository": "r/d"}, "driverName": "gpu.example.com"}
+        await cluster.engine.call(
+            "helm_install",
+            namespace="drawbar",
+            release_name="second",
+            chart=str(cluster.chart),
+            values=values,
+            timeout="30s",
+        )
+        second = left(cluster) - first
+        assert {kind for kind, _ in second} == {kind for kind, _ in first}
+        assert len(second) == len(first)
+        assert all("gpu.example.com" in name for _, name in second)

@@ -1,0 +1,169 @@
+"""What the chart renders is what Kubernetes takes, whatever the values; and the promises of its pods."""
+
+import itertools
+
+import pytest
+import yaml
+
+OPTIONAL = {
+    "driverName": ("drawbar.dev", "gpu.example.com"),
+    "policies": ({"enabled": True}, {"enabled": False}),
+    "networkPolicy": (
+        {},
+        {"enabled": False},
+        {
+            "apiServerCIDRs": ["10.0.0.1/32"],
+            "fabricManagers": [{"ports": [{"port": 443}]}],
+            "metricsFrom": [{"podSelector": {}}],
+        },
+    ),
+    "metrics": (
+        {},
+        {
+            "enabled": True,
+            "proxy": {"image": "registry.example.com/proxy:1"},
+            "serviceMonitor": {"enabled": True, "labels": {"a": "b"}},
+            "prometheusRule": {"enabled": True},
+            "dashboard": {"enabled": True},
+        },
+    ),
+    "controller": (
+        {},
+        {"replicas": 1, "priorityClassName": ""},
+        {
+            "sidecars": [{"name": "adapter", "image": "registry.example.com/adapter:1"}],
+            "extraVolumes": [{"name": "more", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+            "podLabels": {"a": "b"},
+            "podAnnotations": {"a": "b"},
+        },
+    ),
+    "node": (
+        {},
+        {
+            "nodeSelector": {},
+            "affinity": {"nodeAffinity": {}},
+            "podLabels": {"a": "b"},
+            "podAnnotations": {"a": "b"},
+            "priorityClassName": "",
+        },
+    ),
+    "image": (
+        {"repository": "registry.example.com/drawbar"},
+        {
+            "repository": "r/d",
+            "digest": "sha256:" + "0" * 64,
+            "pullSecrets": [{"name": "registry"}],
+        },
+    ),
+    "credentialsSecrets": (["one", "two"], []),
+    "uninstallGuard": ({}, {"enabled": False}),
+    "resourceQuota": ({}, {"enabled": False}),
+    "deviceClasses": ({}, {"create": False}),
+}
+VERSIONS = ("1.34", "1.36", "1.37")
+# Of the Prometheus operator, whose schemas are not Kubernetes' own.
+FOREIGN = {"ServiceMonitor", "PrometheusRule"}
+
+
+# These meet in the same templates, so all of their combinations are tried.
+TOGETHER = ("driverName", "metrics", "networkPolicy")
+
+
+def combinations():
+    """Each value of each key beside the plainest and the fullest of all others, and all of those that meet."""
+    firsts = {key: values[0] for key, values in OPTIONAL.items()}
+    lasts = {key: values[-1] for key, values in OPTIONAL.items()}
+    yield firsts
+    yield lasts
+    for base in (firsts, lasts):
+        for key, values in OPTIONAL.items():
+            for value in values:
+                yield base | {key: value}
+        for chosen in itertools.product(*(OPTIONAL[key] for key in TOGETHER)):
+            yield base | dict(zip(TOGETHER, chosen, strict=True))
+
+
+def named(documents):
+    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+
+
+def validate(validator, documents, version):
+    for document in documents:
+        if document["kind"] not in FOREIGN:
+            validator.validate(document, version, strict=True)
+
+
+@pytest.mark.whole
+async def test_what_is_rendered_by_default_and_with_everything_on_fits_the_schemas(render, validator):
+    for values in itertools.islice(combinations(), 2):
+        validate(validator, await render(**values, include_crds=True), "1.36")
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_is_rendered_with_every_value_of_the_matrix_fits_the_schemas(
+    render_text, validator, version
+):
+    seen = set()
+    for values in combinations():
+        # Most objects are the same in most combinations, and a schema is slow to judge.
+        texts = set((await render_text(**values, kube_version=f"{version}.0")).split("\n---\n")) - seen
+        seen |= texts
+        validate(validator, [one for text in texts if (one := yaml.safe_load(text))], version)
+    assert len(seen) > 100
+
+
+async def test_the_controllers_pod_is_restricted_and_there_are_two_that_can_lead(render):
+    found = named(await render())
+    spec = found["Deployment", "drawbar-controller"]["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert spec["replicas"] == 2
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "hostPath" not in str(pod["volumes"])
+    assert found["PodDisruptionBudget", "drawbar-controller"]["spec"]["maxUnavailable"] == 1
+    assert found["NetworkPolicy", "drawbar-controller"]["spec"]["ingress"] == []
+
+
+async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where_the_host_has_it(render):
+    spec = named(await render())["DaemonSet", "drawbar-node"]["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    variables = {one["name"]: one.get("valueFrom") for one in container["env"]}
+    assert variables["POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+    hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert {name: mounts[name] for name in hosts} == hosts
+    assert mounts.keys() - hosts.keys() == {"config"}
+    assert pod["nodeSelector"] == {"drawbar.dev/host": "true"}
+
+
+async def test_no_role_has_a_wildcard_and_no_secret_is_readable_without_its_name(render):
+    for one in await render():
+        for rule in one.get("rules") or () if one["kind"].endswith("Role") else ():
+            assert "*" not in [*rule["verbs"], *rule["apiGroups"], *rule["resources"]]
+            assert "pods/exec" not in rule["resources"]
+            if "secrets" in rule["resources"]:
+                assert rule["resourceNames"] == ["fabric-credentials"]
+    without = await render(credentialsSecrets=[])
+    assert not [one for one in without if "secrets" in str(one.get("rules"))]
+
+
+async def test_the_alerts_and_the_dashboard_are_the_files_of_the_chart(render, pytestconfig):
+    chart = pytestconfig.rootpath / "deploy" / "drawbar"
+    found = named(await render(metrics=OPTIONAL["metrics"][1]))
+    alerts = found["PrometheusRule", "drawbar"]["spec"]["groups"]
+    assert "{{ $labels.fabric }}" in str(alerts)
+    dashboard = found["ConfigMap", "drawbar-dashboard"]["data"]["drawbar.json"]
+    assert dashboard.strip() == (chart / "dashboards" / "drawbar.json").read_text().strip()

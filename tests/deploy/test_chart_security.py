@@ -1,0 +1,79 @@
+"""docs/security.md says what the chart grants, and docs/install.md what it makes."""
+
+import re
+
+import pytest
+import yaml
+
+
+@pytest.fixture
+def page(pytestconfig):
+    return (pytestconfig.rootpath / "docs" / "security.md").read_text()
+
+
+@pytest.fixture
+def manifest(pytestconfig):
+    def read(name):
+        text = (pytestconfig.rootpath / "deploy" / "manifests" / name).read_text()
+        return list(yaml.safe_load_all(text))
+
+    return read
+
+
+def section(page, title):
+    return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def rows(text):
+    for line in text.splitlines():
+        if line.startswith("|") and not line.startswith("|---"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize(
+    ("title", "file"),
+    [
+        ("The controller: `drawbar-controller`", "controller-rbac.yaml"),
+        ("The node daemon: `drawbar-node`", "node-rbac.yaml"),
+    ],
+)
+def test_the_tables_of_permissions_are_the_roles(page, manifest, title, file):
+    _, *documented = rows(section(page, title))
+    granted = [
+        [group, resource, ", ".join(rule["verbs"]), ", ".join(rule.get("resourceNames", ()))]
+        for one in manifest(file)
+        for rule in one.get("rules") or ()
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    ]
+    assert sorted(row[:4] for row in documented) == sorted(granted)
+    assert [row for row in documented if not row[4]] == []
+
+
+def test_every_policy_is_explained(page, manifest):
+    _, *documented = rows(section(page, "What the policies add"))
+    policies = [
+        one["metadata"]["name"]
+        for one in manifest("policies.yaml")
+        if one["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    assert sorted(row[0].strip("`") for row in documented) == sorted(policies)
+
+
+async def test_every_mount_of_the_node_daemon_has_its_reason(page, render):
+    (daemon,) = [one for one in await render() if one["kind"] == "DaemonSet"]
+    pod = daemon["spec"]["template"]["spec"]
+    paths = [one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one]
+    text = section(page, "The node daemon's pod")
+    assert sorted(re.findall(r"^\| `(/[^`]*)`", text, re.MULTILINE)) == sorted(paths)
+
+
+def test_the_examples_of_claims_have_one_for_each_device_class(pytestconfig, manifest):
+    text = (pytestconfig.rootpath / "docs" / "examples" / "claims.yaml").read_text()
+    asked = {
+        request["exactly"]["deviceClassName"]
+        for one in yaml.safe_load_all(text)
+        if one["kind"] == "ResourceClaimTemplate"
+        for request in one["spec"]["spec"]["devices"]["requests"]
+    }
+    assert asked == {one["metadata"]["name"] for one in manifest("deviceclasses.yaml")}

@@ -1,0 +1,227 @@
+"""`drawbar doctor` as it is typed: on a cluster, and on a node."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drawbar.driver import main
+from drawbar.driver.kube import client, config
+from drawbar.mocks.cluster import deployment
+
+# What is set where the tests run must not decide what they see.
+OURS = ("KUBECONFIG", "NODE_NAME", "POD_UID", "KUBERNETES_SERVICE_HOST")
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch, tmp_path):
+    for name in (*OURS, *(name for name in os.environ if name.startswith("DRAWBAR_"))):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def deploy(kubeconfig):
+    async def work():
+        async with client.connecting(config.from_kubeconfig(kubeconfig)) as api:
+            await deployment.apply(api, policies=True)
+
+    asyncio.run(work())
+
+
+def test_a_cluster_is_checked_through_a_kubeconfig_by_the_program_itself(drawbar_apiserver):
+    deploy(drawbar_apiserver.kubeconfig)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "drawbar.driver.main",
+            "doctor",
+            "--kubeconfig",
+            str(drawbar_apiserver.kubeconfig),
+        ],
+        env=os.environ | {"COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == ""
+    assert "Lease drawbar/drawbar-controller: does not exist" in " ".join(done.stdout.split())
+    assert max(len(line) for line in done.stdout.splitlines()) <= 100
+
+
+def test_the_json_says_the_same_and_what_was_looked_at(drawbar_apiserver, capsys, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(drawbar_apiserver.kubeconfig))
+    assert (
+        main.main(["doctor", "--json", "--namespace", "elsewhere", "--driver-name", "gpu.example.com"]) == 1
+    )
+    said = json.loads(capsys.readouterr().out)
+    assert (said["server"], said["driver"]) == (drawbar_apiserver.url, "gpu.example.com")
+    accounts = {one["subject"] for one in said["findings"] if one["check"] == "access.account"}
+    assert accounts == {
+        "ServiceAccount elsewhere/drawbar-controller-gpu.example.com",
+        "ServiceAccount elsewhere/drawbar-node-gpu.example.com",
+    }
+    assert said["exitStatus"] == 1
+
+
+def test_colour_is_for_terminals_only(drawbar_apiserver, capsys):
+    main.main(["doctor", "--kubeconfig", str(drawbar_apiserver.kubeconfig), "--brief"])
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "error" in shown
+    assert "\nok " not in shown
+
+
+def test_a_token_that_nobody_knows_ends_with_one_sentence_and_status_2(drawbar_apiserver, capsys, tmp_path):
+    content = yaml.safe_load(drawbar_apiserver.kubeconfig.read_text())
+    content["users"][0]["user"]["token"] = "nobodys"
+    (tmp_path / "wrong").write_text(yaml.safe_dump(content))
+    assert main.main(["doctor", "--kubeconfig", str(tmp_path / "wrong")]) == 2
+    shown = capsys.readouterr().err
+    assert "refuses the credentials" in shown
+    assert "nobodys" not in shown
+    assert shown.count("\n") == 1
+
+
+def closed_port():
+    with closing(socket.socket()) as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "no API server is configured"),
+        (["--kubeconfig", "{closed}"], "does not answer"),
+        (["--kubeconfig", "{tmp}/none"], "cannot read kubeconfig"),
+        (["--driver-name", "Not A Name"], "--driver-name"),
+        (["--node", "--namespace", "x"], "--namespace and --node do not go together"),
+        (["--node", "--config", "{tmp}/none"], "none"),
+    ],
+    ids=[
+        "no kubeconfig",
+        "nobody there",
+        "no such file",
+        "no name",
+        "options that do not go together",
+        "no such settings",
+    ],
+)
+def test_what_keeps_it_from_looking_is_one_sentence_and_status_2(words, expected, tmp_path, capsys):
+    closed = tmp_path / "closed"
+    server = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{closed_port()}"}}]}
+    context = {"contexts": [{"name": "x", "context": {"cluster": "c"}}], "current-context": "x"}
+    closed.write_text(json.dumps(server | context))
+    assert main.main(["doctor", *(word.format(closed=closed, tmp=tmp_path) for word in words)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert expected in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_the_help_has_examples(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main.main(["doctor", "--help"])
+    assert ended.value.code == 0
+    assert "drawbar doctor --node" in capsys.readouterr().out.partition("examples:")[2]
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch, drawbar_sysfs):
+    """The settings of a node daemon, as its pod has them; its directories, made as the kubelet makes them."""
+    # pytest's folders are too deep for sockets.
+    with tempfile.TemporaryDirectory(prefix="drawbar-") as short:
+        folder = Path(short, "k")
+        (folder / "plugins_registry").mkdir(parents=True)
+        _set(monkeypatch, folder, tmp_path, drawbar_sysfs)
+        yield folder
+
+
+def _set(monkeypatch, folder, tmp_path, drawbar_sysfs):
+    settings = {
+        "NODE_NAME": "n1",
+        "POD_UID": "u-1",
+        "DRAWBAR_KUBELET_DIR": folder,
+        "DRAWBAR_CDI_DIR": tmp_path / "cdi",
+        "DRAWBAR_SYSFS": drawbar_sysfs.tree.root,
+        "DRAWBAR_UEVENTS": f"unix:{drawbar_sysfs.uevents}",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def checks(capsys, *words):
+    """By check the severities that are said of the node."""
+    status = main.main(["doctor", "--node", "--json", *words])
+    said = json.loads(capsys.readouterr().out)
+    assert said["exitStatus"] == status
+    found = {}
+    for one in said["findings"]:
+        found.setdefault(one["check"], []).append(one["severity"])
+    return said["findings"], found
+
+
+def test_a_node_without_a_daemon_is_told_so_with_what_was_left_behind(node, capsys, tmp_path):
+    left = node / "plugins_registry" / "drawbar.dev-u-0-reg.sock"
+    with closing(socket.socket(socket.AF_UNIX)) as dead:
+        dead.bind(str(left))
+    containerd = tmp_path / "host" / "etc" / "containerd"
+    containerd.mkdir(parents=True)
+    (containerd / "config.toml").write_text("version = 2\n")
+    (containerd / "conf.d").mkdir()
+    (containerd / "conf.d" / "9.toml").write_text(
+        '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n'
+    )
+    said, found = checks(capsys, "--host-root", str(tmp_path / "host"))
+    assert found["host.sockets"] == ["error", "warning"]
+    assert found["host.daemon"] == ["error"]
+    assert found["host.cdi"] == ["error"]
+    assert found["clocks.here"] == ["unchecked"]
+    (cdi,) = [one for one in said if one["check"] == "host.cdi"]
+    assert "/etc/containerd/config.toml, /etc/containerd/conf.d/9.toml" in cdi["message"]
+    assert str(left) in {one["subject"] for one in said}
+
+
+def test_settings_with_which_the_daemon_would_not_start_are_findings(node, capsys, monkeypatch):
+    monkeypatch.setenv("DRAWBAR_VISIBLE_TIMEOUT", "-1")
+    monkeypatch.setenv("DRAWBAR_KUBELET_DIR", str(node / ("x" * 100)))
+    _, found = checks(capsys)
+    assert found["host.settings"] == ["error"]
+    assert found["host.sockets"] == ["error"]
+
+
+def test_a_running_daemon_is_asked_itself(node, capsys, tmp_path, drawbar_apiserver):
+    deploy(drawbar_apiserver.kubeconfig)
+    kubeconfig = str(drawbar_apiserver.account("drawbar:drawbar-node", node="n1"))
+    with (tmp_path / "log").open("wb") as log:
+        words = [sys.executable, "-m", "drawbar.driver.main", "node", "--kubeconfig", kubeconfig]
+        daemon = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 30
+        while not (node / "plugins_registry" / "drawbar.dev-u-1-reg.sock").exists():
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            assert daemon.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.02)
+        said, found = checks(capsys, "--kubeconfig", kubeconfig)
+    finally:
+        daemon.terminate()
+        daemon.wait(30)
+    assert found["host.sockets"] == ["ok"]
+    # Alive, and not ready, since no kubelet has registered it; and there is no such node.
+    assert found["host.daemon"] == ["error", "ok"]
+    assert found["host.settings"] == ["error", "ok"]
+    assert found["clocks.here"] == ["ok"]
+    assert any("kubelet" in one["message"] for one in said if one["check"] == "host.daemon")

@@ -1,0 +1,288 @@
+"""The doctor's judgement of definitions, of a container runtime's configuration and of a node; its report."""
+
+import copy
+import dataclasses
+import datetime
+import io
+import json
+
+import msgspec
+import pytest
+from rich import console
+
+from drawbar.driver.api import meta
+from drawbar.driver.doctor import findings, objects, observed, report, report_json
+from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.doctor.plans import definitions, host, runtime
+from drawbar.mocks.cluster import deployment
+
+CRDS = {
+    one["metadata"]["name"]: one | {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
+    for one in deployment.documents(deployment.folder())
+    if one["kind"] == "CustomResourceDefinition"
+}
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+
+
+def unlike(found):
+    return {f"{one.severity} {one.check}" for one in found if one.severity is not Severity.OK}
+
+
+def version(crd):
+    return crd["spec"]["versions"][0]
+
+
+def properties(crd, *path):
+    found = version(crd)["schema"]["openAPIV3Schema"]
+    for name in path:
+        found = found["properties"][name]
+    return found["properties"]
+
+
+def older(crd):
+    del properties(crd, "spec", "policy")["probationSeconds"]
+
+
+def newer(crd):
+    properties(crd, "spec")["colour"] = {"type": "string"}
+
+
+def permissive(crd):
+    older(crd)
+    version(crd)["schema"]["openAPIV3Schema"]["properties"]["spec"][
+        "x-kubernetes-preserve-unknown-fields"
+    ] = True
+
+
+def unserved(crd):
+    version(crd)["served"] = False
+
+
+def without_status(crd):
+    del version(crd)["subresources"]
+
+
+def without_selector(crd):
+    del version(crd)["selectableFields"]
+
+
+def unestablished(crd):
+    crd["status"]["conditions"] = []
+
+
+@pytest.mark.parametrize(
+    ("change", "severity", "word"),
+    [
+        (older, "error", "spec.policy.probationSeconds"),
+        (newer, "warning", "spec.colour"),
+        (permissive, None, ""),
+        (unserved, "error", "v1alpha1"),
+        (without_status, "error", "status subresource"),
+        (without_selector, "error", ".spec.driver"),
+        (unestablished, "error", "established"),
+    ],
+)
+def test_a_definition_that_is_not_this_programs_is_named_with_what_it_lacks(change, severity, word):
+    changed = copy.deepcopy(CRDS)
+    change(changed[definitions.FABRICS])
+    known = {name: msgspec.convert(one, objects.Definition) for name, one in changed.items()}
+    said = list(definitions.plan(known))
+    assert unlike(said) == ({f"{severity} server.definition"} if severity else set())
+    assert not severity or any(word in one.message for one in said if one.severity == severity)
+
+
+V2, V3 = '[plugins."io.containerd.grpc.v1.cri"]\n', "[plugins.'io.containerd.cri.v1.runtime']\n"
+CONTAINERD, CRIO = "/etc/containerd/config.toml", "/etc/crio/crio.conf"
+
+
+def files(*texts, name="containerd", path=CONTAINERD):
+    return tuple(runtime.File(runtime=name, path=path, text=text) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("known", "version", "cdi_dir", "expected"),
+    [
+        pytest.param(files(f"version = 2\n{V2}enable_cdi = true"), "", "/var/run/cdi", "ok", id="turned on"),
+        pytest.param(files("version = 2"), "", "/var/run/cdi", "error", id="not turned on"),
+        pytest.param(files("version = 3"), "", "/var/run/cdi", "ok", id="on by default"),
+        pytest.param(
+            files("version = 2"), "containerd://2.1.0", "/var/run/cdi", "ok", id="old form, new containerd"
+        ),
+        pytest.param(
+            files("version = 3"), "containerd://1.7.2", "/var/run/cdi", "error", id="the kubelet knows better"
+        ),
+        pytest.param(
+            files(f"version = 3\n{V3}enable_cdi = false"), "", "/var/run/cdi", "error", id="turned off"
+        ),
+        pytest.param(
+            files(f"version = 2\n{V2}enable_cdi = false", f"{V2}enable_cdi = true"),
+            "",
+            "/run/cdi",
+            "ok",
+            id="a later file",
+        ),
+        pytest.param(
+            files(f"version = 3\n{V3}cdi_spec_dirs = ['/etc/cdi']"),
+            "",
+            "/var/run/cdi",
+            "error",
+            id="elsewhere",
+        ),
+        pytest.param(
+            files(f"version = 3\n{V3}cdi_spec_dirs = ['/run/cdi']"),
+            "",
+            "/var/run/cdi",
+            "ok",
+            id="by another name",
+        ),
+        pytest.param(files("", name="cri-o", path=CRIO), "", "/var/run/cdi", "ok", id="CRI-O"),
+        pytest.param(
+            files("[crio.runtime]\ncdi_spec_dirs = []", name="cri-o", path=CRIO),
+            "",
+            "/var/run/cdi",
+            "error",
+            id="CRI-O elsewhere",
+        ),
+        pytest.param(
+            (runtime.File(runtime="containerd", path=CONTAINERD, problem="Permission denied"),),
+            "",
+            "/var/run/cdi",
+            "unchecked",
+            id="not readable",
+        ),
+        pytest.param(files("= 2"), "", "/var/run/cdi", "unchecked", id="not TOML"),
+        pytest.param(files("plugins = 1\nversion = 3"), "", "/var/run/cdi", "ok", id="strange types"),
+        pytest.param(
+            files("version = 2"), "cri-o://1.34.0", "/var/run/cdi", None, id="of a runtime that is not in use"
+        ),
+    ],
+)
+def test_what_the_runtimes_configuration_means_for_cdi(known, version, cdi_dir, expected):
+    said = [one.severity for one in runtime.plan(known, cdi_dir, version)]
+    assert said == ([expected] if expected else [])
+
+
+REGISTRY = "/var/lib/kubelet/plugins_registry"
+ALIVE = host.Socket(path=f"{REGISTRY}/drawbar.dev-a-reg.sock", knock=host.Knock.ANSWERS)
+DEAD = host.Socket(path=f"{REGISTRY}/drawbar.dev-b-reg.sock", knock=host.Knock.REFUSES)
+NODE = objects.Node(
+    metadata=meta.ObjectMeta(name="n1"),
+    status=objects.NodeStatus(node_info=objects.NodeInfo(container_runtime_version="containerd://2.1.0")),
+)
+LOST = Unread(what="Node n1", why="403", permission="get nodes")
+WELL = host.Host(
+    node_name="n1",
+    problems=(),
+    fatal=(),
+    warnings=(),
+    sockets=(ALIVE,),
+    too_long="",
+    registry=(REGISTRY, True),
+    alive=host.Page(good=True, text="{}"),
+    ready=host.Page(good=True, text="{}"),
+    runtime_files=files("version = 3"),
+    cdi_dir="/var/run/cdi",
+    clock=observed.Clock(before=NOW, date=NOW, after=NOW),
+    offline="",
+    node=NODE,
+)
+
+
+def test_a_healthy_node_gives_cause_for_nothing():
+    assert {one.severity for one in host.plan(WELL)} == {Severity.OK}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"problems": ("no node name",)}, {"error host.settings"}),
+        ({"fatal": ("cannot write /var/run/cdi",)}, {"error host.pod"}),
+        ({"warnings": ("CAP_SYS_ADMIN is missing",)}, {"warning host.pod"}),
+        ({"sockets": None, "too_long": "the path is too long"}, {"error host.sockets"}),
+        ({"registry": (REGISTRY, False)}, {"error host.sockets"}),
+        ({"sockets": ()}, {"error host.sockets"}),
+        ({"sockets": (DEAD, ALIVE)}, {"warning host.sockets"}),
+        ({"sockets": (DEAD,)}, {"error host.sockets", "warning host.sockets"}),
+        (
+            {"alive": host.Page(good=None, text="nobody answers"), "ready": host.Page(good=None, text="")},
+            {"error host.daemon"},
+        ),
+        ({"ready": host.Page(good=False, text="{}")}, {"error host.daemon"}),
+        ({"alive": None, "ready": None}, {"note host.daemon"}),
+        ({"runtime_files": None}, set()),
+        ({"runtime_files": None, "node": LOST}, {"note host.cdi", "unchecked host.settings"}),
+        ({"runtime_files": (), "node": LOST}, {"note host.cdi", "unchecked host.settings"}),
+        ({"node": None}, {"error host.settings"}),
+        ({"node": LOST}, {"unchecked host.settings"}),
+        ({"clock": None, "node": None, "offline": "no kubeconfig"}, {"unchecked clocks.here"}),
+    ],
+    ids=[
+        "settings",
+        "does not start",
+        "something will not work",
+        "too long",
+        "not the kubelet's directory",
+        "not registered",
+        "left by a dead one",
+        "all dead",
+        "nobody answers",
+        "not ready",
+        "no probes",
+        "the release tells enough",
+        "configuration not read",
+        "no configuration",
+        "no such node",
+        "node not read",
+        "no API server",
+    ],
+)
+def test_what_the_doctor_says_of_a_node(changes, expected):
+    said = host.plan(dataclasses.replace(WELL, **changes))
+    assert unlike(said) == expected
+    assert all(one.remedy for one in said if one.severity is not Severity.OK)
+
+
+SAID = (
+    findings.ok(Check.SERVER_VERSION, "API server x", "is Kubernetes v1.36.2"),
+    Finding(
+        check=Check.NODES_KUBELET,
+        severity=Severity.ERROR,
+        subject="node n1",
+        message="kubelet v1.31 " + "is far too old " * 10,
+        remedy="upgrade it",
+    ),
+)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("brief", [False, True])
+def test_the_table_fits_its_width_and_has_everything(width, brief):
+    out = console.Console(file=io.StringIO(), width=width)
+    report.show(out, SAID, brief=brief)
+    text = out.file.getvalue()
+    assert max(len(line) for line in text.splitlines()) <= width
+    words = " ".join(text.split())
+    for expected in ("nodes.kubelet", "node n1", "far too old", "-> upgrade it", "1 error; 1 thing is well"):
+        assert expected in words
+    assert ("API server x" in words) == (not brief)
+
+
+def test_the_json_has_findings_sums_and_the_exit_status():
+    said = json.loads(json.dumps(report_json.document(SAID, {"server": "x"})))
+    assert said["server"] == "x"
+    assert (said["exitStatus"], said["summary"]["error"], said["summary"]["ok"]) == (1, 1, 1)
+    assert said["findings"][1]["check"] == "nodes.kubelet"
+    assert said["findings"][1].keys() == {"check", "severity", "subject", "message", "remedy"}
+
+
+@pytest.mark.parametrize(
+    ("severities", "status"),
+    [((), 0), (("warning", "note"), 0), (("unchecked", "warning"), 2), (("unchecked", "error"), 1)],
+    ids=["nothing", "warnings", "not everything seen", "errors count more"],
+)
+def test_the_exit_status_follows_from_the_worst(severities, status):
+    said = [
+        Finding(check=Check.HOST_CDI, severity=Severity(one), subject="s", message="m", remedy="r")
+        for one in severities
+    ]
+    assert findings.exit_status(said) == status

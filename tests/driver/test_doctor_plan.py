@@ -1,0 +1,384 @@
+"""What the doctor makes of what it saw of a cluster."""
+
+import dataclasses
+import datetime
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import attachments, fabrics, leases, meta
+from drawbar.driver.controller.pools import encoding
+from drawbar.driver.doctor import findings, objects, observed, permissions, plan
+from drawbar.driver.doctor.findings import Severity, Unread
+from drawbar.mocks.cluster import deployment
+
+NOW, SECOND = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC), datetime.timedelta(seconds=1)
+LOST = Unread(what="it", why="GET: 403 no", permission="list it")
+
+
+def ago(seconds):
+    return meta.timestamp(NOW - seconds * SECOND)
+
+
+def condition(kind, status, reason):
+    return meta.Condition(
+        type=kind, status=status, reason=reason, message="words", last_transition_time=ago(200)
+    )
+
+
+def conditions(*told):
+    return tuple(one if isinstance(one, meta.Condition) else condition(*one) for one in told)
+
+
+WELL = (
+    ("Connected", "True", "Connected"),
+    ("Degraded", "False", "Healthy"),
+    ("FeaturesDropped", "False", "AllKept"),
+    ("HostsMapped", "True", "HostsMapped"),
+    ("Published", "True", "Published"),
+)
+
+
+def fabric(*told, name="rack", driver="drawbar.dev", created=500, **spec):
+    replaced = {one[0]: one for one in told}
+    usual = [replaced.pop(one[0], one) for one in WELL]
+    return fabrics.Fabric(
+        metadata=meta.ObjectMeta(name=name, creation_timestamp=ago(created)),
+        spec=fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x", driver=driver, **spec),
+        status=fabrics.FabricStatus(conditions=conditions(*usual)),
+    )
+
+
+def attachment(*told, name="rack.gpu", deleted=None, started=500, driver="drawbar.dev", at="n1", **status):
+    spec = attachments.AttachmentSpec(
+        fabric="rack",
+        device_id="gpu",
+        driver=driver,
+        pool="rack/e",
+        device="gpu",
+        node_name=at,
+        host_id="h",
+        identity=attachments.Identity(device_class="gpu"),
+    )
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(
+            name=name, creation_timestamp=ago(900), deletion_timestamp=ago(deleted) if deleted else None
+        ),
+        spec=spec,
+        status=attachments.AttachmentStatus(
+            conditions=conditions(*told),
+            operation=attachments.OperationRecord(request_id="x", started_at=ago(started)),
+            **status,
+        ),
+    )
+
+
+def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1.4", ready="True", uuid=""):
+    return objects.Node(
+        metadata=meta.ObjectMeta(
+            name=name, labels={"fabric.drawbar.dev/rack": "true"} if labels is None else labels
+        ),
+        status=objects.NodeStatus(
+            node_info=objects.NodeInfo(
+                kubelet_version=kubelet, container_runtime_version=runtime, system_uuid=uuid or f"UUID-{name}"
+            ),
+            conditions=conditions(("Ready", ready, "Kubelet")),
+        ),
+    )
+
+
+def pod(name="n1", ready="True", account="drawbar-node", phase="Running"):
+    return objects.Pod(
+        metadata=meta.ObjectMeta(name=f"drawbar-node-{name}"),
+        spec=objects.PodSpec(node_name=name, service_account_name=account),
+        status=objects.PodStatus(phase=phase, conditions=conditions(("Ready", ready, "X"))),
+    )
+
+
+def lease(name="drawbar-controller", *, age=2, skew=0, holder="c-0", written=True, renewed=""):
+    """Renewed so long ago by the API server's clock, by a holder whose clock is so far ahead."""
+    moment = NOW - age * SECOND
+    fields = msgspec.Raw(b'{"f:spec":{"f:renewTime":{}}}')
+    entry = objects.ManagedFields(time=meta.timestamp(moment), fields_v1=fields)
+    return objects.Lease(
+        metadata=objects.LeaseMeta(
+            name=name, managed_fields=(objects.ManagedFields(time=ago(0)), entry) if written else ()
+        ),
+        spec=leases.LeaseSpec(
+            holder_identity=holder,
+            lease_duration_seconds=15,
+            renew_time=renewed or (moment + (0.4 + skew) * SECOND).isoformat(),
+        ),
+    )
+
+
+def deployed(kind):
+    """Objects of a kind as they are applied, with what the API server adds to them."""
+    known = deployment.documents(deployment.folder(), policies=True)
+    established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
+    return [one | established for one in known if one["kind"] == kind]
+
+
+def read(kind, into):
+    return tuple(msgspec.convert(one, into) for one in deployed(kind))
+
+
+def clock(ahead=0.0):
+    ours = NOW + ahead * SECOND
+    return observed.Clock(before=ours, date=NOW.replace(microsecond=0), after=ours + 0.1 * SECOND)
+
+
+WHERE = observed.Where(
+    driver="drawbar.dev",
+    namespace="drawbar",
+    lease="drawbar-controller",
+    controller="drawbar-controller",
+    node="drawbar-node",
+)
+NEEDED = permissions.needed(
+    driver="drawbar.dev", namespace="drawbar", lease="drawbar-controller", secrets=("s",)
+)
+FEATURES = observed.Features(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
+HEALTHY = observed.Cluster(
+    where=WHERE,
+    server="https://x",
+    clock=clock(),
+    version="v1.37.0",
+    resource_versions=("v1",),
+    taint_rules=("v1",),
+    definitions={one.metadata.name: one for one in read("CustomResourceDefinition", objects.Definition)},
+    features=FEATURES,
+    accounts={"drawbar-controller": True, "drawbar-node": True},
+    access=tuple(permissions.Answer(permission=one, allowed=True) for one in NEEDED),
+    policies=read("ValidatingAdmissionPolicy", objects.Policy),
+    bindings=read("ValidatingAdmissionPolicyBinding", objects.Binding),
+    lease=lease(),
+    nodes=(node(),),
+    node_leases=(lease("n1"),),
+    pods=(pod(),),
+    published=(),
+    fabrics=(fabric(),),
+    attachments=(attachment(("Attached", "True", "A"), ("Visible", "True", "V")),),
+)
+
+
+def found(**changes):
+    """What is not well, as `severity check`."""
+    said = plan.plan(dataclasses.replace(HEALTHY, **changes))
+    assert all(one.message for one in said)
+    assert all(one.remedy for one in said if one.severity is not Severity.OK), said
+    return {f"{one.severity} {one.check}" for one in said if one.severity is not Severity.OK}
+
+
+def case(title, *expected, **changes):
+    return pytest.param(changes, set(expected), id=title)
+
+
+def features(*dropped, form="per-device", details=encoding.DETAILS):
+    return observed.Features(dropped=dropped, form=encoding.Encoding(form), details=details)
+
+
+def test_a_healthy_cluster_gives_cause_for_nothing_and_every_topic_speaks():
+    said = plan.plan(HEALTHY)
+    assert {one.severity for one in said} == {Severity.OK}
+    assert {one.check.topic for one in said} == {one.topic for one in findings.Check} - {"host"}
+    assert findings.exit_status(said) == 0
+
+
+BOUND = ("bindsToNode", "bindingConditions", "bindingFailureConditions")
+OLD = {"version": "v1.33.4", "resource_versions": (), "features": None, "nodes": (node(kubelet="v1.33.4"),)}
+TOLD = fabric(("FeaturesDropped", "True", "FieldsDropped"))
+STRANGE = {"version": "x", "features": features(*BOUND)}
+MANY_SKEWED = [lease(f"n{number}", skew=9) for number in range(9)]
+SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        case("old", "error server.version", "error server.resource-api", "warning nodes.kubelet", **OLD),
+        case("newer than tried", "note server.version", version="v1.38.0"),
+        case("no version at all", "note server.version", version="strange"),
+        case("no v1", "error server.resource-api", resource_versions=("v1beta1",), features=None),
+        case("binding conditions dropped", "error features.binding-conditions", features=features(*BOUND)),
+        case("taints dropped", "warning features.taints", features=features("taints", form="withdrawn")),
+        case("taints in slices of their own", features=features(form="taint-slice")),
+        case("taints without details", "note features.taint-details", features=features(details=frozenset())),
+        case("no rules", "note features.taint-rules", taint_rules=()),
+        case("gates on 1.35", "note features.scheduler", "warning nodes.kubelet", version="v1.35.1"),
+        case("told of features", "error features.binding-conditions", features=LOST, fabrics=(TOLD,)),
+        case("told that all are kept", features=LOST),
+        case("gates", "note server.version", "error features.binding-conditions", **STRANGE),
+        case("no account", "error access.account", accounts=HEALTHY.accounts | {"drawbar-node": False}),
+        case("no policies", "warning access.policies", policies=()),
+        case("policies that are not in force", "warning access.policies", bindings=()),
+        case("policies not seen", "unchecked access.policies", policies=LOST),
+        case("no lease", "error controller.leader", lease=None),
+        case("lease given back", "error controller.leader", lease=lease(holder="")),
+        case("lease run out", "error controller.leader", lease=lease(age=25)),
+        case("lease renewed a moment late", lease=lease(age=18)),
+        case("by renewTime alone", "error controller.leader", lease=lease(age=25, written=False)),
+        case("leader 10 s ahead", "warning clocks.controller", lease=lease(skew=10)),
+        case("leader 40 s behind", "error clocks.controller", lease=lease(skew=-40)),
+        case("we are ahead", "warning clocks.here", clock=clock(ahead=5)),
+        case("we are behind", "warning clocks.here", clock=clock(ahead=-5)),
+        case("whole seconds of a header", clock=clock(ahead=1.5)),
+        case("no header", "unchecked clocks.here", clock=dataclasses.replace(clock(), date=None)),
+        case("nodes' clocks", "warning clocks.node", "error clocks.node", node_leases=SKEWED),
+        case("many nodes' clocks", "warning clocks.node", node_leases=MANY_SKEWED),
+        case("strange times", "error controller.leader", lease=lease(renewed="strange", written=False)),
+        case("kubelet far too old", "error nodes.kubelet", nodes=(node(kubelet="v1.31.9"),)),
+        case("a kubelet without a daemon", nodes=(node(), node("n2", labels={}, kubelet="v1.20.0"))),
+        case("kubelet not tried", "warning nodes.kubelet", nodes=(node(kubelet="v1.33.0"),)),
+        case("kubelet too new", "warning nodes.kubelet", nodes=(node(kubelet="v1.38.0"),)),
+        case("containerd 1.6", "error nodes.runtime", nodes=(node(runtime="containerd://1.6.36"),)),
+        case("containerd 1.7", "warning nodes.runtime", nodes=(node(runtime="containerd://1.7.28"),)),
+        case("CRI-O 1.22", "error nodes.runtime", nodes=(node(runtime="cri-o://1.22.0"),)),
+        case("CRI-O 1.34", nodes=(node(runtime="cri-o://1.34.0"),)),
+        case("another runtime", "note nodes.runtime", nodes=(node(runtime="docker://28.1.0"),)),
+        case("a node with a device is away", "warning nodes.ready", nodes=(node(ready="Unknown"),)),
+        case("a daemon is not ready", "error nodes.daemon", pods=(pod(ready="False"),)),
+        case("a node of the fabric without a daemon", "error nodes.daemon", nodes=(node(), node("n2"))),
+        case("no daemon at all", "warning nodes.daemon", pods=(pod(phase="Failed"),)),
+        case("only other pods", "warning nodes.daemon", pods=(pod(account="other"),)),
+        case(
+            "a node that no fabric reaches",
+            "warning hosts.node",
+            pods=(pod(), pod("n2")),
+            nodes=(node(), node("n2", labels={})),
+        ),
+        case("clones", "warning hosts.ambiguous", nodes=(node(uuid="A"), node("n2", labels={}, uuid="a "))),
+    ],
+)
+def test_what_the_doctor_says_of_the_cluster(changes, expected):
+    assert found(**changes) == expected
+
+
+HOSTS = (fabrics.HostMapping(host="h", node="n9"),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        case("connecting", "warning fabrics.connected", told=("Connected", "False", "Connecting")),
+        case("silent", "error fabrics.connected", told=("Connected", "False", "Unavailable")),
+        case("misconfigured", "error fabrics.connected", told=("Connected", "False", "InvalidConfiguration")),
+        case("no Secret", "error fabrics.credentials", told=("Connected", "False", "CredentialsMissing")),
+        case("wrong password", "error fabrics.credentials", told=("Connected", "False", "Unauthenticated")),
+        case("degraded", "warning fabrics.degraded", told=("Degraded", "True", "Troubles")),
+        case("refused", "error fabrics.published", told=("Published", "False", "Refused")),
+        case("deleting", "note fabrics.published", told=("Published", "False", "Deleting")),
+        case("no host mapped", "error hosts.mapped", told=("HostsMapped", "False", "HostsNotMapped")),
+        case("no such node", "error hosts.mapped", hosts=HOSTS),
+        case("a label that nobody has", "warning hosts.mapped", node_label="rack/slot"),
+        case("a label that a node has", node_label="fabric.drawbar.dev/rack"),
+        case("no certificate asked", "warning fabrics.connected", tls=fabrics.Tls(verify=False)),
+    ],
+)
+def test_what_the_doctor_says_of_a_fabric(changes, expected):
+    told = changes.pop("told", WELL[0])
+    assert found(fabrics=(fabric(told, **changes),)) == expected
+
+
+@pytest.mark.parametrize(
+    ("created", "severity"), [(500, "error"), (5, "note")], ids=["for long", "just made"]
+)
+def test_a_fabric_of_which_nobody_has_said_anything(created, severity):
+    one = msgspec.structs.replace(fabric(created=created), status=fabrics.FabricStatus())
+    assert found(fabrics=(one,)) == {f"{severity} fabrics.served"}
+
+
+def test_a_fabric_of_another_driver_is_named_and_not_judged():
+    other = fabric(("Connected", "False", "Unavailable"), name="other", driver="gpu.example.com")
+    assert found(fabrics=(fabric(), other)) == {"note fabrics.served"}
+
+
+ATTACHED, VISIBLE = ("Attached", "True", "A"), ("Visible", "True", "V")
+ILL = attachments.NodeReport(health="Unhealthy", health_message="ill")
+FAILED = attachments.Failure(reason="LinkDown", message="m")
+
+
+def held(title, expected, *told, **changes):
+    return pytest.param(attachment(*told, **changes), expected, id=title)
+
+
+def attached(when):
+    return meta.Condition(type="Attached", status="True", last_transition_time=when)
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        held("attaching for too long", "error attachments.attach"),
+        held("attaching", None, started=100),
+        held("never seen", "error attachments.visible: says nothing", ATTACHED),
+        held("not seen yet", None, attached(ago(80))),
+        held("attached at a strange time", None, attached("strange")),
+        held("not ready", "error attachments.visible: cable", ATTACHED, ("Visible", "False", "LinkDown")),
+        held("the node is silent", "error attachments.detach: says nothing", deleted=100),
+        held(
+            "in use",
+            "error attachments.detach: end what the message names",
+            ("Released", "False", "InUse"),
+            deleted=100,
+        ),
+        held(
+            "the fabric hangs", "error attachments.detach: has let go", ("Released", "True", "R"), deleted=100
+        ),
+        held("detaching", None, deleted=10),
+        held("the node is gone", "error attachments.detach: is gone", deleted=100, at="gone"),
+        held("failed", "warning attachments.failed", error=FAILED),
+        held("ill", "warning attachments.health", ATTACHED, VISIBLE, node=ILL),
+        held("of another driver than its Fabric", "error attachments.orphaned", driver="gpu.example.com"),
+    ],
+)
+def test_what_the_doctor_says_of_an_attachment(one, expected):
+    check, _, word = (expected or "").partition(": ")
+    assert found(attachments=(one,)) == ({check} if check else set())
+    said = plan.plan(dataclasses.replace(HEALTHY, attachments=(one,)))
+    assert any(word in one.message + one.remedy for one in said)
+
+
+def test_an_attachment_without_its_fabric_is_an_orphan():
+    assert found(fabrics=()) == {"note fabrics.served", "error attachments.orphaned"}
+
+
+def test_an_outage_is_told_in_a_page():
+    many = tuple(attachment(name=f"rack.gpu-{number}") for number in range(500))
+    said = [
+        one
+        for one in plan.plan(dataclasses.replace(HEALTHY, attachments=many))
+        if one.check.topic == "attachments"
+    ]
+    assert len(said) == 51
+    assert said[0].severity is Severity.ERROR
+    assert any("450 more" in one.subject for one in said)
+
+
+def test_nodes_with_the_same_trouble_are_one_finding():
+    many = tuple(
+        node(f"n{number}", kubelet="v1.31.0", runtime="containerd://1.6.0") for number in range(5000)
+    )
+    pods = tuple(pod(one.metadata.name) for one in many)
+    said = plan.plan(dataclasses.replace(HEALTHY, nodes=many, pods=pods, node_leases=()))
+    assert [one.check.value for one in said if one.severity is Severity.ERROR] == [
+        "nodes.kubelet",
+        "nodes.runtime",
+    ]
+
+
+READINGS = [
+    field.name
+    for field in dataclasses.fields(observed.Cluster)
+    if isinstance(getattr(HEALTHY, field.name), tuple)
+]
+
+
+@pytest.mark.parametrize("field", [*READINGS, "lease", "features"])
+def test_what_cannot_be_read_is_a_finding_and_never_an_error(field):
+    lost = (dataclasses.replace(LOST, what="node's permissions"),) if field == "access" else LOST
+    # What the controller says in a Fabric stands in for a probe that is not allowed.
+    silent = {"fabrics": (), "attachments": ()} if field == "features" else {}
+    said = plan.plan(dataclasses.replace(HEALTHY, **silent | {field: lost}))
+    assert Severity.UNCHECKED in {one.severity for one in said}
+    assert findings.exit_status(said) == 2
