@@ -244,6 +244,16 @@ def test_the_news_of_a_watched_call_is_waited_for_once():
     assert known.view("u", ATTACH, 12.0).due
 
 
+def test_a_call_that_failed_does_not_run_again_because_older_news_come_later():
+    told = []
+    known = calls.Calls(lambda *what: told.append(what))
+    failed = operation(done=True, error=errors.Unavailable("no link"))
+    for news in (failed, operation(), failed):
+        known.settle("u", ATTACH, news, 10.0, watched=True)
+        assert known.view("u", ATTACH, 10.0).state == "failed"
+    assert told == [("u", ATTACH, "FabricError")], "once"
+
+
 def test_without_a_watch_there_is_no_news_to_wait_for():
     known = calls.Calls()
     known.settle("u", ATTACH, operation(done=True), 10.0)

@@ -1,7 +1,7 @@
 """A plugin whose process has much else to do when it is connected to."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from drawbar.fabric import contract
 from drawbar.fabric.grpc import server
@@ -16,25 +16,34 @@ BUSY_SECONDS = 1.0
 
 
 async def pass_on(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 @asynccontextmanager
 async def busy_before(path, answering):
-    """Accepts at once, and passes on to the socket `answering` what is said a while later."""
+    """Accepts at once, and passes on to the socket `answering` what is said a while later; left once nobody is connected."""
 
     async def serve(reader, writer):
         await asyncio.sleep(BUSY_SECONDS)  # stands for the busy process, waits for nothing
         behind_reader, behind_writer = await asyncio.open_unix_connection(answering)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(pass_on(reader, behind_writer))
-            tasks.create_task(pass_on(behind_reader, writer))
+        async with asyncio.TaskGroup() as both:
+            both.create_task(pass_on(reader, behind_writer))
+            both.create_task(pass_on(behind_reader, writer))
 
-    async with await asyncio.start_unix_server(serve, path):
-        yield
+    async with asyncio.TaskGroup() as served:
+
+        def accept(reader, writer):
+            served.create_task(serve(reader, writer))
+
+        async with await asyncio.start_unix_server(accept, path):
+            yield
 
 
 async def test_a_plugin_that_takes_its_time_to_answer_a_connection_is_waited_for(tmp_path):

@@ -100,7 +100,8 @@ class Calls:
             self._over(uid, side, "succeeded", None)
             due = now + NEWS_SECONDS if watched else 0.0
             self._put(uid, side, state="succeeded", failure=None, due=due)
-        else:
+        elif self._known.get((uid, side), _Known()).state not in ("failed", "succeeded"):
+            # What is done stays done: the watch may tell of the way there after the answer told of its end.
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
             self._put(uid, side, state="running", failure=None, due=now + pause, began=now)
 
