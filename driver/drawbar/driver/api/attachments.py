@@ -21,6 +21,8 @@ LABEL_VALUE_CHARS = 63
 ATTACHED = "Attached"
 VISIBLE = "Visible"
 RELEASED = "Released"
+# What a node reports of the health of a device that it finds ill.
+UNHEALTHY = "Unhealthy"
 
 
 def name(fabric: str, device: str) -> str:
@@ -123,7 +125,7 @@ class NodeReport(meta.Struct, frozen=True):
         kernel_driver: of the device's first function; empty where none is bound.
         boot_id: of the kernel that saw it.
         slot: the hot-plug slot it sits in; empty where the port has none.
-        health: `Healthy`, `Unhealthy` or `Unknown`.
+        health: `Healthy`, `Unhealthy` or `Unknown`; see `unhealthy`.
         health_message: why, in one sentence.
         claim_uid: the claim that it was last made ready for; empty once no trace of its use is left on the device.
         allocation_timestamp: of that claim then.
@@ -137,6 +139,11 @@ class NodeReport(meta.Struct, frozen=True):
     health_message: str = ""
     claim_uid: str = msgspec.field(default="", name="claimUID")
     allocation_timestamp: str = ""
+
+    @property
+    def unhealthy(self) -> bool:
+        """Whether the node finds the device ill."""
+        return self.health == UNHEALTHY
 
 
 class Failure(meta.Struct, frozen=True):

@@ -94,8 +94,8 @@ class _Cluster:
             self._is_machine(SERIAL, metadata.annotations.get(SERIAL_ANNOTATION, ""), name)
 
     def _is_machine(self, kind: str, value: str, node: str) -> None:
-        if value.strip():
-            self._machines.setdefault((kind, value.strip().casefold()), set()).add(node)
+        if known := comparable(value):
+            self._machines.setdefault((kind, known), set()).add(node)
 
     def nodes_of(self, host: contract.Host) -> set[str] | str:
         """The nodes that the host may be, by the first way that names any; a sentence if `spec.hosts` is wrong."""
@@ -107,11 +107,14 @@ class _Cluster:
     def _ways(self, host: contract.Host) -> Iterator[set[str]]:
         marks = (host.id, host.name, *host.identifiers.values())
         yield {node for mark in marks for node in self._marks.get(mark, ())}
-        known_by = [
-            (kind, host.identifiers.get(kind, "").strip().casefold()) for kind in (SYSTEM_UUID, SERIAL)
-        ]
+        known_by = [(kind, comparable(host.identifiers.get(kind, ""))) for kind in (SYSTEM_UUID, SERIAL)]
         yield {node for one in known_by for node in self._machines.get(one, ())}
         yield {host.name} & self._names
+
+
+def comparable(identifier: str) -> str:
+    """What two machines know to be one by: firmware writes it in capitals or not, with blanks around it or not."""
+    return identifier.strip().casefold()
 
 
 def _no_such_node(host: contract.Host, node: str) -> str:

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.api import leases, meta
+from drawbar.driver.api import leases, meta, nodes
 
 
-class NodeInfo(meta.Struct, frozen=True):
-    """What the kubelet tells of its machine."""
+class NodeInfo(nodes.NodeInfo, frozen=True):
+    """What the kubelet tells of its machine, and of itself."""
 
-    system_uuid: str = msgspec.field(default="", name="systemUUID")
     kubelet_version: str = ""
     container_runtime_version: str = ""
 

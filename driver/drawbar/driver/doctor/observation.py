@@ -22,21 +22,6 @@ T = TypeVar("T")
 NODE_LEASES = "kube-node-lease"
 _GROUP = "/apis/resource.k8s.io"
 _TAINT_RULES = "devicetaintrules"
-_ADMISSION = "admissionregistration.k8s.io"
-_POLICY = kinds.Kind(
-    group=_ADMISSION,
-    version="v1",
-    kind="ValidatingAdmissionPolicy",
-    plural="validatingadmissionpolicies",
-    namespaced=False,
-)
-_BINDING = kinds.Kind(
-    group=_ADMISSION,
-    version="v1",
-    kind="ValidatingAdmissionPolicyBinding",
-    plural="validatingadmissionpolicybindings",
-    namespaced=False,
-)
 _SERVICE_ACCOUNT = kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts")
 
 
@@ -105,8 +90,8 @@ class _Look:
                 for name in definitions.KINDS
             }
             accounts = {name: start(self._exists(name)) for name in (where.controller, where.node)}
-            policies = start(reader.list_all(_POLICY, into=objects.Policy))
-            bindings = start(reader.list_all(_BINDING, into=objects.Binding))
+            policies = start(reader.list_all(kinds.ADMISSION_POLICY, into=objects.Policy))
+            bindings = start(reader.list_all(kinds.ADMISSION_BINDING, into=objects.Binding))
             lease = start(
                 reader.find(kinds.LEASE, where.lease, into=objects.Lease, namespace=where.namespace)
             )

@@ -84,6 +84,20 @@ ATTACHMENT = Kind(
     plural="deviceattachments",
     namespaced=False,
 )
+ADMISSION_POLICY = Kind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="ValidatingAdmissionPolicy",
+    plural="validatingadmissionpolicies",
+    namespaced=False,
+)
+ADMISSION_BINDING = Kind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="ValidatingAdmissionPolicyBinding",
+    plural="validatingadmissionpolicybindings",
+    namespaced=False,
+)
 CUSTOM_RESOURCE = Kind(
     group="apiextensions.k8s.io",
     version="v1",

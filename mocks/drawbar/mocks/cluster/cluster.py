@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-import tenacity
 
 from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import attachments
@@ -34,8 +33,6 @@ from drawbar.mocks.kubelet import settings as kubelet_settings
 
 FABRIC = "rack-1"
 ADAPTER = "grpc"
-# How long its fabric may be silent before it counts as broken.
-FABRIC_SECONDS = 10.0
 CONTROLLER_ACCOUNT = "drawbar:drawbar-controller"
 NODE_ACCOUNT = "drawbar:drawbar-node"
 SOCKET_LOOK_SECONDS = 0.02
@@ -153,16 +150,8 @@ class Cluster:
     async def _attached(self) -> int:
         where = contract.AdapterConfig(name=FABRIC, endpoint=self.places.endpoint, timeout_seconds=10)
         try:
-            # Its process answers late on a machine that has much else to do.
-            async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception_type(fabric_errors.Unavailable),
-                wait=tenacity.wait_exponential_jitter(max=1),
-                stop=tenacity.stop_after_delay(FABRIC_SECONDS),
-                reraise=True,
-            ):
-                with attempt:
-                    async with await registry.adapter_class(ADAPTER).connect(where) as adapter:
-                        held = await adapter.devices()
+            async with await registry.adapter_class(ADAPTER).connect(where) as adapter:
+                held = await adapter.devices()
         except fabric_errors.FabricError as error:
             raise errors.ClusterError(f"the simulated fabric does not answer: {error}") from error
         return sum(device.connection is not None for device in held.devices)

@@ -25,7 +25,6 @@ ORDER = (
 """What later files need comes first."""
 POLICIES = "manifests/policies.yaml"
 
-_ADMISSION = {"group": "admissionregistration.k8s.io", "version": "v1"}
 _RBAC = {"group": "rbac.authorization.k8s.io", "version": "v1"}
 KINDS = {
     kind.kind: kind
@@ -38,18 +37,8 @@ KINDS = {
         kinds.Kind(**_RBAC, kind="RoleBinding", plural="rolebindings", namespaced=True),
         kinds.Kind(**_RBAC, kind="ClusterRole", plural="clusterroles", namespaced=False),
         kinds.Kind(**_RBAC, kind="ClusterRoleBinding", plural="clusterrolebindings", namespaced=False),
-        kinds.Kind(
-            **_ADMISSION,
-            kind="ValidatingAdmissionPolicy",
-            plural="validatingadmissionpolicies",
-            namespaced=False,
-        ),
-        kinds.Kind(
-            **_ADMISSION,
-            kind="ValidatingAdmissionPolicyBinding",
-            plural="validatingadmissionpolicybindings",
-            namespaced=False,
-        ),
+        kinds.ADMISSION_POLICY,
+        kinds.ADMISSION_BINDING,
     )
 }
 

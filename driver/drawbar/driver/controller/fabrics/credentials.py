@@ -1,7 +1,7 @@
 """The credentials of a Fabric: one Secret in the controller's own namespace, followed by its name alone.
 
-The permission that this needs names each Secret (`deploy/manifests/controller-rbac.yaml`): no other one can be read, listed or
-watched. What stands in a Secret leaves this module only as `contract.Credentials`.
+The permission that this needs names each Secret (`deploy/manifests/controller-rbac.yaml`): no other one can be read,
+listed or watched. What stands in a Secret leaves this module only as `contract.Credentials`.
 """
 
 import asyncio

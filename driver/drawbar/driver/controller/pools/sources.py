@@ -10,7 +10,6 @@ from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.pools import explanations, plan, probe
 from drawbar.fabric import contract
 
-UNHEALTHY = "Unhealthy"
 NODE_SAYS_LOST = "DeviceLost"
 
 
@@ -58,7 +57,7 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
         failing=reason,
         held=not ours,
         lost=ours and reason == NODE_SAYS_LOST and attachment.holds(attachments.ATTACHED),
-        unhealthy=attachment.status.node is not None and attachment.status.node.health == UNHEALTHY,
+        unhealthy=attachment.status.node is not None and attachment.status.node.unhealthy,
         stuck=attachment.deleting and released is not None and released.status == "False",
         evidence=explanations.Evidence(
             node=attachment.spec.node_name,

@@ -135,13 +135,13 @@ def _arriving(
         seconds = _age(world, attached.last_transition_time if attached else None)
         if seconds > VISIBLE_SECONDS + MARGIN_SECONDS:
             yield _invisible(one, seconds)
-    elif status.node is not None and status.node.health == "Unhealthy":
+    elif status.node is not None and status.node.unhealthy:
         yield Finding(
             check=Check.ATTACHMENTS_HEALTH,
             severity=Severity.WARNING,
             subject=_subject(one),
             message=f"node {node} finds the device ill: {status.node.health_message}",
-            remedy="docs/health.md explains each finding; the device keeps no new pods until it is well",
+            remedy="docs/health.md explains each finding; new pods are kept away from the device until it is well",
         )
 
 

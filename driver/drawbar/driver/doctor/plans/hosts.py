@@ -89,12 +89,12 @@ def _machines(known: Sequence[objects.Node]) -> Iterator[Finding]:
     """Machines that would be known by what several have."""
     yield from _twice(
         "system UUID",
-        {node.metadata.name: node.status.node_info.system_uuid.strip().casefold() for node in known},
+        {node.metadata.name: hosts.comparable(node.status.node_info.system_uuid) for node in known},
     )
     yield from _twice(
         f"annotation {hosts.SERIAL_ANNOTATION}",
         {
-            node.metadata.name: node.metadata.annotations.get(hosts.SERIAL_ANNOTATION, "").strip().casefold()
+            node.metadata.name: hosts.comparable(node.metadata.annotations.get(hosts.SERIAL_ANNOTATION, ""))
             for node in known
         },
     )

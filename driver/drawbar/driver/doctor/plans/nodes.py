@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from drawbar.driver.api import meta
+from drawbar.driver.api import nodes as api_nodes
 from drawbar.driver.controller import names
 from drawbar.driver.doctor import findings, objects, observed
 from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
@@ -136,7 +137,7 @@ def _ready(cluster: observed.Cluster, known: Sequence[objects.Node]) -> Iterator
             message="not Ready, and devices are attached there, which stay until the node lets go of them",
             remedy=(
                 "bring the node back; if it is off for good, delete the Node or give it the taint "
-                "node.kubernetes.io/out-of-service, and its devices are detached"
+                f"{api_nodes.OUT_OF_SERVICE}, and its devices are detached"
             ),
         )
 
