@@ -80,12 +80,17 @@ class Builder:
         address = folder.rpartition("/")[2]
         code = CLASSES[kind]
         ids = f"PCI_CLASS={code:X}\nPCI_ID=10DE:2330\nPCI_SUBSYS_ID=1AF4:1100\nPCI_SLOT_NAME={address}\n"
-        self.files(folder, {**COMMON, "uevent": f"DRIVER={driver}\n{ids}MODALIAS=pci:v000010DEd00002330"})
+        bound = f"DRIVER={driver}\n" if driver else ""
+        self.files(folder, {**COMMON, "uevent": f"{bound}{ids}MODALIAS=pci:v000010DEd00002330"})
         self.file(f"{folder}/config", _config(serial))
         for name in FOLDERS:
             self.folder(f"{folder}/{name}")
         self.link(f"{folder}/subsystem", "../../../bus/pci")
-        self.link(f"{folder}/driver", f"../../../bus/pci/drivers/{driver}")
+        if driver:
+            self.link(f"{folder}/driver", f"../../../bus/pci/drivers/{driver}")
+        if driver == "vfio-pci":
+            self.files(f"{folder}/vfio-dev/vfio{self.count}", {"uevent": ""})
+            self.folder(f"{folder}/vfio-dev/vfio{self.count}/power")
         self.link(f"{folder}/iommu_group", f"../../../kernel/iommu_groups/{self.count}")
         self.link(f"bus/pci/devices/{address}", f"../../../{folder}")
 
@@ -131,7 +136,7 @@ def _card(builder: Builder, number: int, kind: str, most: int) -> None:
     for extra in _functions(builder, folder, kind, number):
         if builder.count >= most:
             return
-        builder.function(*extra, driver="vfio-pci")
+        builder.function(*extra, driver="vfio-pci" if kind == "nic" and number % 16 == 3 else "")
         if kind == "nic":
             builder.link(f"{extra[0]}/physfn", f"../{folder.rpartition('/')[2]}")
 

@@ -262,6 +262,7 @@ def test_virtual_functions_know_their_physical_one_and_its_slot(tmp_path):
     (device / "virtfn0").symlink_to(f"../{virtual.name}")
     (device / "sriov_totalvfs").write_text("8\n")
     (device / "sriov_numvfs").write_text("1\n")
+    (device / "numa_node").write_text("1\n")
     (root / "bus/pci/devices" / virtual.name).symlink_to(f"../../../{virtual.relative_to(root)}")
     found = inventory.read(root)
     first, second = found.by_address(device.name), found.by_address(virtual.name)
@@ -269,6 +270,37 @@ def test_virtual_functions_know_their_physical_one_and_its_slot(tmp_path):
     assert second is not None
     assert first.sriov == inventory.Sriov(total_vfs=8, num_vfs=1, virtual_functions=(virtual.name,))
     assert (second.physical_function, second.slot, second.iommu_group) == (device.name, "1", 17)
+    assert (first.numa_node, second.numa_node) == (1, 1)
+    assert inventory.read_function(root, virtual.name) == second
+
+
+@pytest.mark.parametrize(
+    ("driver", "nodes"), [("", ()), ("pci-stub", ()), ("vfio-pci", ("/dev/vfio/devices/vfio3",))]
+)
+def test_a_function_that_no_driver_of_its_class_has_shows_all_that_the_kernel_says_of_it(
+    driver, nodes, tmp_path
+):
+    root, device = attached(tmp_path, CARDS[3])
+    used = inventory.read_function(root, NVME)
+    shutil.rmtree(device / "nvme")
+    lines = (device / "uevent").read_text().splitlines()
+    lines = [line for line in lines if not line.startswith("DRIVER=")] + [f"DRIVER={driver}"] * bool(driver)
+    (device / "uevent").write_text("\n".join(lines) + "\n")
+    if driver == "vfio-pci":
+        (device / "vfio-dev/vfio3").mkdir(parents=True)
+        (device / "vfio-dev/vfio3/uevent").write_text("MAJOR=511\nMINOR=3\nDEVNAME=vfio/devices/vfio3\n")
+    found = inventory.read_function(root, NVME)
+    assert (found.driver or "") == driver
+    assert tuple(node.path for node in found.device_nodes) == nodes
+    assert (found.dsn, found.link, found.iommu_group) == (used.dsn, used.link, used.iommu_group)
+    assert found.link != inventory.Link()
+
+
+def test_a_function_that_nobody_has_and_that_vanishes_before_it_says_who_it_is_is_left_out(tmp_path):
+    root, device = attached(tmp_path, CARDS[3])
+    for entry in device.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    assert inventory.read_function(root, NVME) is None
 
 
 def test_a_function_behind_a_switch_in_a_slot_is_in_that_slot(tmp_path):

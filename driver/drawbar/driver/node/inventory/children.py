@@ -32,6 +32,7 @@ _ATTRIBUTES_ONLY = frozenset(
 )
 # Below these there are partitions, connectors and the like, and no further files that a container needs.
 _LEAVES = frozenset({"drm", "accel", "nvme-generic", "cxl"})
+_FLAT = frozenset({"vfio-dev"})  # their devices have nothing below them
 _MULTIPATH_LEG = re.compile(r"nvme(\d+)c\d+n(\d+)")
 
 
@@ -100,6 +101,7 @@ def _walk(root: str, path: str, name: str, levels: int) -> Iterator[model.Device
         if node.block or node.subsystem in _LEAVES:
             return
     if levels > 1:
+        levels = 2 if name in _FLAT else levels
         for entry in files.entries(path):
             if _is_directory(entry) and entry.name not in _ATTRIBUTES_ONLY:
                 yield from _walk(root, entry.path, entry.name, levels - 1)

@@ -105,9 +105,7 @@ def entries(path: str | int) -> list[os.DirEntry[str]]:
 
 def below_root(link: str) -> str:
     """A link like `../../../devices/x` as a path below the root of sysfs: `devices/x`."""
-    while link.startswith("../"):
-        link = link[3:]
-    return link
+    return link.lstrip("./")
 
 
 def node_number(value: int | None) -> int | None:

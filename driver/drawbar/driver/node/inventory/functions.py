@@ -28,8 +28,11 @@ from drawbar.driver.node.inventory.classification import FunctionClass
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _MEMDEV = re.compile(r"mem\d+")
 # A bridge's directory is not listed: its children are functions of their own, and these it may have.
-_BRIDGES_OWN = frozenset({"current_link_speed", "driver", "iommu_group"})
+_BRIDGES_OWN = frozenset({"current_link_speed", "iommu_group"})
 _CHILDLESS = children.Children()
+# Nor is that of a function to which no driver is bound, or one that makes next to nothing there.
+_CORE = frozenset({"config", "current_link_speed", "iommu_group", "physfn", "sriov_totalvfs"})
+_BOUND_TO = {None: _CORE, "pci-stub": _CORE, "vfio-pci": _CORE | {"vfio-dev"}}
 _VIRTFN = re.compile(r"virtfn(\d+)")
 
 
@@ -40,10 +43,12 @@ class Surroundings:
     Attributes:
         slots: names by address (`domain:bus:device`).
         managers: directories of FPGA managers by the function's address.
+        nodes: NUMA nodes of physical functions by address, as far as their virtual ones have asked.
     """
 
     slots: Mapping[str, str]
     managers: Mapping[str, tuple[str, ...]]
+    nodes: dict[str, int | None] = dataclasses.field(default_factory=dict)
 
 
 # Neither frozen nor with checks: one is made for every function that is read.
@@ -83,13 +88,22 @@ def read(root: str, address: str, around: Surroundings) -> model.PciFunction | N
         return None
     try:
         ids = identity.read(descriptor)
-        names = _BRIDGES_OWN if ids.kind is FunctionClass.BRIDGE else files.listing(descriptor)
+        names = _names(descriptor, ids)
         if not names:
             return None
         place = _Place(root, address, relative, descriptor, ids, names, _directories(descriptor, names))
         return _build(place, around)
     finally:
         os.close(descriptor)
+
+
+def _names(descriptor: int, ids: identity.Ids) -> frozenset[str]:
+    """What may be of interest in the directory; empty if it is gone. A listing is dearer than all the rest."""
+    if ids.kind is FunctionClass.BRIDGE:
+        return _BRIDGES_OWN
+    if not ids.known or ids.driver not in _BOUND_TO:
+        return files.listing(descriptor)
+    return _BOUND_TO[ids.driver]
 
 
 def _directories(descriptor: int, names: frozenset[str]) -> tuple[str, ...]:
@@ -102,9 +116,8 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     ids, names, descriptor = place.ids, place.names, place.descriptor
     bridge = ids.kind is FunctionClass.BRIDGE
     owner = files.link_name("physfn", descriptor) if "physfn" in names else None
-    number, hidden = (
-        _device_serial_number(descriptor) if owner is None and "config" in names else (None, False)
-    )
+    physical = owner is None
+    number, hidden = _device_serial_number(descriptor) if physical and "config" in names else (None, False)
     dsn = serials.dashed(number) if number is not None else None
     below = children.read(place.root, place.path, place.directories) if place.directories else _CHILDLESS
     controllers = nvme.read(place.path) if "nvme" in place.directories else ()
@@ -117,18 +130,18 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         device=ids.device,
         subsystem_vendor=ids.subsystem_vendor,
         subsystem_device=ids.subsystem_device,
-        driver=ids.driver or (files.link_name("driver", descriptor) if "driver" in names else None),
-        numa_node=files.node_number(files.number("numa_node", descriptor)),
+        driver=ids.driver,
+        numa_node=_numa_node(descriptor, owner, around.nodes),
         pcie_root=_root_complex(place.relative),
         # A virtual function's link is its physical one's, and its own registers say nothing (9.3.5.7).
-        link=links.read(descriptor) if owner is None and "current_link_speed" in names else links.NONE,
+        link=links.read(descriptor) if physical and "current_link_speed" in names else links.NONE,
         serial=_class_serial(place, controllers) or dsn,
         dsn=dsn,
         dsn_hidden=hidden,
         iommu_group=files.parse_number(files.link_name("iommu_group", descriptor))
         if "iommu_group" in names
         else None,
-        sriov=_sriov(descriptor, names) if "sriov_totalvfs" in names else None,
+        sriov=_sriov(descriptor) if physical and "sriov_totalvfs" in names else None,
         physical_function=owner,
         slot=_slot(place.relative, owner, around.slots),
         device_nodes=below.device_nodes,
@@ -168,12 +181,26 @@ def _class_serial(place: _Place, controllers: tuple[model.NvmeController, ...]) 
     return None
 
 
-def _sriov(descriptor: int, names: frozenset[str]) -> model.Sriov:
+def _numa_node(descriptor: int, owner: str | None, known: dict[str, int | None]) -> int | None:
+    """A virtual function is where its physical one is, and there may be hundreds of them."""
+    if owner is None:
+        return files.node_number(files.number("numa_node", descriptor))
+    if owner not in known:
+        known[owner] = files.node_number(files.number("physfn/numa_node", descriptor))
+    return known[owner]
+
+
+def _sriov(descriptor: int) -> model.Sriov | None:
+    total = files.number("sriov_totalvfs", descriptor)
+    if total is None:
+        return None
+    present = files.number("sriov_numvfs", descriptor) or 0
+    names = files.listing(descriptor) if present else frozenset[str]()
     indices = sorted(int(match[1]) for name in names if (match := _VIRTFN.fullmatch(name)))
     functions = (files.link_name(f"virtfn{index}", descriptor) for index in indices)
     return model.Sriov(
-        total_vfs=files.number("sriov_totalvfs", descriptor) or 0,
-        num_vfs=files.number("sriov_numvfs", descriptor) or 0,
+        total_vfs=total,
+        num_vfs=present,
         virtual_functions=tuple(name for name in functions if name is not None),
     )
 

@@ -24,6 +24,11 @@ class Ids:
     subsystem_device: int | None
     driver: str | None
 
+    @property
+    def known(self) -> bool:
+        """Whether anything answered."""
+        return self.vendor != _NO_DEVICE
+
 
 def read(directory: int) -> Ids:
     """The ids of the function whose directory this descriptor is."""
@@ -32,7 +37,9 @@ def read(directory: int) -> Ids:
     known = _from_uevent(
         said.get("PCI_CLASS", ""), said.get("PCI_ID", ""), said.get("PCI_SUBSYS_ID", ""), driver
     )
-    return known if known is not None else _from_files(directory, driver)
+    return (
+        known if known is not None else _from_files(directory, driver or files.link_name("driver", directory))
+    )
 
 
 @functools.lru_cache(maxsize=1024)  # a host has thousands of functions, and far fewer kinds of them
