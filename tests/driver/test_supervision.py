@@ -51,6 +51,16 @@ def test_a_daemon_that_ends_by_itself_has_status_0():
     assert supervision.run(daemon()) == 0
 
 
+def test_the_threads_of_a_daemon_have_stacks_that_take_no_huge_page():
+    sizes = []
+
+    async def look():
+        sizes.append(threading.stack_size())
+
+    assert supervision.run(look()) == 0
+    assert 0 < sizes[0] < 2 << 20
+
+
 async def failing(*found):
     async def fail(error):
         raise error

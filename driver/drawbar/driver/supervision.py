@@ -28,6 +28,8 @@ LAST_WORD_SECONDS = 0.3
 NAMES_LIMIT = 20
 # Python's own default grows with the processors (32 on a big host), and each thread keeps memory to itself.
 THREADS_LIMIT = 8
+# Less than a huge page of x86-64: where the kernel gives those to whoever asks not (Debian's does), a thread takes 2 MiB.
+STACK_BYTES = 1 << 20
 
 
 def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS) -> int:
@@ -41,6 +43,7 @@ def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS
             nothing else.
     """
     deadline = _Deadline(stop_seconds)
+    threading.stack_size(STACK_BYTES)
     try:
         # This waits for the threads of the loop's executor too, hence the deadline around all of it.
         return asyncio.run(_until_signal(daemon, deadline))
