@@ -20,6 +20,7 @@ class Capabilities:
         resources: what is served, as `group/version/plural`, also subresources.
         slice_fields: what of a device a dry run keeps.
         unknown_fields: what of a device the server has no field for at all, so that it warns.
+        classic: the version of `resource.k8s.io` that has PodSchedulingContexts; empty if none has.
         impersonation: whether our caller may act as others.
     """
 
@@ -29,10 +30,15 @@ class Capabilities:
     slice_fields: frozenset[str]
     unknown_fields: frozenset[str]
     impersonation: bool
+    classic: str = ""
 
     def serves(self, plural: str) -> bool:
         """Whether the kind of `kinds.KINDS` is there."""
-        return f"{kinds.KINDS[plural].api_version}/{plural}" in self.resources
+        return self.has(kinds.KINDS[plural], plural)
+
+    def has(self, kind: kinds.Kind, plural: str) -> bool:
+        """Whether a kind is there."""
+        return f"{kind.api_version}/{plural}" in self.resources
 
     def keeps(self, *fields: str) -> bool:
         """Whether all these fields of a ResourceSlice survive a write."""
@@ -51,7 +57,13 @@ async def detect(client: api.Client, name: str) -> Capabilities:
         slice_fields=kept,
         unknown_fields=unknown,
         impersonation=await _impersonates(client, name),
+        classic=_classic(found),
     )
+
+
+def _classic(resources: frozenset[str]) -> str:
+    found = sorted(one.split("/")[1] for one in resources if one.endswith("/podschedulingcontexts"))
+    return found[-1] if found else ""
 
 
 async def _resources(client: api.Client) -> frozenset[str]:

@@ -1,14 +1,14 @@
 """The suite's fixtures: a target for the whole run, a world for each test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
 import pytest
 
-from contract import api, capabilities, kinds, targets
+from contract import api, capabilities, kinds, negotiation, targets
 from contract import lab as labs
 from contract import world as worlds
 from drawbar.driver.kube import config
@@ -17,6 +17,7 @@ SWEPT = (
     "validatingadmissionpolicybindings",
     "validatingadmissionpolicies",
     "deviceclasses",
+    "resourceclasses",
     "resourceslices",
     "devicetaintrules",
     "nodes",
@@ -64,6 +65,8 @@ def impatient(prepared, tmp_path_factory) -> Iterator[Prepared]:
         pytest.skip(
             "needs a scheduler with a binding timeout of seconds; a cluster's is 10 minutes by default"
         )
+    if not prepared.can.serves("resourceslices"):
+        pytest.skip(f"{prepared.can.version} has no devices with binding conditions")
     folder = tmp_path_factory.mktemp("impatient")
     with targets.doubles(prepared.target.name, folder, "--binding-timeout-seconds", "2") as target:
         yield from _prepared(target)
@@ -89,8 +92,7 @@ async def _prepare(target: targets.Target) -> capabilities.Capabilities:
 async def _sweep(target: targets.Target) -> None:
     """Takes away whatever carries our label, in case a test could not, and the namespace last."""
     async with connecting(target.kubeconfig) as client:
-        for plural in SWEPT:
-            collection = f"{kinds.KINDS[plural].prefix}/{plural}"
+        for collection in _swept():
             held = await client.get(collection, labelSelector=f"{worlds.RUN_LABEL}={target.run}")
             for name in held.names if held.code == 200 else ():
                 await worlds.discard(client, f"{collection}/{name}")
@@ -98,11 +100,34 @@ async def _sweep(target: targets.Target) -> None:
             await client.until("/api/v1/namespaces", target.run, lambda one: one is None)
 
 
+def _swept() -> Iterator[str]:
+    """The collections in which objects of ours can be, whichever release it is."""
+    everywhere = (kinds.KINDS, kinds.classic("v1alpha3"), kinds.classic("v1alpha2"))
+    for plural in SWEPT:
+        found = [served[plural].prefix for served in everywhere if plural in served]
+        yield from (f"{prefix}/{plural}" for prefix in dict.fromkeys(found))
+
+
 @pytest.fixture
 async def world(prepared) -> AsyncIterator[worlds.World]:
     """This test's corner of the target."""
     async with _corner(prepared) as corner:
         yield corner
+
+
+@pytest.fixture
+async def classic(prepared) -> AsyncIterator[worlds.World]:
+    """This test's corner of a target in which a driver's controller allocates claims."""
+    if not prepared.can.classic:
+        pytest.skip(f"{prepared.can.version} has no PodSchedulingContexts")
+    async with _corner(prepared, kinds.classic(prepared.can.classic)) as corner:
+        yield corner
+
+
+@pytest.fixture
+async def driver(classic) -> negotiation.Driver:
+    """A resource driver with a controller, and its class."""
+    return await negotiation.made(classic)
 
 
 @pytest.fixture
@@ -125,7 +150,9 @@ async def hasty_lab(hasty) -> labs.Lab:
 
 
 @asynccontextmanager
-async def _corner(prepared: Prepared) -> AsyncIterator[worlds.World]:
+async def _corner(
+    prepared: Prepared, served: Mapping[str, kinds.Kind] = kinds.KINDS
+) -> AsyncIterator[worlds.World]:
     target = prepared.target
     async with connecting(target.kubeconfig) as client:
         corner = worlds.World(
@@ -134,6 +161,7 @@ async def _corner(prepared: Prepared) -> AsyncIterator[worlds.World]:
             can=prepared.can,
             accounts=target.accounts,
             poll_seconds=target.poll_seconds,
+            served=served,
         )
         try:
             yield corner

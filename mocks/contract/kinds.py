@@ -1,5 +1,6 @@
 """Where the objects that the suite makes are served."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -47,3 +48,21 @@ KINDS = {
     "deviceclasses": _cluster(RESOURCE, "DeviceClass"),
     "devicetaintrules": _cluster(RESOURCE, "DeviceTaintRule"),
 }
+
+
+def classic(version: str) -> Mapping[str, Kind]:
+    """The same, with the kinds of `resource.k8s.io` in a version in which a driver's controller allocates."""
+    where = f"resource.k8s.io/{version}"
+    own = {
+        "resourceclaims": Kind(api_version=where, kind="ResourceClaim"),
+        "resourceclaimtemplates": Kind(api_version=where, kind="ResourceClaimTemplate"),
+        "podschedulingcontexts": Kind(api_version=where, kind="PodSchedulingContext"),
+        "resourceslices": _cluster(where, "ResourceSlice"),
+    }
+    if version == "v1alpha2":
+        own["resourceclasses"] = _cluster(where, "ResourceClass")
+        own["resourceclaimparameters"] = Kind(api_version=where, kind="ResourceClaimParameters")
+        own["resourceclassparameters"] = Kind(api_version=where, kind="ResourceClassParameters")
+    else:
+        own["deviceclasses"] = _cluster(where, "DeviceClass")
+    return {name: kind for name, kind in KINDS.items() if kind.api_version != RESOURCE} | own

@@ -2,6 +2,7 @@
 
 import pytest
 
+from contract import bodies
 from contract.lab import is_allocated, reserved
 
 PROTECTION = "resource.kubernetes.io/delete-protection"
@@ -96,6 +97,23 @@ async def test_a_claim_is_freed_only_by_the_last_of_its_pods(lab):
     assert is_allocated(shared)
     await lab.world.api.delete(lab.world.path("pods", pods[1]), gracePeriodSeconds=0)
     await lab.deallocated(claim)
+
+
+async def test_what_another_than_the_scheduler_allocated_stays_so_after_the_last_of_its_pods(lab):
+    pool = await lab.pool(device("d1"))
+    claim = await lab.claim()
+    result = bodies.result(lab.world.driver, pool["spec"]["pool"]["name"], "d1")
+    path = lab.world.path("resourceclaims", claim, "status")
+    reply = await lab.world.api.merge(path, {"status": {"allocation": {"devices": {"results": [result]}}}})
+    assert reply.code == 200, reply.body
+    pod = await lab.pod(claim)
+    await lab.bound(pod)
+    used = await lab.world.until("resourceclaims", claim, lambda one: reserved(one) == [pod])
+    assert PROTECTION not in used["metadata"].get("finalizers", ())
+    await lab.world.api.delete(lab.world.path("pods", pod), gracePeriodSeconds=0)
+    free = await lab.world.until("resourceclaims", claim, lambda one: reserved(one) == [])
+    assert is_allocated(free)
+    await lab.quiet("resourceclaims", claim, lambda one: not is_allocated(one))
 
 
 async def test_a_claim_in_use_stays_until_its_pod_is_gone(lab):

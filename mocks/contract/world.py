@@ -6,7 +6,7 @@ Guarantee: everything made through a world is deleted when its test ends, finali
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ class World:
         can: what the server can do.
         poll_seconds: the scheduler's pause between two looks at binding conditions.
         driver: a driver name of this test's own.
+        kinds: where kinds are served; using one that is not there skips the test.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class World:
         can: capabilities.Capabilities,
         accounts: dict[str, str],
         poll_seconds: float = 5.0,
+        served: Mapping[str, kinds.Kind] = kinds.KINDS,
     ) -> None:
         self.api = client
         self.namespace = run
         self.can = can
+        self.kinds = served
         self.poll_seconds = poll_seconds
         self._run = run
         self._accounts = accounts
@@ -57,12 +60,14 @@ class World:
 
     def needs(self, *fields: str) -> None:
         """Skips the test on a server that drops one of these fields of ResourceSlices."""
+        self.requires("resourceslices")
         missing = [field for field in fields if not self.can.keeps(field)]
         if missing:
             pytest.skip(f"{self.can.version} drops {', '.join(missing)}: a feature gate is off")
 
     def lacks(self, field: str) -> None:
         """Skips the test on a server that keeps the field, or has none of its name."""
+        self.requires("resourceslices")
         if field in self.can.unknown_fields:
             pytest.skip(f"{self.can.version} has no field {field} here, gate or no gate")
         if self.can.keeps(field):
@@ -80,14 +85,16 @@ class World:
             pytest.skip(f"{self.can.version} is older than 1.{minor}")
 
     def path(self, plural: str, name: str = "", subresource: str = "", *, namespace: str = "") -> str:
-        """Where a collection or an object is."""
-        kind = kinds.KINDS[plural]
+        """Where a collection or an object is; skips the test on a server that does not have the kind."""
+        kind = self.kinds[plural]
+        if not self.can.has(kind, plural):
+            pytest.skip(f"{self.can.version} does not serve {plural} in {kind.api_version}")
         home = f"/namespaces/{namespace or self.namespace}" if kind.namespaced else ""
         return "/".join(part for part in (f"{kind.prefix}{home}/{plural}", name, subresource) if part)
 
     def body(self, plural: str, name: str, *, metadata: Json | None = None, **fields: Any) -> Json:
         """An object of a kind, labelled as ours."""
-        kind = kinds.KINDS[plural]
+        kind = self.kinds[plural]
         given = dict(metadata or {})
         labels = {RUN_LABEL: self._run, **(given.pop("labels", None) or {})}
         named = {"name": name} if name else {}

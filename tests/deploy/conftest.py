@@ -20,11 +20,11 @@ from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import daemon as node
 from drawbar.driver.node import settings as node_settings
 from drawbar.fabric.grpc import server as fabric_server
-from drawbar.mocks import apiserver, claims, kubelet, scheduler, sysfs
+from drawbar.mocks import apiserver, claims, kubelet, scheduler
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
-from drawbar.mocks.testing import helm
+from drawbar.mocks.testing import helm, worlds
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "drawbar"
@@ -42,9 +42,6 @@ ROLLED_OUT = {
         *("numberReady", "numberAvailable"),
     ),
 }
-KUBELET = kubelet.Settings(
-    reconcile_seconds=0.05, retry_first_seconds=0.05, resync_seconds=0.5, unprepare_seconds=0.2
-)
 SCHEDULER = scheduler.Settings(poll_seconds=0.05, backoff_first_seconds=0.05, backoff_max_seconds=0.2)
 
 
@@ -107,23 +104,18 @@ def with_image(values):
     return {"image": {"repository": "registry.example.com/drawbar"}} | values
 
 
-def disk(number):
-    identity = {"serial": f"SN000{number}", "pciVendor": 0x144D, "pciDevice": 0xA824}
-    return {"id": f"disk-{number}", "class": "nvme", "model": "M1"} | identity
-
-
-class Cluster:
+class Cluster(worlds.World):
     """An API server into which the chart is installed by Helm, with or without our daemons.
 
     Attributes:
-        api: with all rights.
         server: the API server double.
         trees: the nodes' mocked /sys by name.
     """
 
     def __init__(self, path, server, api, engine):
-        self.path, self.server, self.api, self.engine = path, server, api, engine
-        self.chart, self.trees, self._daemons = CHART, {}, {}
+        super().__init__(api)
+        self.path, self.server, self.engine = path, server, engine
+        self.chart, self.trees = CHART, {}
 
     async def helm(self, tool, **arguments):
         """One of Helm's verbs, for the release `drawbar`."""
@@ -146,38 +138,22 @@ class Cluster:
         async with client.connecting(config.from_kubeconfig(file)) as api:
             yield api
 
-    async def create(self, kind, name, namespace=None, **content):
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
-        return await self.api.create(kind, body, namespace=namespace, into=dict)
-
     async def named(self, kind, namespace=None):
         listing = await self.api.list_all(kind, into=dict, namespace=namespace)
         return {one["metadata"]["name"]: one for one in listing.items}
-
-    async def until(self, read, holds, seconds=30):
-        async with asyncio.timeout(seconds):
-            while not holds(value := await read()):
-                for daemon in self._daemons.values():
-                    if daemon.done():
-                        daemon.result()
-                await asyncio.sleep(0.02)
-            return value
 
     async def start_doubles(self, stack, *, devices=2):
         """Everything that is not ours, and a fabric whose hosts are the nodes; two of four slots belong to it."""
         enter = stack.enter_async_context
         admin = config.from_kubeconfig(self.path / "admin")
-        for name in NODES:
-            (self.path / name).mkdir()
-            uevents = self.path / name / "uevents"
-            tree = sysfs.SysfsTree.create(self.path / name / "sys", slots=4, uevent_socket=uevents)
+        self.trees = worlds.trees(self.path, NODES)
+        for tree in self.trees.values():
             await enter(tree.reacting())
-            self.trees[name] = tree
         hosts = [
             {"id": f"host-{name}", "name": name, "ports": 2, "sysfs": str(tree.root)}
             for name, tree in self.trees.items()
         ]
-        enclosure = {"id": "enc", "devices": [disk(number) for number in range(devices)]}
+        enclosure = {"id": "enc", "devices": [worlds.disk(number) for number in range(devices)]}
         file = self.path / "fabric.json"
         file.write_text(json.dumps({"hosts": hosts, "enclosures": [enclosure], "token": "right"}))
         fabric = await enter(SimulatedFabric.running(configuration.load(file)))
@@ -187,7 +163,7 @@ class Cluster:
         )
         await enter(claims.serving(admin))
         specs = [kubelet.NodeSpec(name=name, directory=self.path / name / "k") for name in NODES]
-        await enter(kubelet.serving(admin, specs, KUBELET))
+        await enter(kubelet.serving(admin, specs, worlds.KUBELET))
         await enter(scheduler.serving(admin, SCHEDULER))
         stack.push_async_callback(self.stop_all)
 
@@ -207,7 +183,7 @@ class Cluster:
         options = dataclasses.replace(
             options, kubeconfig=str(file), http=controller_settings.Http(address="off")
         )
-        self._daemons["controller"] = asyncio.Task(controller.run(options))
+        self.run("controller", controller.run(options))
 
     async def start_node(self, name):
         options = await self.settings("node", node_settings.Settings, node_settings.problems)
@@ -224,17 +200,7 @@ class Cluster:
             sysfs=home / "sys",
             uevents=f"unix:{home / 'uevents'}",
         )
-        self._daemons[name] = asyncio.Task(node.run(options))
-
-    async def stop(self, name):
-        task = self._daemons.pop(name)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    async def stop_all(self):
-        for name in tuple(self._daemons):
-            await self.stop(name)
+        self.run(name, node.run(options))
 
     async def declare_fabric(self):
         await self.create(kinds.SECRET, "fabric-credentials", NAMESPACE, stringData={"token": "right"})

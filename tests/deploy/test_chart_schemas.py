@@ -1,6 +1,7 @@
 """What the chart renders is what Kubernetes takes, whatever the values; and the promises of its pods."""
 
 import itertools
+import re
 
 import pytest
 import yaml
@@ -48,6 +49,7 @@ OPTIONAL = {
             "podLabels": {"a": "b"},
             "podAnnotations": {"a": "b"},
             "priorityClassName": "",
+            "privileged": False,
         },
     ),
     "image": (
@@ -147,6 +149,29 @@ async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where
     assert {name: mounts[name] for name in hosts} == hosts
     assert mounts.keys() - hosts.keys() == {"config"}
     assert pod["nodeSelector"] == {"drawbar.dev/host": "true"}
+
+
+async def test_the_node_daemon_is_privileged_or_has_the_listed_capabilities_and_no_others(
+    render, pytestconfig
+):
+    async def context(**node):
+        pod = named(await render(node=node))["DaemonSet", "drawbar-node"]["spec"]["template"]["spec"]
+        return pod["containers"][0]["securityContext"]
+
+    always = {"runAsUser": 0, "readOnlyRootFilesystem": True}
+    assert await context() == always | {"privileged": True}
+    page = (pytestconfig.rootpath / "docs" / "security.md").read_text()
+    explained = re.findall(r"^\| `CAP_(\w+)` \|", page, re.MULTILINE)
+    limited = await context(privileged=False)
+    assert limited == always | {
+        "capabilities": {"drop": ["ALL"], "add": sorted(explained)},
+        "appArmorProfile": {"type": "Unconfined"},
+    }
+    more = await context(
+        privileged=False, capabilities=["SYS_ADMIN"], securityContext={"seLinuxOptions": {"type": "spc_t"}}
+    )
+    assert more["capabilities"]["add"] == ["SYS_ADMIN"]
+    assert more["seLinuxOptions"] == {"type": "spc_t"}
 
 
 async def test_no_role_has_a_wildcard_and_no_secret_is_readable_without_its_name(render):

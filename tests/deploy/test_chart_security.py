@@ -71,9 +71,10 @@ async def test_every_mount_of_the_node_daemon_has_its_reason(page, render):
 def test_the_examples_of_claims_have_one_for_each_device_class(pytestconfig, manifest):
     text = (pytestconfig.rootpath / "docs" / "examples" / "claims.yaml").read_text()
     asked = {
-        request["exactly"]["deviceClassName"]
+        way["deviceClassName"]
         for one in yaml.safe_load_all(text)
         if one["kind"] == "ResourceClaimTemplate"
         for request in one["spec"]["spec"]["devices"]["requests"]
+        for way in request.get("firstAvailable") or [request["exactly"]]
     }
     assert asked == {one["metadata"]["name"] for one in manifest("deviceclasses.yaml")}

@@ -1,5 +1,6 @@
-"""The alert rules ask for numbers that the daemons give, and say what to do."""
+"""The alert rules and the dashboard ask for numbers that the daemons give; the rules say what to do."""
 
+import json
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from drawbar.driver.node.operation import instrumentation
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "drawbar" / "alerts" / "drawbar.rules"
+DASHBOARD = ROOT / "deploy" / "drawbar" / "dashboards" / "drawbar.json"
 SELECTOR = re.compile(r"\b((?:drawbar|process)_[a-z_]+)\b(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
 GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left)\s*\(([^)]*)\)")
@@ -40,6 +42,15 @@ VALUES = {
 def rules():
     groups = yaml.safe_load(RULES.read_text())["groups"]
     return [pytest.param(rule, id=rule["alert"]) for group in groups for rule in group["rules"]]
+
+
+def charts():
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [
+        pytest.param(target, id=f"{panel['title']} {target['refId']}")
+        for panel in panels
+        for target in panel.get("targets", ())
+    ]
 
 
 class Nothing:
@@ -68,17 +79,31 @@ def exposed():
     return found | {"process_start_time_seconds": set()}
 
 
-@pytest.mark.parametrize("rule", rules())
-def test_a_rule_asks_for_series_and_labels_that_are_exposed(rule, exposed):
+def check_series(expression, exposed):
+    """Each series with the labels that it is asked for, and the labels by which is grouped."""
     known = set(OF_THE_TARGET)
-    for name, matchers in SELECTOR.findall(rule["expr"]):
+    for name, matchers in SELECTOR.findall(expression):
         assert name in exposed
         known |= exposed[name]
         for label, text in MATCHER.findall(matchers):
             assert label in exposed[name], f"{name} has no label {label}"
             assert set(text.split("|")) <= VALUES[label]
-    grouped = [label for group in GROUPING.findall(rule["expr"]) for label in re.split(r"[,\s]+", group)]
+    grouped = [label for group in GROUPING.findall(expression) for label in re.split(r"[,\s]+", group)]
     assert {label for label in grouped if label} <= known
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_a_rule_asks_for_series_and_labels_that_are_exposed(rule, exposed):
+    assert SELECTOR.search(rule["expr"])
+    check_series(rule["expr"], exposed)
+
+
+@pytest.mark.parametrize("chart", charts())
+def test_a_chart_asks_for_series_and_labels_that_are_exposed_and_names_labels_that_are_left(chart, exposed):
+    assert SELECTOR.search(chart["expr"])
+    check_series(chart["expr"], exposed)
+    kept = {label for group in GROUPING.findall(chart["expr"]) for label in re.split(r"[,\s]+", group)}
+    assert set(re.findall(r"\{\{(\w+)\}\}", chart["legendFormat"])) <= kept
 
 
 @pytest.mark.parametrize("rule", rules())

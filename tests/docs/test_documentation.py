@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from drawbar.driver.api import configurations
 from drawbar.driver.controller import adminaccess, policies
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.attachments import plan as controller_plan
@@ -82,7 +83,7 @@ def test_links_lead_somewhere(page):
 def test_every_reason_of_a_failure_is_documented():
     reasons = {
         value
-        for module in (controller_plan, policies, adminaccess, failures, departure, outcomes)
+        for module in (configurations, controller_plan, policies, adminaccess, failures, departure, outcomes)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str)
     } | set(calls.REASONS.values())

@@ -58,6 +58,7 @@ WRONG = {
     "http": ("address", "0.0.0.0:1"),
     "discovery": ("audit_seconds", -1.0),
     "prepare": ("late_device_seconds", -1.0),
+    "null_device": ("copies", 0),
     "release": ("kernel_seconds", 0.0),
     "local_pool": ("classes", ("toaster",)),
     "health": ("interval_seconds", float("nan")),

@@ -15,6 +15,7 @@ from drawbar.driver import main
 from drawbar.driver.doctor import findings
 from drawbar.driver.doctor.plans import attachments, clocks, server
 from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.node import settings as node_settings
 from drawbar.mocks.cluster import deployment
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -134,6 +135,7 @@ def test_the_severities_and_numbers_on_the_page_are_those_of_the_program():
         in DOCTOR
     )
     assert f"than {attachments.VISIBLE_SECONDS:g} s from attached to visible" in DOCTOR
+    assert node_settings.Settings().visible_timeout_seconds == attachments.VISIBLE_SECONDS
     assert f"than {attachments.DETACH_SECONDS:g} s from its deletion" in DOCTOR
     assert f"Kubernetes 1.{server.OLDEST} or later" in DOCTOR
     assert f"| 1.{server.NEWEST} |" in DOCTOR

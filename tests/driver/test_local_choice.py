@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from drawbar.driver.api import attachments, meta
+from drawbar.driver.api import attachments, meta, nodepools
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.inventory.classification import FunctionClass
 from drawbar.driver.node.local import choice, naming, selection
@@ -260,7 +260,7 @@ def test_a_label_is_always_a_label(text):
     [("n-1", True), ("n-1/1", True), ("n-1/0", False), ("n-1/01", False), ("n-1/x", False), ("n-1-1", False)],
 )
 def test_a_pool_of_this_node_is_told_from_those_of_others(pool, ours):
-    assert naming.is_pool(pool, "n-1") is ours
+    assert nodepools.is_pool(pool, "n-1") is ours
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from drawbar.driver import expressions
 from drawbar.driver.api import slices
 from drawbar.driver.configuration import loader
 from drawbar.driver.node import settings
-from drawbar.driver.node.local import expressions, plan, selection
+from drawbar.driver.node.local import plan, selection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "local-pool.md").read_text()
 EXPRESSIONS = re.search(r"```cel\n(.*?)```", PAGE, re.DOTALL).group(1).splitlines()

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from drawbar.driver import expressions
 from drawbar.driver.api import slices
-from drawbar.driver.node.local import expressions
 
 DEVICE = slices.Device(
     name="gpu-a",
@@ -89,7 +89,8 @@ def run(*lines):
 def test_nobody_pays_for_the_terminal_toolkit_of_the_library_nor_for_the_library_without_a_selector():
     lines = (
         "import sys",
-        "from drawbar.driver.node.local import expressions, selection",
+        "from drawbar.driver import expressions",
+        "from drawbar.driver.node.local import selection",
         "selection.problems(selection.Selection())",
         "print('cel.cel' in sys.modules, end=' ')",
         "assert expressions.fault('true') is None",

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawbar.driver.api import meta, slices
+from drawbar.driver.api import meta, nodepools, slices
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import naming, plan
+from drawbar.driver.node.local import plan
 
 NODE, DRIVER = "node-1", "drawbar.dev"
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -200,7 +200,7 @@ def test_however_devices_come_and_go_every_round_settles_and_moves_no_device(rou
         assert all(after[name] == before[name] for name in after.keys() & before.keys())
         for one in published:
             assert 0 < len(one.spec.devices) <= plan.DEVICES_MAX
-            assert naming.is_pool(one.spec.pool.name, NODE)
+            assert nodepools.is_pool(one.spec.pool.name, NODE)
         assert len({one.spec.pool.name for one in published}) == len(published)
 
 

@@ -10,7 +10,7 @@ import pytest
 from drawbar.driver.api import slices
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import pacing, plan, publisher
+from drawbar.driver.node.local import nulls, pacing, plan, publisher
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
 
@@ -320,3 +320,20 @@ async def test_a_round_that_fails_is_made_again(tmp_path, until, kind):
         world.offer(offer("gpu-a", LINK))
         await until(world.devices, lambda devices: "taints" in devices.get("gpu-a", {}))
         assert world.wire.refusals[kind] == 0
+
+
+async def test_the_null_device_is_copied_while_the_api_server_cannot_share_it(tmp_path, until):
+    said = []
+    wanted = nulls.NullDevice(enabled=True, copies=2)
+    options = {"null": wanted, "tell": lambda node, text: said.append((node.name, text))}
+    async with cluster(tmp_path, resync_seconds=0.3, **options) as world:
+        world.wire.drops = nulls.SHARING
+        world.offer(offer("gpu-a"))
+        await until(world.devices, named("gpu-a", "none-1", "none-2"))
+        assert said == [(NODE, nulls.shortage(wanted, NODE))]
+        # The gate is turned on: the next full round finds out.
+        world.wire.drops = ""
+        devices = await until(world.devices, named("gpu-a", "none"))
+        assert devices["none"]["allowMultipleAllocations"] is True
+        assert world.watched == {verdicts.Key(pool=NODE, device="gpu-a")}
+        assert len(said) == 1

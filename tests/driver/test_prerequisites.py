@@ -72,6 +72,10 @@ WARNINGS = {
     "config-space": ({"capabilities": ALL.capabilities - {Capability.CAP_SYS_ADMIN}}, "beyond 64 bytes"),
     "buffer": ({"capabilities": ALL.capabilities - {Capability.CAP_NET_ADMIN}}, "overflows"),
     "users": ({"capabilities": ALL.capabilities - {Capability.CAP_SYS_PTRACE}}, "who has a device open"),
+    "users-of-others": (
+        {"capabilities": ALL.capabilities - {Capability.CAP_DAC_OVERRIDE, Capability.CAP_DAC_READ_SEARCH}},
+        "CAP_DAC_READ_SEARCH is missing",
+    ),
     "host-processes": ({"first_namespaces": {"user": True, "pid": False}}, "hostPID: true"),
     "user-namespace": ({"first_namespaces": {"user": False, "pid": True}}, "hostUsers: true"),
     "sysfs-read-only": (
@@ -106,6 +110,11 @@ def test_a_mount_at_the_same_path_is_known_whatever_filesystem_it_is_of(source, 
     assert judged(directories=(place(source=source, mount=mount),)).warnings == ()
 
 
+@pytest.mark.parametrize("other", [Capability.CAP_DAC_OVERRIDE, Capability.CAP_DAC_READ_SEARCH])
+def test_either_of_two_capabilities_lets_it_look_into_the_processes_of_other_users(other):
+    assert judged(capabilities=ALL.capabilities - {other}).warnings == ()
+
+
 def test_a_mocked_tree_needs_no_privilege():
     poor = {
         "capabilities": frozenset(),
@@ -123,8 +132,8 @@ def test_what_cannot_be_seen_is_not_complained_of():
 def test_all_is_said_in_one_message():
     found = judged(boot_id=False, uevents="denied", capabilities=frozenset())
     lines = prerequisites.sentence(found).splitlines()
-    assert lines[0] == "the daemon cannot run here, 5 things are missing:"
-    assert sum(line.startswith("  - besides: ") for line in lines) == 3
+    assert lines[0] == "the daemon cannot run here, 6 things are missing:"
+    assert sum(line.startswith("  - besides: ") for line in lines) == 4
     alone = judged(boot_id=False)
     assert prerequisites.sentence(alone) == alone.fatal[0]
 

@@ -199,6 +199,7 @@ async def test_the_kubelet_finds_the_service_through_the_registration(tmp_path):
         "v1beta1.DRAPlugin",
         "v1.DRAResourceHealth",
         "v1alpha1.DRAResourceHealth",
+        "1.0.0",
     ]
     assert not where.registration.exists()
     assert not where.service.exists()

@@ -33,6 +33,18 @@ ROOT = Path(__file__).parents[2] / "proto"
                 "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources",
             ],
         ),
+        (
+            "kubelet.dra.v1alpha1.api",
+            ["/v1alpha1.Node/NodePrepareResource", "/v1alpha1.Node/NodeUnprepareResource"],
+        ),
+        (
+            "kubelet.dra.v1alpha2.api",
+            ["/v1alpha2.Node/NodePrepareResource", "/v1alpha2.Node/NodeUnprepareResource"],
+        ),
+        (
+            "kubelet.dra.v1alpha3.api",
+            ["/v1alpha3.Node/NodePrepareResources", "/v1alpha3.Node/NodeUnprepareResources"],
+        ),
         ("kubelet.drahealth.v1.api", ["/v1.DRAResourceHealth/NodeWatchResources"]),
         ("kubelet.drahealth.v1alpha1.api", ["/v1alpha1.DRAResourceHealth/NodeWatchResources"]),
         (
@@ -73,6 +85,40 @@ def test_the_full_method_paths_are_those_of_the_wire(module, paths):
         ),
         (
             "kubelet.dra.v1beta1.api",
+            "Device",
+            {"request_names": 1, "pool_name": 2, "device_name": 3, "cdi_device_ids": 4},
+        ),
+        (
+            "kubelet.dra.v1alpha1.api",
+            "NodePrepareResourceRequest",
+            {"namespace": 1, "claim_uid": 2, "claim_name": 3, "resource_handle": 4},
+        ),
+        ("kubelet.dra.v1alpha1.api", "NodePrepareResourceResponse", {"cdi_devices": 1}),
+        (
+            "kubelet.dra.v1alpha1.api",
+            "NodeUnprepareResourceRequest",
+            {"namespace": 1, "claim_uid": 2, "claim_name": 3, "cdi_devices": 4},
+        ),
+        (
+            "kubelet.dra.v1alpha2.api",
+            "NodePrepareResourceRequest",
+            {"namespace": 1, "claim_uid": 2, "claim_name": 3, "resource_handle": 4},
+        ),
+        ("kubelet.dra.v1alpha2.api", "NodePrepareResourceResponse", {"cdi_devices": 1}),
+        (
+            "kubelet.dra.v1alpha2.api",
+            "NodeUnprepareResourceRequest",
+            {"namespace": 1, "claim_uid": 2, "claim_name": 3, "resource_handle": 4},
+        ),
+        (
+            "kubelet.dra.v1alpha3.api",
+            "Claim",
+            {"namespace": 1, "uid": 2, "name": 3, "resource_handle": 4},
+        ),
+        ("kubelet.dra.v1alpha3.handles", "NodePrepareResourceResponse", {"cdi_devices": 1, "error": 2}),
+        ("kubelet.dra.v1alpha3.devices", "NodePrepareResourceResponse", {"devices": 1, "error": 2}),
+        (
+            "kubelet.dra.v1alpha3.devices",
             "Device",
             {"request_names": 1, "pool_name": 2, "device_name": 3, "cdi_device_ids": 4},
         ),

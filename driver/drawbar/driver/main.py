@@ -21,6 +21,7 @@ VERBS = {
     "discover": "drawbar.driver.cli.discover",
     "doctor": "drawbar.driver.doctor.command",
     "node": "drawbar.driver.cli.node",
+    "webhook": "drawbar.driver.cli.webhook",
 }
 INTERRUPTED = 130
 

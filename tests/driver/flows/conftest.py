@@ -20,42 +20,28 @@ from drawbar.driver.node import settings as node_settings
 from drawbar.driver.node.health import policy as health_policy
 from drawbar.driver.node.inventory import tracking
 from drawbar.fabric.grpc import server as fabric_server
-from drawbar.mocks import apiserver, claims, eviction, kubelet, scheduler, sysfs
+from drawbar.mocks import apiserver, claims, eviction, kubelet, scheduler
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import worlds
 
 NODES = ("node-1", "node-2")
-KUBELET = kubelet.Settings(
-    reconcile_seconds=0.05, retry_first_seconds=0.05, resync_seconds=0.5, unprepare_seconds=0.2
-)
 HEALTH = health_policy.Policy(interval_seconds=1, recovery_seconds=1)
 
 
-def disk(number):
-    return {
-        "id": f"disk-{number}",
-        "class": "nvme",
-        "model": "M1",
-        "serial": f"SN000{number}",
-        "pciVendor": 0x144D,
-        "pciDevice": 0xA824,
-    }
-
-
-class Lab:
+class Lab(worlds.World):
     """The cluster as its users, its administrator and its electrician see it.
 
     Attributes:
-        api: with all rights.
         server: the API server double.
         fabric: the simulated fabric.
         trees: the nodes' mocked /sys by name.
     """
 
     def __init__(self, path, server, api, fabric, trees):
-        self.path, self.server, self.api, self.fabric, self.trees = path, server, api, fabric, trees
-        self._daemons = {}
+        super().__init__(api)
+        self.path, self.server, self.fabric, self.trees = path, server, fabric, trees
 
     def start_controller(self, *, name="controller", **changes):
         options = controller_settings.Settings(
@@ -64,7 +50,7 @@ class Lab:
             http=controller_settings.Http(address="off"),
             **changes,
         )
-        self._daemons[name] = asyncio.Task(controller.run(options))
+        self.run(name, controller.run(options))
 
     def start_node(self, name, **changes):
         home = self.path / name
@@ -78,7 +64,7 @@ class Lab:
             health=HEALTH,
             **changes,
         )
-        self._daemons[name] = asyncio.Task(node.run(options))
+        self.run(name, node.run(options))
 
     def start_second(self, driver):
         """Another driver's daemons, without uevents: a mocked kernel tells them to one listener only."""
@@ -98,21 +84,7 @@ class Lab:
                 health=HEALTH,
                 discovery=tracking.Tracking(audit_seconds=1, audit_share=1.0),
             )
-            self._daemons[key] = asyncio.Task(node.run(options))
-
-    async def stop(self, name):
-        task = self._daemons.pop(name)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    async def stop_all(self):
-        for name in tuple(self._daemons):
-            await self.stop(name)
-
-    async def create(self, kind, name, namespace=None, **content):
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
-        return await self.api.create(kind, body, namespace=namespace, into=dict)
+            self.run(key, node.run(options))
 
     async def change(self, kind, name, namespace=None, **content):
         await self.api.patch(
@@ -148,18 +120,6 @@ class Lab:
         await self.create(
             kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses}
         )
-
-    async def until(self, read, holds, seconds=30):
-        async with asyncio.timeout(seconds):
-            while True:
-                value = await read()
-                if holds(value):
-                    return value
-                for daemon in self._daemons.values():
-                    # One that ended did so because of something that it can say.
-                    if daemon.done():
-                        daemon.result()
-                await asyncio.sleep(0.02)
 
     async def pods(self):
         listing = await self.api.list_all(kinds.POD, into=dict, namespace="default")
@@ -302,7 +262,7 @@ def fabric_of(path, trees, devices, changes):
             {"id": f"host-{name}", "name": name, "ports": 4, "sysfs": str(tree.root)}
             for name, tree in trees.items()
         ],
-        "enclosures": [{"id": "enc", "devices": [disk(number) for number in range(devices)]}],
+        "enclosures": [{"id": "enc", "devices": [worlds.disk(number) for number in range(devices)]}],
     }
     path.write_text(json.dumps(described | changes))
     return configuration.load(path)
@@ -310,7 +270,17 @@ def fabric_of(path, trees, devices, changes):
 
 @contextlib.asynccontextmanager
 async def lab(
-    profile, *, gates=None, devices=2, timeout=600, patience=None, policy=None, visible=60, **fabric_changes
+    profile,
+    *,
+    gates=None,
+    devices=2,
+    timeout=600,
+    patience=None,
+    policy=None,
+    visible=60,
+    node=None,
+    controller=None,
+    **fabric_changes,
 ):
     """A cluster that has published its pool; it is left with all daemons stopped.
 
@@ -322,18 +292,15 @@ async def lab(
         patience: what the controller takes for that; None: the same.
         policy: of the Fabric object; None: the usual, without probation.
         visible: the node daemons' patience with a device that was attached, in seconds.
+        node: further settings of the node daemons.
+        controller: further settings of the controller.
         fabric_changes: what else is in the fabric's configuration.
     """
     failure = None
     # pytest's folders are too deep for sockets.
     with tempfile.TemporaryDirectory(prefix="drawbar-") as folder:
         path = Path(folder)
-        trees = {}
-        for name in NODES:
-            (path / name).mkdir()
-            trees[name] = sysfs.SysfsTree.create(
-                path / name / "sys", slots=4, uevent_socket=path / name / "uevents"
-            )
+        trees = worlds.trees(path, NODES)
         described = fabric_of(path / "fabric.json", trees, devices, fabric_changes)
         async with contextlib.AsyncExitStack() as stack:
             enter = stack.enter_async_context
@@ -351,7 +318,7 @@ async def lab(
             await enter(claims.serving(connection))
             await enter(eviction.serving(connection, eviction.Settings(status_seconds=0.1)))
             specs = [kubelet.NodeSpec(name=name, directory=path / name / "k") for name in NODES]
-            await enter(kubelet.serving(connection, specs, KUBELET))
+            await enter(kubelet.serving(connection, specs, worlds.KUBELET))
             times = scheduler.Settings(
                 poll_seconds=0.05,
                 binding_timeout_seconds=timeout,
@@ -362,8 +329,8 @@ async def lab(
             found = Lab(path, server, api, fabric, trees)
             stack.push_async_callback(found.stop_all)
             for name in NODES:
-                found.start_node(name, visible_timeout_seconds=visible)
-            found.start_controller(binding_timeout_seconds=patience or timeout)
+                found.start_node(name, visible_timeout_seconds=visible, **(node or {}))
+            found.start_controller(binding_timeout_seconds=patience or timeout, **(controller or {}))
             await found.make_fabric(**({"probationSeconds": 0} if policy is None else policy))
             try:
                 yield found

@@ -22,29 +22,44 @@ def writes(cluster):
     )
 
 
+async def made(cluster, *expected):
+    """Waits for as many writes, and they are these: the last ones come when the pod runs, or the device is free."""
+
+    async def read():
+        return writes(cluster)
+
+    assert await cluster.until(read, lambda found: len(found) >= len(expected)) == sorted(expected)
+    cluster.server.writes.clear()
+
+
 async def test_an_attach_takes_five_writes_and_a_detach_three(flow_lab):
+    on_claim, on_attachment = ("patch", "resourceclaims/status"), ("patch", "deviceattachments/status")
+    attach = (("create", "deviceattachments"), on_claim, on_claim, on_attachment, on_attachment)
     async with flow_lab("1.36") as cluster:
         await cluster.pod("first")
         await cluster.running("first")
+        await cluster.until(cluster.attachments, lambda found: told_everything(found.values()))
         for name in ("one", "two"):
             # From a steady state: pools and labels are written, and everybody is warm.
             cluster.server.writes.clear()
             await cluster.pod(name)
             await cluster.running(name)
-            on_claim, on_attachment = (
-                ("patch", "resourceclaims/status"),
-                ("patch", "deviceattachments/status"),
-            )
-            assert writes(cluster) == sorted(
-                [("create", "deviceattachments"), on_claim, on_claim, on_attachment, on_attachment]
-            )
+            await made(cluster, *attach)
             (device,) = await cluster.devices_of(name)
-            cluster.server.writes.clear()
             await cluster.api.delete(kinds.POD, name, namespace="default")
             await cluster.is_free(device)
-            assert writes(cluster) == sorted(
-                [("delete", "deviceattachments"), on_attachment, ("patch", "deviceattachments")]
+            await made(
+                cluster, ("delete", "deviceattachments"), on_attachment, ("patch", "deviceattachments")
             )
+
+
+def told_everything(attachments):
+    """Whether both daemons have said of each attachment that the device is there."""
+    return all(
+        {one["type"] for one in attachment.get("status", {}).get("conditions", ()) if one["status"] == "True"}
+        >= {"Attached", "Visible"}
+        for attachment in attachments
+    )
 
 
 async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_it(flow_lab):

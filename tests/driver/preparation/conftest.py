@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 from pathlib import Path
 
 import pytest
 
-from drawbar.driver.api import attachments, meta
+from drawbar.driver.api import attachments, classic_v1alpha2, classic_v1alpha3, handles, meta
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import checkpoint, classes, devices
+from drawbar.driver.node.classic import reading, served
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import finding, limits, preparer, store, sweeping
 from drawbar.fabric.contract import DeviceClass
@@ -96,6 +98,61 @@ class Recorder:
         return [reason for _, _, reason, _ in self.said]
 
 
+class Classic:
+    """What the controller of a classic cluster writes, in one version of its API."""
+
+    def __init__(self, version):
+        self.kind = kinds.CLASSIC_CLAIMS[version]
+        self.version = version
+        self.request = handles.WHOLE_CLAIM if version == "v1alpha2" else "disk"
+
+    def handle(self, *devices, **more):
+        listed = tuple(
+            handles.HandleDevice(
+                request=self.request, fabric="fab", pool="p", device=one, attachment=f"fab.{one}"
+            )
+            for one in devices
+        )
+        return handles.Handle(**{"node": NODE, "devices": listed, **more})
+
+    def data(self, *devices, **more):
+        return handles.encode(self.handle(*devices, **more))
+
+    def allocation(self, *devices, **more):
+        """The part of the status; `v1alpha3` has the handle among its configuration, too."""
+        found = self.handle(*devices, **more)
+        if self.version == "v1alpha2":
+            return classic_v1alpha2.allocated(found, DRIVER, shareable=False)
+        nothing = tuple((request, NODE, "none") for request in found.without)
+        return classic_v1alpha3.allocated(found, DRIVER, nothing)
+
+    async def claim(self, api, name="c1", status=None, requests=("disk",)):
+        """Gives how the kubelet names it. The requests are of `v1alpha3` alone."""
+        listed = [{"name": one, "deviceClassName": "disks"} for one in requests]
+        old, new = {"resourceClassName": "disks"}, {"controller": DRIVER, "devices": {"requests": listed}}
+        body = {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
+            "metadata": {"name": name},
+            "spec": old if self.version == "v1alpha2" else new,
+        }
+        made = await api.create(self.kind, body, into=dict, namespace="default")
+        if status is not None:
+            await self.say(api, name, status)
+        return servicers.ClaimName(namespace="default", name=name, uid=made["metadata"]["uid"])
+
+    async def say(self, api, name, status):
+        await api.patch(
+            self.kind,
+            name,
+            {"status": status},
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace="default",
+            subresource="status",
+        )
+
+
 class World:
     """A node, its attachments as they are now, and what was let go."""
 
@@ -115,6 +172,7 @@ class World:
         self.local = LocalPool()
         self.recorder = Recorder()
         self.preparer = None
+        self.reader = None
 
     @property
     def checkpoint(self) -> Path:
@@ -146,6 +204,7 @@ class World:
             released=lambda pool, device: self.released.append((pool, device)),
             recorder=self.recorder,
             waits=waits,
+            reader=self.reader,
         )
 
     async def restarted(self, boot_id="boot-1", **more):
@@ -160,7 +219,7 @@ class World:
 
     async def settle(self):
         """One round of the sweeper."""
-        await sweeping.Sweeper(self.api, self.preparer, self.finder).settle()
+        await sweeping.Sweeper(self.api, self.preparer, self.finder, self.reader).settle()
 
     def forget_cdi(self):
         for file in self.cdi_dir.iterdir():
@@ -240,16 +299,18 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def _world(folder):
+async def _world(folder, profile="1.36"):
     tree = sysfs.SysfsTree.create(folder / "sys")
     for device, slot in SLOTS.items():
         tree.attach(slot, disk(device))
     arrivals = devices.Devices(folder / "sys")
     await arrivals.read()
-    async with apiserver.serving() as server:
+    async with apiserver.serving(profile=profile) as server:
         connection = config.from_kubeconfig(server.kubeconfig(folder / "kubeconfig"))
         async with client.connecting(connection) as api:
             found = World(folder, api, arrivals, tree)
+            if profile.endswith("classic"):
+                found.reader = reading.Reader(api, driver=DRIVER, node_name=NODE, versions=served.Served(api))
             await found.restarted()
             yield found
 
@@ -258,3 +319,15 @@ async def _world(folder):
 async def world(tmp_path):
     async with _world(tmp_path) as found:
         yield found
+
+
+@pytest.fixture
+def world_of(tmp_path):
+    """`async with world_of(profile) as world`: the same beside an API server of another release."""
+    return functools.partial(_world, tmp_path)
+
+
+@pytest.fixture
+def classic():
+    """`classic(version)`: see `Classic`."""
+    return Classic

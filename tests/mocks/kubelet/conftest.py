@@ -409,8 +409,8 @@ class World:
         return json.loads(json.loads((self.directory / "dra_manager_state").read_text())["Data"])["Entries"]
 
 
-@pytest.fixture
-async def world(tmp_path):
+@asynccontextmanager
+async def _world(tmp_path, profile):
     # Sockets need a short path.
     with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
         directory = Path(folder)
@@ -418,9 +418,22 @@ async def world(tmp_path):
             (directory / name).mkdir()
         # The node has booted before the test, or its CDI specs would go.
         (directory / "boot_id").write_text("3f0f8e1e-0000-4000-8000-000000000001\n")
-        async with apiserver.serving(profile="1.36") as server:
+        async with apiserver.serving(profile=profile) as server:
             kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
             async with client.connecting(config.from_kubeconfig(kubeconfig)) as api:
                 made = World(api, kubeconfig, directory)
                 made.write_cdi()
                 yield made
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with _world(tmp_path, "1.36") as made:
+        yield made
+
+
+@pytest.fixture
+async def classic_world(tmp_path):
+    """The same beside an API server of 1.30, whose claims are allocated by handles."""
+    async with _world(tmp_path, "1.30-classic") as made:
+        yield made

@@ -4,6 +4,7 @@ Source: `resource.k8s.io/v1` ResourceClaimStatus.
 """
 
 import datetime
+from typing import Any
 
 import msgspec
 
@@ -23,10 +24,31 @@ class AllocationResult(meta.Struct, frozen=True):
     binding_failure_conditions: tuple[str, ...] = ()
 
 
+class OpaqueConfiguration(meta.Struct, frozen=True):
+    """Parameters that only their driver understands; see `api.parameters`."""
+
+    driver: str = ""
+    parameters: Any = None
+
+
+class AllocatedConfiguration(meta.Struct, frozen=True):
+    """Configuration that came with an allocation.
+
+    Attributes:
+        source: `FromClass` or `FromClaim`.
+        requests: whose devices are meant; empty for all of the claim.
+    """
+
+    source: str = ""
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
 class DeviceAllocation(meta.Struct, frozen=True):
     """The devices of an allocation, in the scheduler's order."""
 
     results: tuple[AllocationResult, ...] = ()
+    config: tuple[AllocatedConfiguration, ...] = ()
 
 
 class FieldRequirement(meta.Struct, frozen=True):

@@ -43,6 +43,22 @@ class ModelRule(meta.Struct, frozen=True):
     not_with: tuple[str, ...] = ()
 
 
+class Reservation(meta.Struct, frozen=True):
+    """Devices that are not offered to the scheduler: they are for claims that are allocated at once.
+
+    Attributes:
+        devices: their ids.
+        models: all of these models.
+    """
+
+    devices: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+
+    def holds(self, device_id: str, model: str) -> bool:
+        """Whether a device is one of them."""
+        return device_id in self.devices or model in self.models
+
+
 class Policy(meta.Struct, frozen=True):
     """How patient to be; times in seconds.
 
@@ -50,6 +66,7 @@ class Policy(meta.Struct, frozen=True):
         probation_seconds: after the first failure of a device; twice as long after each further one.
         keep_attached_seconds: how long a device without a claim stays on its node for the next one.
         models: what one node may have.
+        immediate: what is reserved for immediate allocation.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
         evictions_per_second: how many pods may be evicted because of one taint; where the API server knows of that.
     """
@@ -60,6 +77,7 @@ class Policy(meta.Struct, frozen=True):
     unreachable_grace_seconds: int = 60
     evictions_per_second: int = 10
     models: tuple[ModelRule, ...] = ()
+    immediate: Reservation = Reservation()
 
 
 class SecretReference(meta.Struct, frozen=True):

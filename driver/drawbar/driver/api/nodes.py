@@ -22,6 +22,7 @@ class NodeSpec(meta.Struct, frozen=True):
     """The part of the spec that Drawbar reads."""
 
     taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
 
 
 class NodeInfo(meta.Struct, frozen=True):

@@ -56,6 +56,7 @@ class Device(meta.Struct, frozen=True):
     attributes: dict[str, Attribute] = {}
     capacity: dict[str, Capacity] = {}
     binds_to_node: bool | None = None
+    allow_multiple_allocations: bool | None = None
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     taints: tuple[Taint, ...] = ()

@@ -2,7 +2,7 @@
 
 The scheduler waits for the binding conditions of such a device as for any other, and no node knows of the claim, so
 the controller says both conditions: once the device is attached to the claim's node and visible there, or at once that
-it will not be.
+it will not be, or that nobody can obey the claim's parameters.
 
 Source: KEP-5018 (admin access), KEP-5007.
 """
@@ -10,7 +10,7 @@ Source: KEP-5018 (admin access), KEP-5007.
 from collections.abc import Mapping
 from typing import Any
 
-from drawbar.driver.api import attachments, bindings, claims, meta
+from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import plan
 
@@ -48,11 +48,12 @@ def applied(
     node = claim.status.allocation.node if claim.status.allocation else None
     wanted = devices(claim, driver)
     elsewhere = [key for key in wanted if not _may_come(known.get(key), node)]
+    refusal = _unfit(claim, driver) or _absent(elsewhere, known)
     entries = []
     changed = False
     for key, result in wanted.items():
         before = claim.conditions(result)
-        after = _conditions(driver, before, known.get(key), _message(elsewhere, known), now)
+        after = _conditions(driver, before, known.get(key), refusal, now)
         mine = tuple(meta.find(before, one.type) for one in after)
         changed = changed or mine != after
         if after:
@@ -70,26 +71,35 @@ def _may_come(attachment: attachments.DeviceAttachment | None, node: str | None)
     )
 
 
-def _message(
+def _unfit(claim: claims.ResourceClaim, driver: str) -> tuple[str, str] | None:
+    """Reason and message for parameters that nobody can obey."""
+    try:
+        configurations.of_devices(claim, driver)
+    except parameters.Invalid as invalid:
+        return configurations.REASON, str(invalid)
+    return None
+
+
+def _absent(
     elsewhere: list[names.DeviceKey], known: Mapping[names.DeviceKey, attachments.DeviceAttachment | None]
-) -> str:
-    """Why the claim fails; empty when it does not. The scheduler may stop at any device, so all get the same."""
+) -> tuple[str, str] | None:
+    """Reason and message for devices that are not there. The scheduler may stop at any device, so all get the same."""
     if not elsewhere:
-        return ""
+        return None
     attachment = known.get(elsewhere[0])
     where = f"on its way to or on node {attachment.spec.node_name}" if attachment else "attached to no node"
-    return f"admin access never attaches a device, and {elsewhere[0].device} is {where}"
+    return NEVER_ATTACHES, f"admin access never attaches a device, and {elsewhere[0].device} is {where}"
 
 
 def _conditions(
     driver: str,
     before: tuple[meta.Condition, ...],
     attachment: attachments.DeviceAttachment | None,
-    failure: str,
+    refusal: tuple[str, str] | None,
     now: str,
 ) -> tuple[meta.Condition, ...]:
-    if failure:
-        said = [(bindings.ATTACH_FAILED, NEVER_ATTACHES, failure)]
+    if refusal is not None:
+        said = [(bindings.ATTACH_FAILED, *refusal)]
     elif attachment is not None and all(
         attachment.holds(kind) for kind in (attachments.ATTACHED, attachments.VISIBLE)
     ):

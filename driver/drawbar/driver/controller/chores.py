@@ -16,7 +16,7 @@ from drawbar.driver.controller import adminaccess, hosts, labels, marks, names, 
 from drawbar.driver.controller.attachments import context, index
 from drawbar.driver.controller.fabrics import directory, session, status
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.controller.pools import probe, publisher, sources
+from drawbar.driver.controller.pools import probe, publisher, shelf, sources
 from drawbar.driver.kube import client, kinds, queue, reflector
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.operation import readiness
@@ -72,6 +72,7 @@ class Chores:
         view: View,
         clock: Callable[[], datetime.datetime],
         watchdog: readiness.Watchdog,
+        store: shelf.Store | None = None,
         jitter: random.Random | None = None,
     ) -> None:
         self._api = api
@@ -80,11 +81,18 @@ class Chores:
         self._view = view
         self._clock = clock
         self._watchdog = watchdog
+        # Called after each chore: what somebody waits for may be there now.
+        self.done: Callable[[], None] | None = None
         # Jitter needs no secrecy.
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads resyncs, guards nothing
         self._queue: queue.WorkQueue[tuple[What, str]] = queue.WorkQueue()
         self.pools = publisher.Publisher(
-            api, driver=driver, published=view.slices, observe=self._observe_pools, clock=clock
+            api,
+            driver=driver,
+            published=view.slices,
+            observe=self._observe_pools,
+            clock=clock,
+            store=store,
         )
 
     def add(self, what: What, fabric: str = "", *, after: float = 0.0) -> None:
@@ -116,6 +124,8 @@ class Chores:
                 log.warning("will try again: %s", error, extra={"seconds": round(pause, 2)})
             else:
                 self._queue.forget(chore)
+                if self.done is not None:
+                    self.done()
             finally:
                 self._queue.done(chore)
 
@@ -159,6 +169,13 @@ class Chores:
         left = view.spec.policy.unreachable_grace_seconds - view.silent_seconds
         # A timer may fire a little early, and the rest would be asked for again and again.
         return max(left, LOOK_AGAIN_SECONDS) if left > 0 else None
+
+    def grace_seconds(self, fabric: str) -> float:
+        """When a change of the connection shows in the pools: at once, or once the silence has lasted."""
+        view = self._view.sessions.get(fabric)
+        if view is None or view.silent_since is None:
+            return GATHER_SECONDS
+        return max(GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
 
     def _say_published(self, fabric: str, refused: str) -> None:
         view = self._view.sessions.get(fabric)

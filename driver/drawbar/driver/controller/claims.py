@@ -5,9 +5,10 @@ under the same driver and none of the controller's business. The API has no sele
 and this index holds only ours.
 """
 
+import datetime
 from collections.abc import Callable, Iterator
 
-from drawbar.driver.api import attachments, bindings, claims
+from drawbar.driver.api import attachments, bindings, claims, configurations, parameters
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions
 
@@ -108,6 +109,7 @@ def wish(
     allocated_at = allocation.moment
     if allocated_at is None:
         return None
+    said, unfit = _parameters(claim, driver, where)
     return actions.Wish(
         claim=_reference(claim, driver, where),
         node=allocation.node,
@@ -117,17 +119,40 @@ def wish(
         allocated_at=allocated_at,
         attached_said=bindings.said(claim, driver, where, bindings.ATTACHED),
         failed_said=bindings.said(claim, driver, where, bindings.ATTACH_FAILED),
+        unfit=unfit,
+        patience=_patience(said),
     )
+
+
+def _parameters(
+    claim: claims.ResourceClaim, driver: str, where: bindings.Key
+) -> tuple[parameters.DeviceParameters, attachments.Failure | None]:
+    """What holds for the device, or why nobody can obey it."""
+    try:
+        found = configurations.of_devices(claim, driver)
+    except parameters.Invalid as invalid:
+        failure = attachments.Failure(reason=configurations.REASON, message=str(invalid))
+        return parameters.NOTHING, failure
+    return found.get(where, parameters.NOTHING), None
+
+
+def _patience(said: parameters.DeviceParameters) -> datetime.timedelta | None:
+    seconds = said.attach_timeout_seconds
+    return None if seconds is None else datetime.timedelta(seconds=seconds)
 
 
 def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) -> attachments.ClaimReference:
     requests: dict[tuple[str, str], set[str]] = {}
     allocation = claim.status.allocation
-    # Only the claim itself tells of admin access and of shares.
-    plain = allocation is not None and not any(
-        result.admin_access or result.share_id
-        for result in allocation.devices.results
-        if result.driver == driver
+    # Only the claim itself tells of admin access, of shares and of parameters.
+    plain = (
+        not configurations.speaks(claim, driver)
+        and allocation is not None
+        and not any(
+            result.admin_access or result.share_id
+            for result in allocation.devices.results
+            if result.driver == driver
+        )
     )
     for result in claim.results(driver):
         # A request of a prioritised list is named request/subrequest; the kubelet knows the request.

@@ -10,19 +10,31 @@ import datetime
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, claims, drivers, fabrics, nodes, slices
-from drawbar.driver.controller import adminaccess, chores, cluster, hosts, lanes, names, settings, waits
+from drawbar.driver.controller import (
+    adminaccess,
+    chores,
+    cluster,
+    hosts,
+    lanes,
+    lessons,
+    names,
+    settings,
+    waits,
+    watches,
+)
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import actions, calls, context, executor, index
+from drawbar.driver.controller.classic import inventory, part
 from drawbar.driver.controller.fabrics import connecting, credentials, directory
+from drawbar.driver.controller.immediate import executor as allocator
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
+from drawbar.driver.controller.pools import devices, shelf, sources
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.controller.pools import sources
-from drawbar.driver.kube import client, config, events, kinds, pace, reflector
+from drawbar.driver.kube import client, config, discovery, events, pace
 from drawbar.fabric import contract, registry
 
 log = logging.getLogger(__name__)
@@ -63,7 +75,9 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
         measured.serving(),
         asyncio.TaskGroup() as tasks,
     ):
-        controller = _Controller(options, measured.client(api), surroundings or Surroundings(), measured)
+        counted = measured.client(api)
+        offered = watches.served(await discovery.settled(counted, discovery.RESOURCE_GROUP))
+        controller = _Controller(options, counted, surroundings or Surroundings(), measured, offered)
         await controller.serve(tasks)
 
 
@@ -76,6 +90,7 @@ class _Controller:
         api: client.Client,
         surroundings: Surroundings,
         measured: instrumentation.Instrumentation,
+        offered: watches.Served | None = None,
     ) -> None:
         self._options = options
         self._measured = measured
@@ -93,24 +108,13 @@ class _Controller:
         vault = credentials.Vault(api, options.lease_namespace, role=role)
         self._directory = directory.Directory(self, measured.adapters(surroundings.adapters), vault)
         self._recorder = events.Recorder(api, controller=options.driver, instance=socket.gethostname())
-        own = drivers.selector(options.driver)
-        self._fabrics = reflector.Reflector(
-            api, kinds.FABRIC, into=fabrics.Fabric, changed=self._fabric_changed, fields=own
-        )
-        self._attachments = reflector.Reflector(
-            api,
-            kinds.ATTACHMENT,
-            into=attachments.DeviceAttachment,
-            changed=self._attachment_changed,
-            fields=own,
-        )
-        self._claims = reflector.Reflector(
-            api, kinds.CLAIM, into=claims.ResourceClaim, changed=self._claim_changed
-        )
-        self._nodes = reflector.Reflector(api, kinds.NODE, into=nodes.Node, changed=self._node_changed)
-        self._slices = reflector.Reflector(
-            api, kinds.SLICE, into=slices.ResourceSlice, changed=self._slice_changed, fields=own
-        )
+        self._offered = offered or watches.Served()
+        self._classic = part.Part()
+        self._classic.watch(api, options.driver, self._offered.versions, self._classic_claim_gone)
+        watched = watches.Watches(api, options.driver, self._offered, self)
+        self._fabrics, self._attachments = watched.fabrics, watched.attachments
+        self._claims, self._nodes, self._slices = watched.claims, watched.nodes, watched.slices
+        self._watched = watched.running | (self._classic.known.reflectors if self._classic.known else {})
         self._chores = chores.Chores(
             api,
             driver=options.driver,
@@ -125,6 +129,7 @@ class _Controller:
             ),
             clock=surroundings.clock,
             watchdog=measured.watchdog,
+            store=None if self._offered.modern else shelf.Shelf(),
         )
         self._context = context.Context(
             api=api,
@@ -141,21 +146,26 @@ class _Controller:
             recorder=self._recorder,
             journeys=measured.journeys,
             clock=surroundings.clock,
+            borrowers=self._classic.borrowers,
         )
+        self._classic.serve(
+            self._context,
+            inventory.View(
+                fabrics=self._fabrics,
+                sessions=self._directory,
+                attachments=self._attachments,
+                placed=self._placed,
+                pools=self._chores.pools,
+                clock=surroundings.clock,
+            ),
+        )
+        self._immediate = allocator.of(
+            self._context, self._fabrics, self._directory, enabled=options.immediate_allocation
+        )
+        self._chores.done = self._chore_done
         self._lanes = lanes.Lanes(self._reconcile)
         self._waits = waits.Waits(context=self._context)
         self._watch()
-
-    @property
-    def _watched(self) -> dict[str, reflector.Reflector[Any]]:
-        """By resource."""
-        return {
-            kinds.FABRIC.plural: self._fabrics,
-            kinds.ATTACHMENT.plural: self._attachments,
-            kinds.CLAIM.plural: self._claims,
-            kinds.NODE.plural: self._nodes,
-            kinds.SLICE.plural: self._slices,
-        }
 
     def _watch(self) -> None:
         """Shows an administrator what is here."""
@@ -217,14 +227,20 @@ class _Controller:
             for claim in self._observers:
                 self._answer(claim)
             tasks.create_task(self._waits.run(), name="waits")
+            tasks.create_task(self._immediate.run(), name="immediate")
+            self._classic.work(tasks)
             self._lanes.start(tasks)
             for number in range(CHORE_WORKERS):
                 tasks.create_task(self._chores.work(), name=f"chores-{number}")
             await asyncio.get_running_loop().create_future()
 
+    def _chore_done(self) -> None:
+        self._immediate.look_again()
+        self._classic.look_again()
+
     # What the API server tells.
 
-    def _fabric_changed(self, old: fabrics.Fabric | None, new: fabrics.Fabric | None) -> None:
+    def fabric_changed(self, old: fabrics.Fabric | None, new: fabrics.Fabric | None) -> None:
         if self._tasks is None:
             return
         name = (new or old).metadata.name  # type: ignore[union-attr] # one of the two is always given
@@ -242,7 +258,7 @@ class _Controller:
             self._chores.add(what, fabric)
         self._chores.add(chores.What.LABELS)
 
-    def _attachment_changed(
+    def attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
@@ -257,6 +273,7 @@ class _Controller:
         if self._tasks is not None:
             self._journeys.changed(key, old, new)
         self._lanes.add(key)
+        self._classic.look_again()
         for claim in self._observers.of(key):
             self._answer(claim)
         self._chores.add(chores.What.STATUS, key.fabric, after=COUNTS_SECONDS)
@@ -266,39 +283,28 @@ class _Controller:
         if (old is None or new is None) and fabric is not None and fabric.spec.policy.models:
             self._chores.add(chores.What.LABELS)
         before, after = sources.verdict(old), sources.verdict(new)
-        self._learn_from(key, before, after, new)
-        # Whose a device is shows in its pool only while it is connected.
-        moved = before.ours != after.ours and self._is_connected(key)
+        if lessons.learn(self._directory.get(key.fabric), old, new, self._clock()):
+            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
+            self._chores.add(chores.What.STATUS, key.fabric, after=chores.GATHER_SECONDS)
+        moved = before.ours != after.ours and self._shows_owner(key)
         if moved or before.shown != after.shown:
             self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
 
-    def _learn_from(
-        self,
-        key: names.DeviceKey,
-        before: sources.Verdict,
-        after: sources.Verdict,
-        new: attachments.DeviceAttachment | None,
-    ) -> None:
-        """Keeps account of what failed and what worked, and where."""
-        view = self._directory.get(key.fabric)
-        if view is None or new is None:
-            return
-        if after.failing and not before.failing:
-            view.faults.failed(key.device, new.spec.host_id, self._clock())
-            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
-            self._chores.add(chores.What.STATUS, key.fabric, after=chores.GATHER_SECONDS)
-        elif not after.failing and new.holds(attachments.VISIBLE):
-            view.faults.succeeded(key.device, new.spec.host_id)
-
-    def _claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
+    def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         keys = self._index.change(old, new)
         for key in keys:
             self._lanes.add(key)
         if keys and self._tasks is not None:
             self._journeys.claim_changed(keys, old, new)
+        self._immediate.changed(old, new)
         self._observers.change(old, new)
         if adminaccess.devices(new, self._options.driver):
             self._answer(new)
+
+    def _classic_claim_gone(self, uid: str) -> None:
+        for attachment in self._attachments:
+            if part.is_for(attachment, uid):
+                self._lanes.add(self._uids[attachment.metadata.uid])
 
     def _call_settled(self, uid: str, side: actions.Side, reason: str | None) -> None:
         key = self._uids.get(uid)
@@ -307,17 +313,18 @@ class _Controller:
 
     def _answer(self, claim: claims.ResourceClaim | None) -> None:
         if claim is not None:
-            name = f"{claim.metadata.namespace}/{claim.metadata.name}"
-            self._chores.add(chores.What.ADMIN, name)
+            self._chores.add(chores.What.ADMIN, f"{claim.metadata.namespace}/{claim.metadata.name}")
 
-    def _node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
+    def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
         if old is None or new is None or hosts.shape(old) != hosts.shape(new):
             self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
         if old is not None and (new is None or new.out_of_service != old.out_of_service):
+            self._immediate.look_again()
+            self._classic.look_again()
             for attachment in self._placed.on(old.metadata.name):
                 self._lanes.add(self._uids[attachment.metadata.uid])
 
-    def _slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+    def slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         self._chores.pools.changed(old, new)
         found = new or old
         fabric = found.metadata.labels.get(pool_plan.FABRIC_LABEL) if found else None
@@ -331,9 +338,20 @@ class _Controller:
         assert found is not None
         key = names.DeviceKey(fabric=fabric, device=names.label(found.id))
         self._lanes.add(key)
-        shown = old is None or new is None or _shape(old) != _shape(new) or _is_free(old) != _is_free(new)
+        self._classic.look_again()
+        shown = (
+            old is None
+            or new is None
+            or devices.shape(old) != devices.shape(new)
+            or devices.is_free(old) != devices.is_free(new)
+        )
         # An attach of ours changes nothing of what is published.
-        ours = old is not None and new is not None and _shape(old) == _shape(new) and self._is_ours(key)
+        ours = (
+            old is not None
+            and new is not None
+            and devices.shape(old) == devices.shape(new)
+            and self._is_ours(key)
+        )
         if shown and not ours:
             self._chores.add(chores.What.PUBLISH, fabric, after=chores.GATHER_SECONDS)
 
@@ -365,31 +383,18 @@ class _Controller:
     def connection_changed(self, fabric: str) -> None:
         self._chores.add(chores.What.STATUS, fabric)
         self._chores.add(chores.What.LABELS)
-        self._chores.add(chores.What.PUBLISH, fabric, after=self._grace_seconds(fabric))
+        self._chores.add(chores.What.PUBLISH, fabric, after=self._chores.grace_seconds(fabric))
         for key in {*self._uids.values(), *self._index.keys()}:
             if key.fabric == fabric:
                 self._lanes.add(key)
 
-    def _grace_seconds(self, fabric: str) -> float:
-        """When a change of the connection shows in the pools: at once, or once the silence has lasted."""
-        view = self._directory.get(fabric)
-        if view is None or view.silent_since is None:
-            return chores.GATHER_SECONDS
-        return max(chores.GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
-
     def _is_ours(self, key: names.DeviceKey) -> bool:
         return self._attachments.get(key.attachment) is not None
 
-    def _is_connected(self, key: names.DeviceKey) -> bool:
+    def _shows_owner(self, key: names.DeviceKey) -> bool:
+        """Whose a device is shows in its pool only while it is connected, or if it is reserved."""
         view = self._directory.get(key.fabric)
         device = view.device(key.device) if view is not None else None
-        return device is not None and not _is_free(device)
-
-
-def _is_free(device: contract.Device) -> bool:
-    return device.connection is None
-
-
-def _shape(device: contract.Device) -> contract.Device:
-    """What of a device is published."""
-    return replace(device, connection=None, etag=None)
+        if view is None or device is None:
+            return False
+        return not devices.is_free(device) or view.spec.policy.immediate.holds(device.id, device.model)

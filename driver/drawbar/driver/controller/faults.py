@@ -80,6 +80,13 @@ class Ledger:
             for name, device in self._devices.items()
         }
 
+    def resting(
+        self, probation: datetime.timedelta, blamed: Iterable[str], now: datetime.datetime
+    ) -> frozenset[str]:
+        """Names of the devices whose last failure still counts."""
+        periods = self.probations(probation, blamed)
+        return frozenset(name for name, device in self._devices.items() if now < device.last + periods[name])
+
     def failures(self) -> dict[str, int]:
         """By device name, how often in a row it failed."""
         return {name: device.failures for name, device in self._devices.items()}

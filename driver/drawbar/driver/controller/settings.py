@@ -62,6 +62,8 @@ class Settings:
         writes_per_second: the most writes to the API server, sustained; a lease is renewed without waiting for its
             turn.
         writes_burst: how many writes may come at once after a quiet time.
+        immediate_allocation: allocate claims that are annotated for it at once, from devices that Fabrics reserve; it
+            takes permissions of its own.
         log: the log on stderr.
         http: probes and metrics.
     """
@@ -83,6 +85,7 @@ class Settings:
     writes_burst: int = field(
         default=500, metadata=schema.named(key="apiWritesBurst", flag="--api-writes-burst")
     )
+    immediate_allocation: bool = False
     log: logs.Options = field(default_factory=logs.Options)
     http: Http = field(default_factory=Http)
 

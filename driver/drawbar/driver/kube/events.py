@@ -70,6 +70,11 @@ class Recorder:
         """Something became of an attachment."""
         self._note(attachment, "Normal", reason, message)
 
+    def node_warning(self, name: str, uid: str, *, reason: str, message: str) -> None:
+        """Something of a node needs attention."""
+        regarding = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        self._put(regarding, "default", "Warning", reason, message)
+
     def _note(self, attachment: attachments.DeviceAttachment, kind: str, reason: str, message: str) -> None:
         regarding = {
             "apiVersion": attachments.API_VERSION,

@@ -75,6 +75,32 @@ SLICE = Kind(
 DEVICE_CLASS = Kind(
     group="resource.k8s.io", version="v1", kind="DeviceClass", plural="deviceclasses", namespaced=False
 )
+# Classic dynamic resource allocation: each of these versions was served by releases that served no `v1`.
+CLASSIC_CLAIMS = {
+    version: Kind(group="resource.k8s.io", version=version, kind="ResourceClaim", plural="resourceclaims")
+    for version in ("v1alpha2", "v1alpha3")
+}
+SCHEDULING_CONTEXTS = {
+    version: Kind(
+        group="resource.k8s.io", version=version, kind="PodSchedulingContext", plural="podschedulingcontexts"
+    )
+    for version in ("v1alpha2", "v1alpha3")
+}
+RESOURCE_CLASS = Kind(
+    group="resource.k8s.io",
+    version="v1alpha2",
+    kind="ResourceClass",
+    plural="resourceclasses",
+    namespaced=False,
+)
+CLASSIC_DEVICE_CLASS = Kind(
+    group="resource.k8s.io",
+    version="v1alpha3",
+    kind="DeviceClass",
+    plural="deviceclasses",
+    namespaced=False,
+)
+CONFIG_MAP = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 LEASE = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 FABRIC = Kind(group="drawbar.dev", version="v1alpha1", kind="Fabric", plural="fabrics", namespaced=False)
 ATTACHMENT = Kind(

@@ -75,6 +75,7 @@ class Reflector(Generic[T]):
         namespace: str | None = None,
         labels: str = "",
         fields: str = "",
+        keep: Callable[[T], bool] | None = None,
     ) -> None:
         self._api = api
         self._kind = kind
@@ -83,6 +84,8 @@ class Reflector(Generic[T]):
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
+        # For what this API server cannot select itself.
+        self._keep = keep
         self._items: dict[Key, T] = {}
         # What `learn` put there and neither watch nor list has confirmed yet.
         self._ahead: set[Key] = set()
@@ -135,7 +138,7 @@ class Reflector(Generic[T]):
         listing = await self._api.list_all(
             self._kind, into=self._into, namespace=self._namespace, labels=self._labels, fields=self._fields
         )
-        fresh = {_key(item): item for item in listing.items}
+        fresh = {_key(item): item for item in listing.items if self._keep is None or self._keep(item)}
         for key, known in tuple(self._items.items()):
             # The list may have been made before a write whose answer is known already.
             if key in self._ahead and _later(known.metadata.resource_version, listing.resource_version):
@@ -160,7 +163,7 @@ class Reflector(Generic[T]):
         ):
             if event.item is not None and event.type == "DELETED":
                 self._drop(_key(event.item), event.item.metadata.uid)
-            elif event.item is not None:
+            elif event.item is not None and (self._keep is None or self._keep(event.item)):
                 self._put(event.item)
                 self._confirm(event.item)
             yield event.resource_version or version

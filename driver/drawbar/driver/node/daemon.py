@@ -17,6 +17,7 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import devices, errors, executor, kernel, settings, uevents
 from drawbar.driver.node.attachments import own, reporting
 from drawbar.driver.node.classes import operations
+from drawbar.driver.node.classic import reading, served
 from drawbar.driver.node.health import attached, monitor, readings
 from drawbar.driver.node.inventory import model, netdevs
 from drawbar.driver.node.local import pool as local_pool
@@ -78,6 +79,10 @@ class _Node:
             labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
         )
         self._own = own.Own(self._attachments, options.driver)
+        self._served = served.Served(api)
+        reader = reading.Reader(
+            api, driver=options.driver, node_name=options.node_name, versions=self._served
+        )
         boot_id = _boot_id()
         self._verdicts = monitor.Monitor(functools.partial(readings.read, options.sysfs), options.health)
         self._verdicts.subscribe(lambda key: self._device_released(key.pool, key.device))
@@ -101,13 +106,18 @@ class _Node:
             released=self._device_released,
             recorder=self._recorder,
             waits=options.prepare,
+            reader=reader,
         )
-        self._sweeper = sweeping.Sweeper(api, self._preparer, finder)
+        self._sweeper = sweeping.Sweeper(api, self._preparer, finder, reader)
         self._watched = attached.AttachedDevices(self._verdicts, self._recorder, self._card)
         asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
         self._context = executor.Context(
             reporter=reporting.Reporter(
-                api=api, recorder=self._recorder, boot_id=boot_id, learn=self._attachments.learn
+                api=api,
+                recorder=self._recorder,
+                boot_id=boot_id,
+                learn=self._attachments.learn,
+                tells_claims=self._served.modern.is_set,
             ),
             arrivals=self._arrivals,
             kernel=asked,
@@ -139,6 +149,8 @@ class _Node:
             ),
             health=self._verdicts,
             clock=lambda: datetime.datetime.now(datetime.UTC),
+            null=options.null_device,
+            recorder=self._recorder,
         )
 
     def _holder(self, pool: str, device: str) -> str | None:
@@ -163,17 +175,20 @@ class _Node:
         tasks.create_task(self._arrivals.follow(source), name="uevents")
         tasks.create_task(self._attachments.run(), name="attachments")
         tasks.create_task(self._recorder.run(), name="events")
+        tasks.create_task(self._served.run(), name="served-versions")
         await self._attachments.synced.wait()
         self._measured.synced.reached = True
         await self._preparer.restore()
         self._measured.restored.reached = True
+        # Before anything is said: to whom depends on it.
+        await self._served.known.wait()
         for number in range(WORKERS):
             tasks.create_task(self._work(), name=f"worker-{number}")
         await service.say_conflicts(self._options.cdi_dir, self._options.driver)
         tasks.create_task(self._sweeper.run(), name="sweeper")
         tasks.create_task(self._verdicts.run(), name="health")
         # Only now: what claims hold is known, and a device that is held stays published.
-        tasks.create_task(self._local.run(), name="local-pool")
+        tasks.create_task(self._publish(), name="local-pool")
         sockets.sweep(self._options.kubelet_dir, self._options.driver)
         prepared = self._measured.preparation(self._preparer)
         async with server.serving(
@@ -181,6 +196,10 @@ class _Node:
         ):
             log.info("node daemon is ready", extra={"node": self._options.node_name})
             await asyncio.get_running_loop().create_future()
+
+    async def _publish(self) -> None:
+        await self._served.modern.wait()
+        await self._local.run()
 
     async def _work(self) -> None:
         while True:

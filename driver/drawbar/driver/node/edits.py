@@ -7,7 +7,8 @@ import dataclasses
 import re
 
 from drawbar.cdi import spec
-from drawbar.driver.node import classes
+from drawbar.driver.api import parameters
+from drawbar.driver.node import classes, customisation
 from drawbar.driver.node.inventory import model
 
 ENVIRONMENT_SAFE = re.compile(r"[^A-Z0-9]")
@@ -19,9 +20,20 @@ def kind(driver: str) -> str:
 
 
 def device(
-    *, name: str, serial: str, device_class: str, card: model.Card, claim_uid: str, host: classes.Host
+    *,
+    name: str,
+    serial: str,
+    device_class: str,
+    card: model.Card,
+    claim_uid: str,
+    host: classes.Host,
+    said: parameters.DeviceParameters = parameters.NOTHING,
+    first_interface: int = 0,
 ) -> spec.Device:
-    """The CDI device for one device of one claim: what its class gives (`classes`), and the variables that name it.
+    """The CDI device for one device of one claim.
+
+    It has the variables that name the device, and what the class of device gives (`classes`), as its parameters want
+    it (`customisation`).
 
     Reads single files of the host: call it in a thread.
 
@@ -32,8 +44,11 @@ def device(
         card: all functions, as the kernel shows them now.
         claim_uid: of the claim.
         host: where device files that a class shares are looked for.
+        said: the parameters that hold for it.
+        first_interface: the number of its first network interface, where they are numbered.
     """
     given = classes.of(device_class).edits(card, host)
+    given = customisation.customised(given, said, first_interface=first_interface)
     variables = environment(name, serial, card)
     return spec.Device(
         name=f"{claim_uid}-{name}", edits=dataclasses.replace(given, env=(*variables, *given.env))

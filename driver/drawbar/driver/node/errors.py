@@ -56,6 +56,7 @@ class SocketError(NodeError):
 CLAIM_GONE = "ClaimGone"
 IN_USE = "DeviceInUse"
 CDI_FAILED = "CDIFileFailed"
+HANDLE_WRONG = "ResourceHandleWrong"
 
 
 class PrepareError(NodeError):

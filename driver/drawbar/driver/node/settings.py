@@ -13,7 +13,7 @@ from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.inventory import tracking
-from drawbar.driver.node.local import selection
+from drawbar.driver.node.local import nulls, selection
 from drawbar.driver.node.operation import address
 from drawbar.driver.node.preparation import limits
 from drawbar.driver.node.release import timeouts
@@ -46,6 +46,7 @@ class Settings:
         prepare: how long a Prepare may wait.
         release: how long a release may take.
         local_pool: which devices of this node are its own to give out.
+        null_device: whether a request may go without a device.
         health: when a device is ill, and what follows.
     """
 
@@ -69,6 +70,7 @@ class Settings:
     prepare: limits.Limits = field(default_factory=limits.Limits)
     release: timeouts.Timeouts = field(default_factory=timeouts.Timeouts)
     local_pool: selection.Selection = field(default_factory=selection.Selection)
+    null_device: nulls.NullDevice = field(default_factory=nulls.NullDevice)
     health: policy.Policy = field(default_factory=policy.Policy)
 
     @property
@@ -90,6 +92,7 @@ def problems(settings: Settings) -> list[str]:
         "prepare": limits.problems(settings.prepare),
         "release": timeouts.problems(settings.release),
         "localPool": selection.problems(settings.local_pool),
+        "nullDevice": nulls.problems(settings.null_device),
         "health": policy.problems(settings.health),
     }
     found = _problems(settings)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from drawbar.mocks.apiserver import profiles, schemas, workloads
+from drawbar.mocks.apiserver import classicresources, profiles, schemas, workloads
 from drawbar.mocks.apiserver.resources import (
     ADMISSION_GROUP,
     CRD_GROUP,
@@ -13,6 +14,8 @@ from drawbar.mocks.apiserver.resources import (
     RESOURCE_GROUP,
     ResourceType,
 )
+
+_PODS_COUNTED = 34  # the minor version since which a pod has a metadata.generation (on by default)
 
 
 def _same(*names: str) -> Mapping[str, str]:
@@ -297,4 +300,13 @@ def dynamic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
 
 def built_in(profile: profiles.Profile) -> tuple[ResourceType, ...]:
     """Everything that a server of this release serves before any CustomResourceDefinition is created."""
-    return (*CORE, *RBAC, *ADMISSION, DEFINITIONS, *dynamic_resources(profile), *workloads.WORKLOADS)
+    dynamic = classicresources.of(profile) if profile.classic else dynamic_resources(profile)
+    return (*_core(profile), *RBAC, *ADMISSION, DEFINITIONS, *dynamic, *workloads.WORKLOADS)
+
+
+def _core(profile: profiles.Profile) -> Iterator[ResourceType]:
+    for resource in CORE:
+        if resource.plural == "pods" and profile.minor < _PODS_COUNTED:
+            yield replace(resource, counts_generation=False)
+        else:
+            yield resource

@@ -10,9 +10,10 @@ from typing import Any
 from drawbar.mocks.apiserver import errors
 from drawbar.mocks.apiserver.errors import Cause
 from drawbar.mocks.apiserver.strategies import Call, Strategy
-from drawbar.mocks.apiserver.validation import admission, events, leases
+from drawbar.mocks.apiserver.validation import admission, classicgates, events, leases, podclaims
 
 Json = dict[str, Any]
+_NESTED_UNTIL = 30  # the last minor version in which a pod's claim has a ``source``
 _FIXED = "field is immutable when `immutable` is set"
 
 
@@ -28,16 +29,23 @@ class Pods(Strategy):
             "serviceAccountName": "default",
             **(item.get("spec") or {}),
         }
-        return {**item, "spec": spec, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
+        done = {**item, "spec": spec, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
+        return classicgates.pod(done, {}, self.profile)
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """The status apart from the rest, without the fields of gates that are off."""
+        return classicgates.pod(super().prepare_update(item, old, call), old, self.profile)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """A pod has at least one container, each with a name."""
+        """A pod has at least one container, each with a name, and claims that it names completely."""
         containers = item["spec"].get("containers") or []
         if not containers:
             yield errors.required("spec.containers")
         for index, container in enumerate(containers):
             if not container.get("name"):
                 yield errors.required(f"spec.containers[{index}].name")
+        nested = self.profile.minor <= _NESTED_UNTIL
+        yield from podclaims.validate(item["metadata"], item["spec"], nested=nested)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """A node is set by binding, and never again."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from drawbar.mocks.apiserver import definitions, errors, rules, structural
+from drawbar.mocks.apiserver import definitions, errors, profiles, rules, structural
 from drawbar.mocks.apiserver.errors import Cause
 from drawbar.mocks.apiserver.strategies import Call, Strategy
 
@@ -18,11 +18,11 @@ class Definitions(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Defaults; the status is computed after validation."""
-        return definitions.prepare(super().prepare_create(item, call))
+        return definitions.prepare(self._kept(super().prepare_create(item, call), {}))
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Defaults."""
-        return definitions.prepare(super().prepare_update(item, old, call))
+        return definitions.prepare(self._kept(super().prepare_update(item, old, call), old))
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """The definition."""
@@ -38,6 +38,18 @@ class Definitions(Strategy):
                 new, before = (new or {}).get(key), before[key]
             if new != before:
                 yield errors.invalid_value(f"spec.{'.'.join(path)}", new, "field is immutable")
+
+    def _kept(self, item: Json, old: Json) -> Json:
+        """The definition without selectable fields while their gate is off, unless they are in use already."""
+        if not self.profile.off(profiles.CUSTOM_FIELD_SELECTORS) or _selectable(old):
+            return item
+        if not _selectable(item):
+            return item
+        versions = [
+            {key: value for key, value in version.items() if key != "selectableFields"}
+            for version in item["spec"]["versions"]
+        ]
+        return {**item, "spec": {**item["spec"], "versions": versions}}
 
 
 class Custom(Strategy):
@@ -70,3 +82,8 @@ class Custom(Strategy):
     @staticmethod
     def _shaped(item: Json, call: Call) -> Json:
         return dict(structural.default(item, call.resource.structural[call.version]))
+
+
+def _selectable(definition: Json) -> bool:
+    versions = (definition.get("spec") or {}).get("versions") or ()
+    return any(version.get("selectableFields") for version in versions)

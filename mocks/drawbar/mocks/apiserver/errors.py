@@ -61,6 +61,11 @@ def duplicate(path: str, value: Any) -> Cause:
     return Cause(field=path, reason="FieldValueDuplicate", message=f"Duplicate value: {shown(value)}")
 
 
+def unknown_value(path: str, value: Any, text: str) -> Cause:
+    """A field names something that is not there."""
+    return Cause(field=path, reason="FieldValueNotFound", message=f"Not found: {shown(value)}: {text}")
+
+
 def too_many(path: str, count: int, limit: int) -> Cause:
     """A list or map has more items than allowed."""
     text = f"Too many: {count}: must have at most {limit} item{'' if limit == 1 else 's'}"
@@ -84,6 +89,11 @@ def shown(value: Any) -> str:
         return str(value)
     text = str(value)
     return '"' + (text if len(text) <= 200 else text[:200] + "...") + '"'
+
+
+def longer_than(path: str, limit: int) -> Cause:
+    """A list or a string is longer than allowed, as releases up to 1.31 tell it."""
+    return Cause(field=path, reason="FieldValueTooLong", message=f"Too long: may not be longer than {limit}")
 
 
 @dataclass(eq=False, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from drawbar.mocks.apiserver import corekinds, customkinds, dynamickinds, rbac
+from drawbar.mocks.apiserver import classickinds, corekinds, customkinds, dynamickinds, rbac
 from drawbar.mocks.apiserver.profiles import Profile
 from drawbar.mocks.apiserver.resources import (
     ADMISSION_GROUP,
@@ -43,5 +43,10 @@ def strategy_for(
     resource: ResourceType, profile: Profile, authorizer: rbac.Authorizer, store: Store
 ) -> Strategy:
     """The behaviour of a resource."""
-    kind = customkinds.Custom if resource.custom else _BY_RESOURCE.get(resource.where, Strategy)
+    if resource.custom:
+        kind: type[Strategy] = customkinds.Custom
+    elif profile.classic and resource.group == RESOURCE_GROUP:
+        kind = classickinds.BY_PLURAL.get(resource.plural, Strategy)
+    else:
+        kind = _BY_RESOURCE.get(resource.where, Strategy)
     return kind(profile, authorizer, store)

@@ -3,7 +3,8 @@
 Gates are those of the released API servers with their defaults; only gates that change what this server
 stores, drops or asks are listed.  ``kep-5055`` is 1.36 with the device taints as the proposal has them: a
 ResourceSlice holds devices or taints, never both, and a taint may carry a description, data and a rate of
-evictions.  No release ever served that form.
+evictions.  No release ever served that form.  The ``-classic`` profiles are the last two releases in which a
+driver's controller could allocate (KEP-3063), with the gates on that it needed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ POOL_STATUS = "DRAResourcePoolStatus"
 NODE_ALLOCATABLE = "DRANodeAllocatableResources"
 DERIVED_ATTRIBUTES = "DRADerivedAttributes"
 FRACTIONAL_RANGE = "DRAFractionalCapacityRange"
+DYNAMIC_ALLOCATION = "DynamicResourceAllocation"
+CONTROL_PLANE_CONTROLLER = "DRAControlPlaneController"
+CUSTOM_FIELD_SELECTORS = "CustomResourceFieldSelectors"
+_ALPHA_VERSIONS: Mapping[int, str] = MappingProxyType({30: "v1alpha2", 31: "v1alpha3"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +56,23 @@ class Profile:
         """The minor version as a number."""
         return int(self.release.split(".")[1])
 
+    @property
+    def dynamic_version(self) -> str:
+        """The version in which ``resource.k8s.io`` is served: ``v1alpha2`` in 1.30, ``v1`` since 1.34."""
+        return _ALPHA_VERSIONS.get(self.minor, "v1")
+
+    @property
+    def classic(self) -> bool:
+        """Whether a driver's controller may allocate, so that PodSchedulingContexts are served."""
+        return self.minor in _ALPHA_VERSIONS
+
     def on(self, gate: str) -> bool:
         """Whether a gate exists in this release and is on."""
         return self.gates.get(gate, False)
+
+    def off(self, gate: str) -> bool:
+        """Whether a gate exists in this release and is off; later a feature has no gate any more."""
+        return not self.gates.get(gate, True)
 
     def with_gates(self, gates: Mapping[str, bool]) -> Profile:
         """The same release with some gates set by its operator.
@@ -71,6 +90,11 @@ class Profile:
 def _profile(release: str, patch: int, **gates: bool) -> Profile:
     version = f"v{release}.{patch}"
     return Profile(name=release, release=release, git_version=version, gates=MappingProxyType(gates))
+
+
+def _classic(release: str, patch: int, **gates: bool) -> Profile:
+    """A release with the gates of classic dynamic resource allocation on, which by default were off."""
+    return replace(_profile(release, patch, **gates), name=f"{release}-classic")
 
 
 def _proposal(name: str, base: Profile, **gates: bool) -> Profile:
@@ -100,6 +124,16 @@ _1_36 = _profile(
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
+        "1.30-classic": _classic(
+            "1.30", 14, DynamicResourceAllocation=True, CustomResourceFieldSelectors=False
+        ),
+        "1.31-classic": _classic(
+            "1.31",
+            14,
+            DynamicResourceAllocation=True,
+            DRAControlPlaneController=True,
+            CustomResourceFieldSelectors=True,
+        ),
         "1.34": _profile(
             "1.34",
             9,

@@ -194,7 +194,8 @@ async def serving(
     """Run a server on 127.0.0.1 for as long as the context lasts; entered means ready.
 
     Args:
-        profile: what to imitate: ``1.34``, ``1.36``, ``1.37``, or ``kep-5055`` (taint slices).
+        profile: what to imitate: ``1.34``, ``1.36``, ``1.37``, ``1.30-classic`` and ``1.31-classic`` (a
+            driver's controller allocates), or ``kep-5055`` (taint slices).
         port: the TCP port, 0 for a free one.
         gates: feature gates that differ from the release's defaults.
         tls: serve HTTPS with a throw-away certificate; kubectl sends tokens over HTTPS only.

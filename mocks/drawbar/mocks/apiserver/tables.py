@@ -153,10 +153,12 @@ def _node_roles(item: Json, _: str) -> str:
 def _claim_state(item: Json, _: str) -> str:
     status = item.get("status") or {}
     states = []
-    if status.get("allocation"):
+    if status.get("allocation") is not None:
         states.append("allocated")
     if status.get("reservedFor"):
         states.append("reserved")
+    elif status.get("deallocationRequested"):
+        states.append("deallocating")
     if item["metadata"].get("deletionTimestamp"):
         states.insert(0, "deleted")
     return ",".join(states) or "pending"
@@ -232,9 +234,30 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
         (_definition("Pool"), _at("spec", "pool", "name", absent="")),
         _AGE,
     ],
+    ("resource.k8s.io", "podschedulingcontexts"): [
+        _NAME,
+        (_definition("SelectedNode"), _at("spec", "selectedNode", absent="")),
+        _AGE,
+    ],
     ("apiextensions.k8s.io", "customresourcedefinitions"): [
         _NAME,
         (_definition("Created At"), _at("metadata", "creationTimestamp")),
+    ],
+}
+
+
+_ALPHA_CLAIM: Columns = [
+    (_definition("ResourceClassName"), _at("spec", "resourceClassName", absent="")),
+    (_definition("AllocationMode"), _at("spec", "allocationMode", absent="")),
+]
+_ALPHA: dict[str, Columns] = {  # what v1alpha2 shows otherwise than later versions, and kinds that are gone
+    "resourceclaims": [_NAME, *_ALPHA_CLAIM, (_definition("State"), _claim_state), _AGE],
+    "resourceclasses": [_NAME, (_definition("DriverName"), _at("driverName", absent="")), _AGE],
+    "resourceslices": [
+        _NAME,
+        (_definition("NodeName"), _at("nodeName", absent="")),
+        (_definition("DriverName"), _at("driverName", absent="")),
+        _AGE,
     ],
 }
 
@@ -245,6 +268,8 @@ def _columns(resource: ResourceType, version: str) -> Columns:
         if declared is None:
             return [_NAME, _AGE]
         return [_NAME, *(_declared(column) for column in declared)]
+    if version == "v1alpha2" and resource.plural in _ALPHA:
+        return _ALPHA[resource.plural]
     return _BUILT_IN.get(resource.where, [_NAME, _AGE])
 
 

@@ -5,7 +5,8 @@
 ``int-or-string`` and ``any`` are values, ``[X]`` is a list, ``{X}`` a map, every other word is another type
 of the table, and ``!`` marks what the API calls required.  A profile leaves out what its release does not
 know, and ``kep-5055`` adds what the proposal has; a field whose feature gate is off stays in the table, as
-it stays in the OpenAPI document of a real server.
+it stays in the OpenAPI document of a real server.  ``classictypes.json`` says how 1.30 and 1.31 differ: the
+records of their ``resource.k8s.io`` and of a pod's claims, and the fields of other types that came later.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources as files
 from types import MappingProxyType
+from typing import Any
 
 from drawbar.mocks.apiserver.profiles import Profile
 
@@ -109,20 +111,27 @@ def _parsed(text: str) -> Type:
     return Type(scalar=text) if text in SCALARS else Type(record=text)
 
 
-@functools.lru_cache(maxsize=1)
-def _all() -> Mapping[str, Fields]:
-    text = files.files("drawbar.mocks.apiserver").joinpath("typetable.json").read_text(encoding="utf-8")
+@functools.lru_cache(maxsize=2)
+def _file(name: str) -> Mapping[str, Any]:
+    text = files.files("drawbar.mocks.apiserver").joinpath(name).read_text(encoding="utf-8")
     return MappingProxyType(json.loads(text))
 
 
 @functools.lru_cache(maxsize=16)
 def _table(minor: int, *, proposed: bool) -> TypeTable:
-    records = {name: dict(fields) for name, fields in _all().items()}
+    records: dict[str, dict[str, str]] = {
+        name: dict(fields) for name, fields in _file("typetable.json").items()
+    }
     for since, fields in ((37, _SINCE_37), (36, _SINCE_36)):
         if minor < since:
             for name, gone in fields.items():
                 for field in gone:
                     records[name].pop(field)
+    classic = _file("classictypes.json").get(str(minor), {})
+    for name, gone in classic.get("absent", {}).items():
+        for field in gone:
+            records[name].pop(field)
+    records |= classic.get("records", {})
     if proposed:
         records["Device"].pop("taints")
         for name, more in _PROPOSED.items():

@@ -1,8 +1,8 @@
-"""What charts hold besides: Deployments with ReplicaSets, DaemonSets, Services, budgets, quotas and network policies.
+"""What charts hold besides: Deployments, DaemonSets, Services, budgets, quotas, network policies, webhooks.
 
 They are stored, listed, watched, applied and deleted like everything else, so that `helm` and `kubectl` can install
-something. Nothing acts on them: no pod is made, nothing is counted, and a status stays as it was written. Their fields
-are not checked.
+something. Nothing acts on them: no pod is made, nothing is counted, no webhook is called, and a status stays as it was
+written. Their fields are not checked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from drawbar.mocks.apiserver import schemas
-from drawbar.mocks.apiserver.resources import ResourceType
+from drawbar.mocks.apiserver.resources import ADMISSION_GROUP, ResourceType
 from drawbar.mocks.apiserver.schemas import Schema
 
 _TEMPLATED = schemas.record(
@@ -21,6 +21,8 @@ _TEMPLATED = schemas.record(
 _SERVICE = schemas.record(
     metadata=schemas.METADATA, spec=schemas.record(ports=schemas.keyed("port", "protocol"))
 )
+
+_NAMED_WEBHOOKS = schemas.record(metadata=schemas.METADATA, webhooks=schemas.keyed("name"))
 
 
 def _kind(
@@ -54,4 +56,12 @@ WORKLOADS = (
     _kind("", "ResourceQuota", "resourcequotas", "quota"),
     _kind("policy", "PodDisruptionBudget", "poddisruptionbudgets", "pdb"),
     _kind("networking.k8s.io", "NetworkPolicy", "networkpolicies", "netpol", subresources=()),
+    _kind(
+        ADMISSION_GROUP,
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        namespaced=False,
+        schema=_NAMED_WEBHOOKS,
+        subresources=(),
+    ),
 )

@@ -108,15 +108,16 @@ def pod_claims(pod: Document) -> Iterator[tuple[str, str | None, str | None]]:
     """Per entry of `spec.resourceClaims`: its name, the claim's name, the template's name.
 
     The claim's name is None while a claim from a template was not made yet, and the empty string when the claim
-    controller recorded that none is needed.
+    controller recorded that none is needed. Until 1.30 an entry has the two names in `source`.
     """
     recorded = {
         status["name"]: str(status.get("resourceClaimName") or "")
         for status in pod.status.get("resourceClaimStatuses") or ()
     }
     for entry in pod.spec.get("resourceClaims") or ():
-        template = entry.get("resourceClaimTemplateName")
-        name = recorded.get(entry["name"]) if template else entry.get("resourceClaimName")
+        source = entry.get("source") or entry
+        template = source.get("resourceClaimTemplateName")
+        name = recorded.get(entry["name"]) if template else source.get("resourceClaimName")
         yield entry["name"], name, template
 
 
@@ -136,6 +137,11 @@ def with_finalizers(document: Document, finalizers: tuple[str, ...]) -> Document
     """The same object with other finalizers."""
     metadata = msgspec.structs.replace(document.metadata, finalizers=finalizers)
     return msgspec.structs.replace(document, metadata=metadata)
+
+
+def with_spec(document: Document, spec: dict[str, Any]) -> Document:
+    """The same object with another `spec`."""
+    return msgspec.structs.replace(document, spec=spec)
 
 
 def with_status(document: Document, **changes: Any) -> Document:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from drawbar.driver.kube import kinds
 from drawbar.mocks.claims import documents
 
 
@@ -55,6 +56,7 @@ def for_pod(
     pod: documents.Document,
     owned: Mapping[str, documents.Document],
     templates: Mapping[str, documents.Document],
+    api_version: str = kinds.CLAIM.api_version,
 ) -> tuple[PodAction, ...]:
     """Claims to make for a pod, or, once all are there, their names to record.
 
@@ -62,6 +64,7 @@ def for_pod(
         pod: the pod.
         owned: claims made for this pod, by the name of the pod's entry.
         templates: the templates of its namespace, by name. A missing one is waited for.
+        api_version: of the claims to make.
     """
     if documents.is_deleting(pod) or documents.is_finished(pod):
         return ()
@@ -70,7 +73,7 @@ def for_pod(
         CreateClaim(
             namespace=pod.metadata.namespace,
             pod_claim=name,
-            body=_from_template(pod, name, templates[template]),
+            body=_from_template(pod, name, templates[template], api_version),
         )
         for name, _, template in made
         if name not in owned and template in templates
@@ -96,10 +99,13 @@ def for_claim(
     """
     actions: list[ClaimAction] = []
     reserved = documents.reserved_for(claim)
-    valid = _valid(reserved, pods)
+    valid = valid_consumers(reserved, pods)
     deleting = documents.is_deleting(claim)
     removed_last = len(valid) < len(reserved) and not valid
-    deallocate = removed_last or (deleting and not valid and documents.allocation(claim) is not None)
+    protected = documents.PROTECTION_FINALIZER in claim.metadata.finalizers
+    unused = deleting and not valid and documents.allocation(claim) is not None
+    # Without the finalizer somebody else than the scheduler allocated it, and takes it back.
+    deallocate = protected and (removed_last or unused)
     if deallocate:
         # The API server drops the devices of an allocation that goes, but says so only from 1.33 on.
         actions.append(
@@ -107,7 +113,6 @@ def for_claim(
         )
     elif len(valid) < len(reserved):
         actions.append(WriteStatus(claim=documents.with_status(claim, reservedFor=valid)))
-    protected = documents.PROTECTION_FINALIZER in claim.metadata.finalizers
     if protected and not valid and (deleting or deallocate):
         actions.append(RemoveFinalizer())
     if owner_done and not deleting:
@@ -115,18 +120,23 @@ def for_claim(
     return tuple(actions)
 
 
-def _valid(reserved: Sequence[dict[str, Any]], pods: Collection[documents.Document]) -> list[dict[str, Any]]:
+def valid_consumers(
+    reserved: Sequence[dict[str, Any]], pods: Collection[documents.Document]
+) -> list[dict[str, Any]]:
+    """The entries of `reservedFor` that still count, of which `pods` are the pods that exist."""
     alive = {pod.metadata.uid for pod in pods if not documents.is_done(pod)}
     # Consumers that are no pods belong to somebody else.
     return [entry for entry in reserved if entry.get("resource") != "pods" or entry.get("uid") in alive]
 
 
-def _from_template(pod: documents.Document, name: str, template: documents.Document) -> dict[str, Any]:
+def _from_template(
+    pod: documents.Document, name: str, template: documents.Document, api_version: str
+) -> dict[str, Any]:
     wanted = template.spec.get("metadata") or {}
     annotations = {**(wanted.get("annotations") or {}), documents.POD_CLAIM_ANNOTATION: name}
     return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
+        "apiVersion": api_version,
+        "kind": kinds.CLAIM.kind,
         "metadata": {
             "generateName": f"{pod.metadata.name}-{name}-",
             "namespace": pod.metadata.namespace,

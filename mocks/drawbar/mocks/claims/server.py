@@ -1,8 +1,11 @@
 """The claim controller double at work: watches pods, claims and templates, and carries out `plan`'s actions.
 
+On a cluster with classic DRA it also sees to pods that were bound without the scheduler: it reserves their allocated
+claims, and tells the drivers their node.
+
 Not emulated: extended resources, claims of pod groups, the metrics, the event about a template that does not exist, the
-reservation of allocated claims for pods that were bound without the scheduler, and the garbage collector in general (a
-claim made for a pod is deleted here when its pod is gone).
+reservation of allocated claims for such pods elsewhere, and the garbage collector in general (a claim made for a pod is
+deleted here when its pod is gone).
 """
 
 import asyncio
@@ -14,7 +17,8 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
-from drawbar.mocks.claims import documents, plan
+from drawbar.mocks.claims import dialects, discovery, documents, plan, users
+from drawbar.mocks.claims.classic import plan as classic
 
 log = logging.getLogger(__name__)
 
@@ -25,18 +29,26 @@ WORKERS = 4
 class ClaimController:
     """Keeps claims in step with the pods that use them. Make it with `serving`."""
 
-    def __init__(self, api: client.Client) -> None:
+    def __init__(self, api: client.Client, dialect: dialects.Dialect) -> None:
         self._api = api
+        self._dialect = dialect
         self._queue: queue.WorkQueue[WorkKey] = queue.WorkQueue()
         # Claims that were just made, until the watch shows them: otherwise a second one would be made.
         self._owned: dict[str, dict[str, documents.Document]] = {}
-        self._templates = self._reflector(kinds.CLAIM_TEMPLATE, self._template_changed)
-        self._claims = self._reflector(kinds.CLAIM, self._claim_changed)
+        self._users = users.Users()
+        self._templates = self._reflector(dialect.template, self._template_changed)
+        self._claims = self._reflector(dialect.claim, self._claim_changed)
         self._pods = self._reflector(kinds.POD, self._pod_changed)
+        self._contexts: reflector.Reflector[documents.Document] | None = None
+        if dialect.context is not None:
+            # Nothing follows from a change of one: it is looked up when its pod is looked at.
+            self._contexts = self._reflector(dialect.context, lambda _old, _new: None)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
-        reflectors = (self._templates, self._claims, self._pods)
+        reflectors = [self._templates, self._claims, self._pods]
+        if self._contexts is not None:
+            reflectors.append(self._contexts)
         try:
             async with asyncio.TaskGroup() as group:
                 for number, reflected in enumerate(reflectors):
@@ -73,8 +85,12 @@ class ClaimController:
             self._owned.setdefault(owner.uid, {})[_entry(new)] = new
             self._queue.add(("pod", new.metadata.namespace, owner.name))
         self._queue.add(("claim", *new.key))
+        if self._contexts is not None:
+            for key in self._users.of(new.key):
+                self._queue.add(("pod", *key))
 
     def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
+        self._users.pod_changed(old, new)
         pod = new if new is not None else old
         assert pod is not None
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
@@ -109,11 +125,16 @@ class ClaimController:
         templates = {
             item.metadata.name: item for item in self._templates if item.metadata.namespace == namespace
         }
-        for action in plan.for_pod(pod, self._owned.get(pod.metadata.uid, {}), templates):
+        actions = plan.for_pod(
+            pod, self._owned.get(pod.metadata.uid, {}), templates, self._dialect.claim.api_version
+        )
+        if not actions and self._contexts is not None:
+            await self._serve_scheduled(pod, self._contexts)
+        for action in actions:
             match action:
                 case plan.CreateClaim():
                     made = await self._api.create(
-                        kinds.CLAIM, action.body, into=documents.Document, namespace=namespace
+                        self._dialect.claim, action.body, into=documents.Document, namespace=namespace
                     )
                     log.info("claim made", extra={"claim": made.full_name, "pod": pod.full_name})
                     # Comes back to this pod, and records the name then.
@@ -122,6 +143,36 @@ class ClaimController:
                     await self._record(pod, action)
                 case _:
                     assert_never(action)
+
+    async def _serve_scheduled(
+        self, pod: documents.Document, contexts: reflector.Reflector[documents.Document]
+    ) -> None:
+        """Sees to a pod that has a node already, on a cluster with classic DRA."""
+        context = contexts.get(pod.metadata.name, pod.metadata.namespace)
+        for action in classic.for_scheduled_pod(pod, self._claims_of(pod), context, self._dialect):
+            match action:
+                case plan.WriteStatus():
+                    await self._replace(self._dialect.claim, action.claim, self._claims, subresource="status")
+                case classic.SelectNode():
+                    await self._replace(action.kind, action.context, contexts)
+                case classic.MakeContext():
+                    made = await self._api.create(
+                        action.kind, action.body, into=documents.Document, namespace=pod.metadata.namespace
+                    )
+                    contexts.learn(made)
+                case _:
+                    assert_never(action)
+
+    def _claims_of(self, pod: documents.Document) -> list[documents.Document]:
+        """The pod's claims, up to the first that is not there or belongs to somebody else."""
+        found = []
+        for _, name, template in documents.pod_claims(pod):
+            claim = self._claims.get(name or "", pod.metadata.namespace)
+            if name != "" and (claim is None or (template and not documents.is_owned_by(claim, pod))):
+                break
+            if claim is not None:
+                found.append(claim)
+        return found
 
     async def _record(self, pod: documents.Document, action: plan.RecordClaims) -> None:
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"resourceClaimStatuses": action.statuses}}
@@ -142,39 +193,52 @@ class ClaimController:
             return
         pods = await self._consumers(claim)
         owner_done = await self._owner_is_done(claim)
-        for action in plan.for_claim(claim, pods, owner_done=owner_done):
+        decide = plan.for_claim if self._contexts is None else classic.for_claim
+        for action in decide(claim, pods, owner_done=owner_done):
             match action:
                 case plan.WriteStatus():
-                    claim = await self._replace(action.claim, subresource="status")
+                    claim = await self._replace(
+                        self._dialect.claim, action.claim, self._claims, subresource="status"
+                    )
                 case plan.RemoveFinalizer():
                     others = tuple(
                         finalizer
                         for finalizer in claim.metadata.finalizers
                         if finalizer != documents.PROTECTION_FINALIZER
                     )
-                    claim = await self._replace(documents.with_finalizers(claim, others))
+                    freed = documents.with_finalizers(claim, others)
+                    claim = await self._replace(self._dialect.claim, freed, self._claims)
                 case plan.DeleteClaim():
-                    await self._api.delete(kinds.CLAIM, name, namespace=namespace, uid=claim.metadata.uid)
+                    await self._api.delete(
+                        self._dialect.claim, name, namespace=namespace, uid=claim.metadata.uid
+                    )
                 case _:
                     assert_never(action)
 
     async def _replace(
-        self, claim: documents.Document, *, subresource: str | None = None
+        self,
+        kind: kinds.Kind,
+        document: documents.Document,
+        into: reflector.Reflector[documents.Document],
+        *,
+        subresource: str | None = None,
     ) -> documents.Document:
+        body: dict[str, Any] = msgspec.to_builtins(document)
+        body |= {"apiVersion": kind.api_version, "kind": kind.kind}
         try:
             written = await self._api.replace(
-                kinds.CLAIM,
-                claim.metadata.name,
-                _whole(claim),
+                kind,
+                document.metadata.name,
+                body,
                 into=documents.Document,
-                namespace=claim.metadata.namespace,
+                namespace=document.metadata.namespace,
                 subresource=subresource,
             )
         except errors.NotFound:
-            return claim
+            return document
         # Without its last finalizer a deleted claim is gone; the watch tells, learning would revive it here.
         if not documents.is_deleting(written) or written.metadata.finalizers:
-            self._claims.learn(written)
+            into.learn(written)
         return written
 
     async def _consumers(self, claim: documents.Document) -> list[documents.Document]:
@@ -207,23 +271,24 @@ class ClaimController:
 
 
 @asynccontextmanager
-async def serving(connection: config.Connection) -> AsyncIterator[ClaimController]:
-    """A claim controller at work for as long as the block lasts; entered once its first lists are in."""
+async def serving(connection: config.Connection) -> AsyncIterator[None]:
+    """A claim controller at work for as long as the block lasts; entered once its first lists are in.
+
+    It is the one of the API server's release: with classic DRA, it leaves deallocation to the drivers.
+    """
     async with client.connecting(connection) as api, asyncio.TaskGroup() as group:
         ready = asyncio.Event()
-        controller = ClaimController(api)
-        task = group.create_task(controller.run(ready), name="claim-controller")
+        task = group.create_task(_run(api, ready), name="claim-controller")
         try:
             await ready.wait()
-            yield controller
+            yield
         finally:
             task.cancel()
 
 
+async def _run(api: client.Client, ready: asyncio.Event) -> None:
+    await ClaimController(api, await discovery.dialect(api)).run(ready)
+
+
 def _entry(claim: documents.Document) -> str:
     return claim.metadata.annotations.get(documents.POD_CLAIM_ANNOTATION, "")
-
-
-def _whole(claim: documents.Document) -> dict[str, Any]:
-    body: dict[str, Any] = msgspec.to_builtins(claim)
-    return body | {"apiVersion": kinds.CLAIM.api_version, "kind": kinds.CLAIM.kind}

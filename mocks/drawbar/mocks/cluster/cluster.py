@@ -290,7 +290,8 @@ class Cluster:
 
 def _release(profile: str) -> tuple[str, ...]:
     """The kubelet of that release; profiles that are no release get the double's usual one."""
-    return ("--release", profile) if profile in kubelet_settings.SERVICES_BY_RELEASE else ()
+    release = profile.removesuffix("-classic")
+    return ("--release", release) if release in kubelet_settings.SERVICES_BY_RELEASE else ()
 
 
 async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:

@@ -4,6 +4,8 @@ The file is JSON of two fields: `Data`, itself JSON as a string, and `Checksum`,
 holds which pods use which claims and what the plugins answered. Whether a claim is prepared is *not* in it. It is
 replaced atomically; a file whose checksum is wrong keeps the kubelet from starting.
 
+Not emulated: the format of releases up to 1.31, which holds the same.
+
 Source: pkg/kubelet/cm/dra/state of Kubernetes 1.36, as described by the fact pages.
 """
 
@@ -35,9 +37,10 @@ class Device(_Struct, frozen=True):
 
 
 class DriverState(_Struct, frozen=True):
-    """What one driver answered; empty until it did."""
+    """What one driver answered; empty until it did. A handle is here only in releases that have them."""
 
     devices: tuple[Device, ...] | None = None
+    resource_handle: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Entry(_Struct, frozen=True):

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from drawbar.mocks.kubelet import checkpoint
 
 Key = tuple[str, str]
@@ -38,6 +40,7 @@ class ClaimInfo:
 
     Attributes:
         drivers: all drivers with devices in the allocation, whether or not they answered yet.
+        handles: by driver, what its controller wrote for it; only in releases that have handles.
         pods: the uids of the pods that use it.
     """
 
@@ -48,6 +51,7 @@ class ClaimInfo:
     pods: set[str] = field(default_factory=set)
     prepared: bool = False
     devices: list[Device] = field(default_factory=list)
+    handles: dict[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -115,7 +119,12 @@ def _entry(info: ClaimInfo) -> checkpoint.Entry:
         claim_name=info.name,
         namespace=info.namespace,
         pod_uids={uid: {} for uid in sorted(info.pods)},
-        driver_state={name: checkpoint.DriverState(devices=tuple(held)) for name, held in by_driver.items()},
+        driver_state={
+            name: checkpoint.DriverState(
+                devices=tuple(held), resource_handle=info.handles.get(name, msgspec.UNSET)
+            )
+            for name, held in by_driver.items()
+        },
     )
 
 
@@ -139,4 +148,9 @@ def _info(entry: checkpoint.Entry) -> ClaimInfo:
         drivers=tuple(entry.driver_state),
         pods=set(entry.pod_uids),
         devices=devices,
+        handles={
+            driver: state.resource_handle
+            for driver, state in entry.driver_state.items()
+            if state.resource_handle is not msgspec.UNSET
+        },
     )

@@ -12,21 +12,14 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import grpc
 import grpc.aio
 
-from drawbar.mocks.kubelet import errors, versions
-from drawbar.proto.kubelet.dra.v1 import api_pb2, api_pb2_grpc
-from drawbar.proto.kubelet.dra.v1beta1 import api_pb2 as beta_pb2
-from drawbar.proto.kubelet.dra.v1beta1 import api_pb2_grpc as beta_pb2_grpc
+from drawbar.mocks.kubelet import errors, protocols
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-CLOSED = "rpc error: code = Canceled desc = grpc: the client connection is closing"
 # Otherwise a new plugin at an old path waits out the back-off of the connection to the plugin before.
 CHANNEL_OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
 
@@ -52,39 +45,24 @@ class Plugin:
     connected: bool = False
 
     async def prepare(
-        self, claims: Sequence[api_pb2.Claim], timeout_seconds: float
-    ) -> api_pb2.NodePrepareResourcesResponse:
-        """One NodePrepareResources call.
+        self, claims: Sequence[protocols.Claim], timeout_seconds: float
+    ) -> dict[str, protocols.Answer]:
+        """Prepares claims; the answers by uid.
 
         Raises:
-            errors.CallFailed: it failed as a whole.
+            errors.CallFailed: a call failed as a whole.
         """
-        request = api_pb2.NodePrepareResourcesRequest(claims=claims)
-        if self.service == versions.V1:
-            stub = api_pb2_grpc.DRAPluginStub(self.channel)
-            return await _answer(lambda: stub.NodePrepareResources(request, timeout=timeout_seconds))
-        # The messages of the two versions are the same on the wire.
-        old = beta_pb2.NodePrepareResourcesRequest.FromString(request.SerializeToString())
-        beta = beta_pb2_grpc.DRAPluginStub(self.channel)
-        answer = await _answer(lambda: beta.NodePrepareResources(old, timeout=timeout_seconds))
-        return api_pb2.NodePrepareResourcesResponse.FromString(answer.SerializeToString())
+        return await protocols.prepare(self.channel, self.service, claims, timeout_seconds)
 
     async def unprepare(
-        self, claims: Sequence[api_pb2.Claim], timeout_seconds: float
-    ) -> api_pb2.NodeUnprepareResourcesResponse:
-        """One NodeUnprepareResources call.
+        self, claims: Sequence[protocols.Claim], timeout_seconds: float
+    ) -> dict[str, protocols.Answer]:
+        """Unprepares claims; the answers by uid.
 
         Raises:
-            errors.CallFailed: it failed as a whole.
+            errors.CallFailed: a call failed as a whole.
         """
-        request = api_pb2.NodeUnprepareResourcesRequest(claims=claims)
-        if self.service == versions.V1:
-            stub = api_pb2_grpc.DRAPluginStub(self.channel)
-            return await _answer(lambda: stub.NodeUnprepareResources(request, timeout=timeout_seconds))
-        old = beta_pb2.NodeUnprepareResourcesRequest.FromString(request.SerializeToString())
-        beta = beta_pb2_grpc.DRAPluginStub(self.channel)
-        answer = await _answer(lambda: beta.NodeUnprepareResources(old, timeout=timeout_seconds))
-        return api_pb2.NodeUnprepareResourcesResponse.FromString(answer.SerializeToString())
+        return await protocols.unprepare(self.channel, self.service, claims, timeout_seconds)
 
 
 class Plugins:
@@ -210,27 +188,3 @@ async def holding(
             yield held
         finally:
             await held.close()
-
-
-async def _answer(call: Callable[[], Awaitable[T]]) -> T:
-    """The answer of a call, or its error in the words of the real kubelet's gRPC library."""
-    try:
-        return await call()
-    except grpc.aio.AioRpcError as error:
-        raise errors.CallFailed(_words(error)) from error
-    except grpc.aio.UsageError as error:
-        raise errors.CallFailed(CLOSED) from error
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        # Not we are cancelled but the call is: the plugin was deregistered meanwhile.
-        raise errors.CallFailed(CLOSED) from error
-
-
-def _words(error: grpc.aio.AioRpcError) -> str:
-    code = error.code()
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
-    name = "".join(part.capitalize() for part in code.name.split("_"))
-    return f"rpc error: code = {name} desc = {error.details()}"

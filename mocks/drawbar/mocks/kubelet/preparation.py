@@ -5,24 +5,17 @@ noted is stored before a plugin is called; the first failure ends the work, and 
 a claim that another pod uses is not unprepared.
 
 Source: pkg/kubelet/cm/dra/manager.go of Kubernetes 1.36, as described by the fact pages. Not emulated: claims of extended
-resources and of pod groups.
+resources and of pod groups; that kubelets up to 1.30 store what they note after the plugin was called, and their own
+words for an error.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable
-from typing import Protocol
 
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.mocks.claims import documents
-from drawbar.mocks.kubelet import claiminfo, errors, plugins, settings
-from drawbar.proto.kubelet.dra.v1 import api_pb2
-
-
-class _Answer(Protocol):
-    """What both answers say of one claim."""
-
-    @property
-    def error(self) -> str: ...
+from drawbar.mocks.kubelet import claiminfo, errors, plugins, protocols, settings, statuses, versions
 
 
 class Preparer:
@@ -40,6 +33,8 @@ class Preparer:
         self._plugins = held
         self._infos = infos
         self._times = times
+        self._timeout_seconds = versions.call_timeout_seconds(times.release, times.call_timeout_seconds)
+        self._kind = dataclasses.replace(kinds.CLAIM, version=versions.claim_version(times.release))
 
     async def prepare(self, pod: documents.Document) -> None:
         """Prepares what is not prepared yet.
@@ -90,17 +85,18 @@ class Preparer:
 
     async def _resolve(self, pod: documents.Document) -> dict[str, documents.Document]:
         found: dict[str, documents.Document] = {}
+        only_used = versions.has_handles(self._times.release)
         for entry, name, template in documents.pod_claims(pod):
             if name is None:
                 raise errors.PrepareError(f'pod "{pod.full_name}": ResourceClaim not created yet')
-            if name:
+            if name and (not only_used or statuses.is_used(pod, entry)):
                 found[entry] = await self._claim(pod, name, from_template=template is not None)
         return found
 
     async def _claim(self, pod: documents.Document, name: str, *, from_template: bool) -> documents.Document:
         namespace = pod.metadata.namespace
         try:
-            claim = await self._api.read(kinds.CLAIM, name, into=documents.Document, namespace=namespace)
+            claim = await self._api.read(self._kind, name, into=documents.Document, namespace=namespace)
         except kube_errors.KubeError as error:
             raise errors.PrepareError(f"fetch ResourceClaim {name}: {error}") from error
         if from_template and not documents.is_owned_by(claim, pod):
@@ -130,6 +126,7 @@ class Preparer:
                         name=claim.metadata.name,
                         uid=claim.metadata.uid,
                         drivers=_drivers(claim),
+                        handles=_handles(claim),
                     )
                 )
             elif known.uid != claim.metadata.uid:
@@ -146,28 +143,30 @@ class Preparer:
     async def _prepare_batch(self, plugin: plugins.Plugin, batch: list[claiminfo.ClaimInfo]) -> None:
         method = "NodePrepareResources"
         try:
-            answer = await plugin.prepare(_messages(batch), self._times.call_timeout_seconds)
+            answers = await plugin.prepare(_messages(plugin.driver, batch), self._timeout_seconds)
         except errors.CallFailed as error:
             raise errors.PrepareError(f"{method}: {error}") from error
         by_uid = {info.uid: info for info in batch}
-        for uid, result in answer.claims.items():
+        for uid, result in answers.items():
             _check_result(method, by_uid, uid, result)
             by_uid[uid].devices += [_device(plugin.driver, device) for device in result.devices]
-        _check_count(method, batch, answer.claims)
+        _check_count(method, batch, answers)
 
     async def _unprepare_batch(self, plugin: plugins.Plugin, batch: list[claiminfo.ClaimInfo]) -> None:
         method = "NodeUnprepareResources"
         try:
-            answer = await plugin.unprepare(_messages(batch), self._times.call_timeout_seconds)
+            answers = await plugin.unprepare(_messages(plugin.driver, batch), self._timeout_seconds)
         except errors.CallFailed as error:
             raise errors.PrepareError(f"{method}: {error}") from error
         by_uid = {info.uid: info for info in batch}
-        for uid, result in answer.claims.items():
+        for uid, result in answers.items():
             _check_result(method, by_uid, uid, result)
-        _check_count(method, batch, answer.claims)
+        _check_count(method, batch, answers)
 
 
-def _check_result(method: str, by_uid: dict[str, claiminfo.ClaimInfo], uid: str, result: _Answer) -> None:
+def _check_result(
+    method: str, by_uid: dict[str, claiminfo.ClaimInfo], uid: str, result: protocols.Answer
+) -> None:
     if uid not in by_uid:
         raise errors.PrepareError(f"{method} returned result for unknown claim UID {uid}")
     if result.error:
@@ -181,7 +180,15 @@ def _check_count(method: str, batch: list[claiminfo.ClaimInfo], answered: Collec
 
 
 def _drivers(claim: documents.Document) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(result["driver"] for result in documents.results(claim)))
+    results = [result["driver"] for result in documents.results(claim)]
+    return tuple(dict.fromkeys([*results, *_handles(claim)]))
+
+
+def _handles(claim: documents.Document) -> dict[str, str]:
+    """By driver what a claim of `v1alpha2` has for it; one that names no driver is for the one that allocated."""
+    found = (documents.allocation(claim) or {}).get("resourceHandles") or ()
+    usual = claim.status.get("driverName") or ""
+    return {one.get("driverName") or usual: one.get("data") or "" for one in found}
 
 
 def _by_driver(infos: Iterable[claiminfo.ClaimInfo]) -> dict[str, list[claiminfo.ClaimInfo]]:
@@ -192,16 +199,25 @@ def _by_driver(infos: Iterable[claiminfo.ClaimInfo]) -> dict[str, list[claiminfo
     return batches
 
 
-def _messages(batch: Iterable[claiminfo.ClaimInfo]) -> list[api_pb2.Claim]:
-    return [api_pb2.Claim(namespace=one.namespace, uid=one.uid, name=one.name) for one in batch]
+def _messages(driver: str, batch: Iterable[claiminfo.ClaimInfo]) -> list[protocols.Claim]:
+    return [
+        protocols.Claim(
+            namespace=one.namespace,
+            uid=one.uid,
+            name=one.name,
+            handle=one.handles.get(driver, ""),
+            cdi=tuple(name for device in one.devices if device.driver == driver for name in device.cdi),
+        )
+        for one in batch
+    ]
 
 
-def _device(driver: str, device: api_pb2.Device) -> claiminfo.Device:
+def _device(driver: str, device: protocols.Device) -> claiminfo.Device:
     return claiminfo.Device(
         driver=driver,
-        pool=device.pool_name,
-        device=device.device_name,
-        requests=tuple(device.request_names),
-        cdi=tuple(device.cdi_device_ids),
-        share_id=device.share_id if device.HasField("share_id") else None,
+        pool=device.pool,
+        device=device.device,
+        requests=device.requests,
+        cdi=device.cdi,
+        share_id=device.share_id,
     )

@@ -66,6 +66,12 @@ def _take_in(path: Path, info: api_pb2.PluginInfo, held: plugins.Plugins, releas
         raise errors.RegistrationError(
             f"RegisterPlugin error -- plugin validation failed with err: {error}"
         ) from error
+    if versions.is_classic(release) and info.name in held.drivers():
+        # Whichever comes second: it would have to have a higher version than the first.
+        raise errors.RegistrationError(
+            f"RegisterPlugin error -- plugin validation failed with err: invalid versions of plugin {info.name}: another "
+            f"plugin instance is already registered with a higher supported version"
+        )
     try:
         return held.add(
             driver=info.name,

@@ -4,6 +4,8 @@ Rules: when the kubelet starts, all slices with `spec.nodeName` of this node go,
 no connected plugin for `wiping_seconds`, its slices of this node go. A driver that comes back in time keeps them. A
 wipe that fails is tried again. Slices with a node selector, or for all nodes, are never touched.
 
+Not emulated: the wiping of 1.31, whose slices (of `v1alpha3`) nobody publishes beside a controller that allocates.
+
 Source: pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go of Kubernetes 1.36, as described by the fact pages.
 """
 
@@ -13,7 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from drawbar.driver.kube import client, errors, kinds
-from drawbar.mocks.kubelet import settings
+from drawbar.mocks.kubelet import settings, versions
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ class Wiper:
 
     async def wipe(self, driver: str = "") -> None:
         """Deletes the node's slices, of one driver or of all, however often it takes."""
+        if versions.is_classic(self._times.release):
+            return
         fields = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
         for attempt in range(1, ATTEMPTS + 1):
             try:

@@ -29,6 +29,12 @@ def uses(container: Json) -> list[Json]:
     return list((container.get("resources") or {}).get("claims") or ())
 
 
+def is_used(pod: documents.Document, claim: str) -> bool:
+    """Whether a container of the pod, also one of its init containers, names the claim."""
+    every = [*(pod.spec.get("initContainers") or ()), *containers(pod)]
+    return any(use["name"] == claim for container in every for use in uses(container))
+
+
 def cdi_ids(container: Json, claims: Claims) -> list[str]:
     """The CDI ids of one container: of the claims, or the single requests, that it names."""
     return [
@@ -45,7 +51,8 @@ def prepared(claims: Claims) -> str | None:
     content = [
         {
             "claim": info.name,
-            "device": f"{device.driver}/{device.pool}/{device.device}",
+            # Before 1.31 a kubelet is told CDI ids alone.
+            "device": "/".join(part for part in (device.driver, device.pool, device.device) if part),
             "cdi": list(device.cdi),
         }
         for info in claims.values()

@@ -1,10 +1,15 @@
 """What each kubelet release speaks, and which of a plugin's services it takes.
 
-Pure. Source: pkg/kubelet/cm/dra/plugin and pkg/features of Kubernetes 1.32 to 1.37, as described by the fact pages.
+Kubelets of before 1.32 know nothing of services: a plugin must have a version 1.x, and is called as that release calls
+every plugin. From 1.28 to 1.30 that is `v1alpha3`, or `v1alpha2` where the plugin has not that.
 
-Not emulated: the protocol of 1.31 and before, which 1.32 still speaks with a plugin that advertises only `1.0.0`.
+Pure. Source: pkg/kubelet/cm/dra/plugin and pkg/features of Kubernetes 1.26 to 1.37, as described by the fact pages.
+
+Not emulated: that 1.32 still speaks 1.31's protocol with a plugin that advertises only `1.0.0`; and that 1.26 reads
+claims of `v1alpha1`, which this double reads as `v1alpha2`.
 """
 
+import re
 from collections.abc import Sequence
 
 from drawbar.mocks.kubelet import errors
@@ -12,10 +17,21 @@ from drawbar.mocks.kubelet import errors
 PLUGIN_TYPE = "DRAPlugin"
 V1 = "v1.DRAPlugin"
 V1BETA1 = "v1beta1.DRAPlugin"
+# As their folders are called in Kubernetes' source; see `protocols`.
+V1ALPHA4 = "v1alpha4.Node"
+V1ALPHA3 = "v1alpha3.Node"
+V1ALPHA2 = "v1alpha2.Node"
+V1ALPHA1 = "v1alpha1.Node"
 HEALTH_V1 = "v1.DRAResourceHealth"
 HEALTH_V1ALPHA1 = "v1alpha1.DRAResourceHealth"
 
 SERVICES_BY_RELEASE = {
+    "1.26": (V1ALPHA1,),
+    "1.27": (V1ALPHA2,),
+    "1.28": (V1ALPHA3,),
+    "1.29": (V1ALPHA3,),
+    "1.30": (V1ALPHA3,),
+    "1.31": (V1ALPHA4,),
     "1.32": (V1BETA1,),
     "1.33": (V1BETA1,),
     "1.34": (V1, V1BETA1),
@@ -23,6 +39,12 @@ SERVICES_BY_RELEASE = {
     "1.36": (V1, V1BETA1),
     "1.37": (V1, V1BETA1),
 }
+# The releases that take handles from claims of `v1alpha2`, and the one that has claims of `v1alpha3`.
+_HANDLES = {"1.26", "1.27", "1.28", "1.29", "1.30"}
+_CLASSIC = _HANDLES | {"1.31"}
+_IMPATIENT_SECONDS = 10.0
+_IMPATIENT = {"1.26", "1.27"}
+_VERSION = re.compile(r"v?1(\.[0-9]+)+.*")
 # Up to 1.36 the stream is opened whatever the plugin advertises; 1.37 takes what the plugin has.
 _HEALTH_UNASKED = {"1.34", "1.35", "1.36"}
 _HEALTH_NEGOTIATED = {"1.37": (HEALTH_V1, HEALTH_V1ALPHA1)}
@@ -39,6 +61,8 @@ def service(release: str, driver: str, endpoint: str, supported: Sequence[str]) 
         errors.RegistrationError: there is none; the message is the kubelet's to the plugin.
     """
     known = SERVICES_BY_RELEASE[release]
+    if is_classic(release):
+        return _classic_service(known[0], driver, endpoint, supported)
     found = next((version for version in supported if version in known), None)
     if found is not None:
         return found
@@ -52,6 +76,43 @@ def service(release: str, driver: str, endpoint: str, supported: Sequence[str]) 
     raise errors.RegistrationError(
         f"invalid supported gRPC versions of DRA driver plugin {driver} at endpoint {endpoint}: {reason}"
     )
+
+
+def is_classic(release: str) -> bool:
+    """Whether claims are allocated by controllers, and this double reads them as `v1alpha2` or `v1alpha3`.
+
+    Nor do such releases take a second instance of a driver beside the first, and their slices are not wiped here.
+    """
+    return release in _CLASSIC
+
+
+def has_handles(release: str) -> bool:
+    """Whether claims are allocated by handles (`v1alpha2`); such kubelets also pass by what no container uses."""
+    return release in _HANDLES
+
+
+def claim_version(release: str) -> str:
+    """The version in which claims are read."""
+    if has_handles(release):
+        return "v1alpha2"
+    return "v1alpha3" if is_classic(release) else "v1"
+
+
+def call_timeout_seconds(release: str, usual: float) -> float:
+    """How long a call to a plugin may take."""
+    return min(usual, _IMPATIENT_SECONDS) if release in _IMPATIENT else usual
+
+
+def _classic_service(service_: str, driver: str, endpoint: str, supported: Sequence[str]) -> str:
+    if any(_VERSION.fullmatch(version) for version in supported):
+        return service_
+    reason = "empty list for supported versions"
+    if supported:
+        reason = (
+            f"none of the versions are supported: could not find a highest supported version from versions "
+            f"([{' '.join(supported)}]) reported by this plugin"
+        )
+    raise errors.RegistrationError(f"invalid versions of plugin {driver} at endpoint {endpoint}: {reason}")
 
 
 def health_is_on(release: str) -> bool:

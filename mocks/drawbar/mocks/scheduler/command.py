@@ -1,6 +1,7 @@
 """`drawbar mock scheduler`: the scheduler double in one process with the two controllers it cannot do without.
 
-These are the claim controller double and the device taint eviction double; the latter can be left out.
+These are the claim controller double and the device taint eviction double; the latter can be left out, and is where the
+API server's release has no device taints (classic DRA).
 """
 
 import argparse
@@ -8,7 +9,8 @@ import asyncio
 import contextlib
 import json
 
-from drawbar.driver.kube import config
+from drawbar.driver.kube import client, config
+from drawbar.mocks.claims import discovery
 from drawbar.mocks.claims import server as claims
 from drawbar.mocks.eviction import server as eviction
 from drawbar.mocks.scheduler import server, settings
@@ -36,20 +38,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="leave pods alone whose devices are tainted NoExecute",
     )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="make the choices that are left to chance (classic DRA) the same in every run",
+    )
 
 
 async def serve(args: argparse.Namespace) -> int:
     """Runs until cancelled; one line of JSON on stdout says that it is ready."""
     connection = config.load(args.kubeconfig)
     times = settings.Settings(
-        poll_seconds=args.poll_seconds, binding_timeout_seconds=args.binding_timeout_seconds
+        poll_seconds=args.poll_seconds,
+        binding_timeout_seconds=args.binding_timeout_seconds,
+        seed=args.seed,
     )
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(claims.serving(connection))
-        if args.eviction:
+        if args.eviction and await _has_taints(connection):
             await stack.enter_async_context(eviction.serving(connection))
         # Last, so that everybody is at work when the first pod gets its node.
         await stack.enter_async_context(server.serving(connection, times))
         print(json.dumps({"ready": True, "server": connection.server}), flush=True)  # noqa: T201 - the ready line
         await asyncio.get_running_loop().create_future()
     return 0
+
+
+async def _has_taints(connection: config.Connection) -> bool:
+    async with client.connecting(connection) as api:
+        return (await discovery.dialect(api)).context is None

@@ -46,6 +46,11 @@ def waiting(node: str) -> str:
     return f"waiting for binding conditions for device on node {node}"
 
 
+def held_up(reason: str) -> str:
+    """The pod has a node in sight, and waits for what somebody else must do first (classic DRA)."""
+    return f"0/1 nodes are available: 1 {reason}."
+
+
 def _no_nodes(count: int, reasons: str, after: str) -> str:
     nodes = f"0/{count} nodes are available"
     return (

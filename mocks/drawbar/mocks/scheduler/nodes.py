@@ -4,6 +4,8 @@ A node that is not ready counts as tainted, as the node lifecycle controller of 
 taints cannot be read.
 """
 
+from typing import Any
+
 import msgspec
 
 from drawbar.mocks.claims import documents
@@ -11,6 +13,7 @@ from drawbar.mocks.scheduler import matching, objects
 
 CORDONED = "node(s) were unschedulable"
 TAINTED = "node(s) had untolerated taint(s)"
+UNSELECTED = "node(s) didn't match Pod's node affinity/selector"
 
 
 def view(node: documents.Document) -> matching.Node:
@@ -28,3 +31,23 @@ def view(node: documents.Document) -> matching.Node:
     except msgspec.ValidationError:
         closed = TAINTED
     return matching.Node(name=node.metadata.name, labels=node.metadata.labels, taints=taints, closed=closed)
+
+
+def objection(node: matching.Node, pod: documents.Document) -> str:
+    """Why the node is not for the pod, whatever its claims; empty when it is.
+
+    Raises:
+        msgspec.ValidationError: the pod is not what the API allows.
+    """
+    wanted: dict[str, Any] = pod.spec.get("nodeSelector") or {}
+    affinity = ((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    tolerations = [msgspec.convert(one, objects.Toleration) for one in pod.spec.get("tolerations") or ()]
+    if not all(matching.is_tolerated(taint, tolerations) for taint in node.taints):
+        return TAINTED
+    if any(node.labels.get(key) != value for key, value in wanted.items()) or (
+        affinity and not matching.selects(msgspec.convert(affinity, objects.NodeSelector), node)
+    ):
+        return UNSELECTED
+    return ""

@@ -20,7 +20,7 @@ import msgspec
 
 from drawbar.driver.api import meta
 from drawbar.mocks.claims import documents
-from drawbar.mocks.scheduler import allocation, matching, messages, objects, pools, search, usage
+from drawbar.mocks.scheduler import allocation, matching, messages, nodes, objects, pools, search, usage
 
 RESERVATIONS_LIMIT = 256
 
@@ -211,7 +211,7 @@ def _held_against_nodes(
     # Most nodes of a cluster are offered the same, and a search that found nothing is the longest one.
     refused: dict[tuple[bool, ...], allocation.Refusal] = {}
     for node in world.nodes:
-        refusal = node.closed or _objection(node, pod)
+        refusal = node.closed or nodes.objection(node, pod)
         if refusal:
             refusals.append(refusal)
             continue
@@ -269,22 +269,6 @@ def _without(
             return Deallocate(claim=claim, reason=messages.unfit(refusals, messages.DEALLOCATED))
     after = messages.STILL_NOT_SCHEDULABLE if claims else messages.NOTHING_TO_DEALLOCATE
     return Unschedulable(reason=messages.unfit(refusals, after))
-
-
-def _objection(node: matching.Node, pod: documents.Document) -> str:
-    """Why the node is not for the pod, whatever its claims; empty when it is."""
-    wanted: dict[str, Any] = pod.spec.get("nodeSelector") or {}
-    affinity = ((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    tolerations = [msgspec.convert(one, objects.Toleration) for one in pod.spec.get("tolerations") or ()]
-    if not all(matching.is_tolerated(taint, tolerations) for taint in node.taints):
-        return "node(s) had untolerated taint(s)"
-    if any(node.labels.get(key) != value for key, value in wanted.items()) or (
-        affinity and not matching.selects(msgspec.convert(affinity, objects.NodeSelector), node)
-    ):
-        return "node(s) didn't match Pod's node affinity/selector"
-    return ""
 
 
 def _failure(claim: documents.Document, condition: Mapping[str, Any]) -> Failed:

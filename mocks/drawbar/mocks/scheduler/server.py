@@ -17,6 +17,7 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 
 from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
+from drawbar.mocks.claims import discovery as claims_discovery
 from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler import (
     binding,
@@ -27,15 +28,16 @@ from drawbar.mocks.scheduler import (
     nodes,
     objects,
     plan,
+    pods,
     pools,
     reports,
     settings,
     taintrules,
 )
+from drawbar.mocks.scheduler.classic import server as classic
 
 log = logging.getLogger(__name__)
 
-COMPONENT = "default-scheduler"
 T = TypeVar("T", bound=reflector.Item)
 
 
@@ -53,7 +55,7 @@ class Scheduler:
         self._api = api
         self._times = times
         self._clock = clock
-        self._reporter = reports.Reporter(api, component=COMPONENT, clock=clock)
+        self._reporter = reports.Reporter(api, component=pods.COMPONENT, clock=clock)
         self._queue: queue.WorkQueue[documents.Key] = queue.WorkQueue()
         self._attempts: dict[documents.Key, int] = {}
         # Pods that wait for a change, with the loop time before which they are not tried again.
@@ -105,7 +107,7 @@ class Scheduler:
 
     async def _cycle(self, key: documents.Key, group: asyncio.TaskGroup) -> None:
         pod = self._pods.get(key[1], key[0])
-        if pod is None or not _wants_node(pod) or key in self._binding:
+        if pod is None or not pods.wants_node(pod) or key in self._binding:
             return
         if self._bound.get(key) == pod.metadata.uid:
             return
@@ -264,10 +266,7 @@ class Scheduler:
             return
         if self._bound.get(new.key) != new.metadata.uid or documents.node_name(new):
             self._bound.pop(new.key, None)
-        fresh = old is None or old.metadata.uid != new.metadata.uid
-        # The status that this scheduler writes itself must not count as news.
-        news = fresh or (old is not None and (old.spec != new.spec or _recorded(old) != _recorded(new)))
-        if _wants_node(new) and news and new.key not in self._binding:
+        if pods.wants_node(new) and pods.is_news(old, new) and new.key not in self._binding:
             self._parked.pop(new.key, None)
             self._queue.add(new.key)
 
@@ -278,28 +277,30 @@ async def serving(
     times: settings.Settings | None = None,
     *,
     clock: Callable[[], datetime.datetime] = utc_now,
-) -> AsyncIterator[Scheduler]:
-    """A scheduler at work for as long as the block lasts; entered once its first lists are in."""
+) -> AsyncIterator[None]:
+    """A scheduler at work for as long as the block lasts; entered once its first lists are in.
+
+    It is the one of the API server's release: with classic DRA, it negotiates with the drivers.
+    """
     async with client.connecting(connection) as api, asyncio.TaskGroup() as group:
         ready = asyncio.Event()
-        scheduler = Scheduler(api, times or settings.Settings(), clock)
-        task = group.create_task(scheduler.run(ready), name="scheduler")
+        work = _run(api, times or settings.Settings(), clock, ready)
+        task = group.create_task(work, name="scheduler")
         try:
             await ready.wait()
-            yield scheduler
+            yield
         finally:
             task.cancel()
 
 
-def _wants_node(pod: documents.Document) -> bool:
-    return (
-        not documents.node_name(pod)
-        and not documents.is_deleting(pod)
-        and not documents.is_finished(pod)
-        and not pod.spec.get("schedulingGates")
-        and pod.spec.get("schedulerName", COMPONENT) == COMPONENT
-    )
-
-
-def _recorded(pod: documents.Document) -> object:
-    return pod.status.get("resourceClaimStatuses")
+async def _run(
+    api: client.Client,
+    times: settings.Settings,
+    clock: Callable[[], datetime.datetime],
+    ready: asyncio.Event,
+) -> None:
+    dialect = await claims_discovery.dialect(api)
+    if dialect.context is None:
+        await Scheduler(api, times, clock).run(ready)
+    else:
+        await classic.Scheduler(api, dialect, times, clock).run(ready)

@@ -23,6 +23,8 @@ class Wish:
         pool: the DRA pool that the device was given from.
         attached_said: the claim's status already says that the device is attached.
         failed_said: the claim's status already says that it failed.
+        unfit: why the claim's parameters cannot be obeyed, if that is so.
+        patience: from the allocation to giving up, where the DeviceClass says it.
     """
 
     claim: attachments.ClaimReference
@@ -33,6 +35,8 @@ class Wish:
     allocated_at: datetime.datetime
     attached_said: bool
     failed_said: bool
+    unfit: attachments.Failure | None = None
+    patience: datetime.timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,14 @@
 """What the executor of attachments works with."""
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from drawbar.driver.api import attachments, claims, drivers, nodes
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import calls
+from drawbar.driver.controller.attachments import actions, calls
 from drawbar.driver.controller.attachments import index as attachment_index
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.operation import journeys
@@ -26,6 +26,19 @@ class Fabrics(Protocol):
         ...
 
 
+class Borrowers(Protocol):
+    """Who has devices attached by another way than an allocation of the scheduler: claims of classic allocation."""
+
+    def wish(
+        self,
+        key: names.DeviceKey,
+        attachment: attachments.DeviceAttachment | None,
+        host_of: Mapping[str, str],
+    ) -> actions.Wish | None:
+        """Who wants the device, if somebody does; `host_of` is by node the fabric's name of it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What the executor works with.
@@ -33,6 +46,7 @@ class Context:
     Attributes:
         placed: the same attachments, by fabric and by node.
         intended: node and model of the attachments that are being created at this moment.
+        borrowers: who else has devices attached; None where nobody can.
     """
 
     api: client.Client
@@ -50,6 +64,7 @@ class Context:
     journeys: journeys.Journeys
     clock: Callable[[], datetime.datetime]
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
+    borrowers: Borrowers | None = None
 
     @property
     def manager(self) -> str:

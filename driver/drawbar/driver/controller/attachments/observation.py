@@ -38,6 +38,8 @@ class Observation:
             patience = min(patience, limit)
         connection = self.device.connection if self.device else None
         wish = self._wish()
+        if wish is not None and wish.patience is not None:
+            patience = min(patience, wish.patience)
         own = self.session.mark if self.session else None
         owner = marks.owner(connection, own, recorded=attachment is not None)
         return plan.Observed(
@@ -108,7 +110,15 @@ class Observation:
         wishes = [wish for claim in (*mine, *found) if (wish := self._wish_of(claim)) is not None]
         if mine and wishes:
             return wishes[0]
-        return next((wish for wish in wishes if not wish.failed_said), wishes[0] if wishes else None)
+        first = next((wish for wish in wishes if not wish.failed_said), wishes[0] if wishes else None)
+        return first or self._borrowed()
+
+    def _borrowed(self) -> actions.Wish | None:
+        """What somebody wants of it whom no allocation of the scheduler names."""
+        if self._context.borrowers is None:
+            return None
+        host_of = self.session.nodes.host_of if self.session is not None else {}
+        return self._context.borrowers.wish(self._key, self.attachment, host_of)
 
     def _rivals(self, wish: actions.Wish | None) -> tuple[actions.Wish, ...]:
         """Those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""

@@ -109,6 +109,11 @@ class Observed:
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """The next safe steps; empty when there is nothing to do until something changes."""
+    wish, attachment = observed.wish, observed.attachment
+    if wish is not None and not (attachment and _is_for(attachment, wish)):
+        unfit = waiting.unfit(wish)
+        if unfit:
+            return unfit
     refused = waiting.refuse(observed.wish, observed.rivals, IN_USE, now)
     return waiting.both(refused, _for_the_first(observed, now))
 

@@ -30,6 +30,13 @@ def refuse(
     return tuple(steps)
 
 
+def unfit(wish: actions.Wish) -> tuple[actions.Action, ...]:
+    """A claim with parameters that nobody can obey is told so, and nothing is attached for it."""
+    if wish.unfit is None or wish.failed_said:
+        return ()
+    return (actions.SayFailed(wish=wish, failure=wish.unfit),)
+
+
 def both(waits: tuple[actions.Action, ...], rest: tuple[actions.Action, ...]) -> tuple[actions.Action, ...]:
     """One after the other; of two moments to look again, the later step has the earlier one."""
     pauses = [one.seconds for one in (*waits, *rest[-1:]) if isinstance(one, actions.LookAgain)]

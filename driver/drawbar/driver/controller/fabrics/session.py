@@ -100,12 +100,14 @@ class Session:
     @property
     def view(self) -> status.View:
         """What the Fabric's status tells of it."""
+        wanted = self.spec.policy.immediate
         return status.View(
             connection=self.connection,
             nodes=self.nodes if self.listed else None,
             devices=len(self._devices),
             hosts=len(self._hosts),
             unpublished=self.unpublished,
+            reserved=sum(wanted.holds(one.id, one.model) for one in self._devices.values()),
         )
 
     @property

@@ -34,6 +34,7 @@ class View:
         troubles: a sentence for each thing that is at fault.
         unpublished: why the API server does not take its pools; empty when it does,
             None while that was not tried.
+        reserved: how many of its devices are for immediate allocation.
     """
 
     connection: Connection
@@ -42,6 +43,7 @@ class View:
     hosts: int
     troubles: tuple[str, ...] = ()
     unpublished: str | None = None
+    reserved: int = 0
 
 
 def status(
@@ -68,7 +70,7 @@ def status(
     if fabric.deleting:
         statements.append(_going(attached))
     elif view.nodes is not None and view.unpublished is not None:
-        statements.append(_published(view.unpublished, view.devices, dropped_fields))
+        statements.append(_published(view, view.unpublished, dropped_fields))
     return fabrics.FabricStatus(
         conditions=tuple(
             meta.transition(
@@ -138,12 +140,15 @@ def _mapped(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:
     return fabrics.HOSTS_MAPPED, True, "HostsMapped", message
 
 
-def _published(refused: str, devices: int, dropped_fields: Collection[str]) -> tuple[str, bool, str, str]:
+def _published(view: View, refused: str, dropped_fields: Collection[str]) -> tuple[str, bool, str, str]:
     if refused:
         return fabrics.PUBLISHED, False, "Refused", refused
     if not _only_taints(dropped_fields):
         return fabrics.PUBLISHED, False, "FieldsDropped", "see the condition FeaturesDropped"
-    return fabrics.PUBLISHED, True, "Published", f"{devices} devices are offered to the scheduler"
+    message = f"{view.devices - view.reserved} devices are offered to the scheduler"
+    if view.reserved:
+        message += f", {view.reserved} are reserved for immediate allocation"
+    return fabrics.PUBLISHED, True, "Published", message
 
 
 def _going(attached: int) -> tuple[str, bool, str, str]:

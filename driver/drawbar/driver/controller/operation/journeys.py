@@ -147,6 +147,15 @@ class Journeys:
             if way is outcomes.REUSED:
                 del self._there.known[key]
 
+    def begun(self, key: names.DeviceKey) -> None:
+        """A classic claim is to get the device."""
+        self._there.begin(key, self._clock())
+
+    def allocated(self, key: names.DeviceKey) -> None:
+        """A classic claim got it, attached and ready."""
+        self.told(key)
+        self._there.known.pop(key, None)
+
     def failed(self, key: names.DeviceKey, reason: str) -> None:
         """The claim says that it will not come about."""
         self._metrics.attaches[outcomes.failure(reason)].inc()

@@ -20,6 +20,7 @@ FAILURES = frozenset(
         "FabricCredentialsRefused",
         "FabricError",
         "FabricUnreachable",
+        "InvalidParameters",
         "ModelsConflict",
         "NoFreePort",
         "NodeLimitReached",

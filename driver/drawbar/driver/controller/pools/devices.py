@@ -7,6 +7,8 @@ Source: `resource.k8s.io/v1` Device; limits from its validation (the text of an 
 version all three numbers of semver 2.0.0).
 """
 
+from dataclasses import replace
+
 from drawbar.driver.api import bindings, quantities, slices
 from drawbar.driver.controller import names
 from drawbar.fabric import contract
@@ -75,3 +77,13 @@ def _version(text: str) -> str:
 
 def _hexadecimal(number: int | None) -> str:
     return "" if number is None else f"0x{number:04x}"
+
+
+def is_free(device: contract.Device) -> bool:
+    """Whether nobody has it."""
+    return device.connection is None
+
+
+def shape(device: contract.Device) -> contract.Device:
+    """What of a device is published."""
+    return replace(device, connection=None, etag=None)

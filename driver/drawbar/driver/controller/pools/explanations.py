@@ -157,6 +157,16 @@ def maintenance(evidence: Evidence) -> Explanation:
     )
 
 
+def reserved(evidence: Evidence) -> Explanation:
+    """The claim that has it is the last one that the scheduler gave it to."""
+    return _explanation(
+        f"policy.immediate of the Fabric {evidence.fabric} reserves it for immediate allocation; it is withdrawn when "
+        "the claim that has it lets go of it.",
+        source="operator",
+        fabric=evidence.fabric,
+    )
+
+
 def _explanation(sentence: str, **data: str | int) -> Explanation:
     known = {
         name: _cut(value, MESSAGE_BYTES) if isinstance(value, str) else value

@@ -8,6 +8,8 @@ Invariants:
 - a device never changes its pool while it is published, wherever others come and go;
 - a device that hangs on a host without an attachment of ours carries a taint: somebody else uses it;
 - a claim's device that vanished stays published, tainted, until the claim lets go of it;
+- a device that is reserved for immediate allocation is not published, but for one that the scheduler had given to a claim
+  before: that stays, tainted, until the claim lets go of it;
 - only slices that carry this fabric's label are ever touched.
 
 Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is kept while a taint stays the same.
@@ -40,6 +42,7 @@ class Observed:
         unhealthy: names of devices that their node calls unhealthy.
         stuck: names of devices that their node does not let go of.
         maintenance: ids of devices that an administrator wants left alone; `*` is all.
+        reserved: names of devices that are not for the scheduler to give.
         restricted: models that not every node may have.
         unreachable: the fabric manager has been silent for too long.
         published: the slices of this fabric as they are.
@@ -64,6 +67,7 @@ class Observed:
     unhealthy: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
     maintenance: frozenset[str] = frozenset()
+    reserved: frozenset[str] = frozenset()
     restricted: frozenset[str] = frozenset()
     unreachable: bool = False
     published: tuple[slices.ResourceSlice, ...] = ()
@@ -194,8 +198,11 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     rules = homes.Rules(restricted=observed.restricted, held=observed.attached_by_us)
     places = homes.pools(observed.fabric, observed.devices, observed.published, rules)
     found: dict[str, _Candidate] = {}
+    given = {device.name for _, device in published} & observed.attached_by_us
     for told in sorted(observed.devices, key=lambda one: one.id):
         device = devices.published(observed.driver, observed.fabric, told, ())
+        if device.name in observed.reserved - given:
+            continue
         found[device.name] = _Candidate(
             pool=places[device.name], device=device, standing=_standing(observed, device, told)
         )
@@ -226,6 +233,7 @@ def _standing(observed: Observed, device: slices.Device, told: contract.Device |
         unhealthy=name in observed.unhealthy,
         unreachable=observed.unreachable and not ours and not connected,
         maintenance=bool({name, told.id if told is not None else name, "*"} & observed.maintenance),
+        reserved=name in observed.reserved,
         listed=told is not None or observed.devices is None,
         evictions_per_second=observed.evictions_per_second,
         evidence=replace(evidence, fabric=observed.fabric, host=host),

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import assert_never
 
 from drawbar.driver.api import slices
-from drawbar.driver.controller.pools import encoding, plan, probe, taints
-from drawbar.driver.kube import client, kinds, reflector
+from drawbar.driver.controller.pools import encoding, plan, probe, shelf, taints
+from drawbar.driver.kube import client, reflector
 from drawbar.driver.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,9 @@ class Publisher:
         published: reflector.Reflector[slices.ResourceSlice],
         observe: Observe,
         clock: Callable[[], datetime.datetime],
+        store: shelf.Store | None = None,
     ) -> None:
-        self._api = api
+        self._store = store or shelf.Served(api)
         self._driver = driver
         self._published = published
         self._observe = observe
@@ -51,6 +52,11 @@ class Publisher:
     def dropped_fields(self) -> tuple[str, ...]:
         """What the API server does not keep, as far as it was tried."""
         return self._kept.dropped if self._kept is not None else ()
+
+    @property
+    def keeps_conditions(self) -> bool:
+        """Whether the API server keeps binding conditions; not while that was not tried."""
+        return self._kept is not None and self._kept.conditions
 
     def left_out(self, fabric: str) -> tuple[str, ...]:
         """Names of the devices whose taints had no room when the fabric was last published."""
@@ -86,7 +92,7 @@ class Publisher:
         now = self._clock()
         if self._kept is not None and self._probed_at is not None and now - self._probed_at < PROBE_EVERY:
             return self._kept
-        found = await probe.kept(self._api, self._driver)
+        found = await self._store.kept(self._driver)
         if found != self._kept:
             extra = {"taints": found.form, "dropped": ",".join(found.dropped)}
             log.log(logging.WARNING if found.dropped else logging.INFO, "probed", extra=extra)
@@ -121,20 +127,12 @@ class Publisher:
         wanted = action.slice
         match action:
             case plan.Create():
-                stored = await self._api.create(
-                    kinds.SLICE, slices.document(wanted), into=slices.ResourceSlice
-                )
+                stored = await self._store.create(wanted)
             case plan.Replace():
-                stored = await self._api.replace(
-                    kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
-                )
+                stored = await self._store.replace(wanted)
             case plan.Delete():
-                await self._api.delete(
-                    kinds.SLICE,
-                    wanted.metadata.name,
-                    uid=wanted.metadata.uid,
-                    resource_version=wanted.metadata.resource_version,
-                )
+                await self._store.delete(wanted)
+                self._published.unlearn(wanted)
                 log.info("pool withdrawn", extra={"pool": wanted.spec.pool.name})
                 return
             case _:

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
-from drawbar.driver.controller import policies
+from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.pools import explanations, plan, probe
 from drawbar.fabric import contract
@@ -69,6 +69,11 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
     )
 
 
+def reserved(wanted: fabrics.Reservation, found: Iterable[contract.Device]) -> frozenset[str]:
+    """Names of the devices that are reserved for immediate allocation."""
+    return frozenset(names.label(device.id) for device in found if wanted.holds(device.id, device.model))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """What the fabric manager and its history say.
@@ -118,6 +123,7 @@ def observed(
         unhealthy=frozenset(name for name, one in verdicts.items() if one.unhealthy),
         stuck=frozenset(name for name, one in verdicts.items() if one.stuck),
         maintenance=frozenset(fabric.spec.maintenance),
+        reserved=reserved(policy.immediate, told.devices or ()),
         restricted=policies.restricted(policy.models),
         unreachable=0 < told.silent_seconds >= policy.unreachable_grace_seconds,
         published=published,

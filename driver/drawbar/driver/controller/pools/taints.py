@@ -11,6 +11,7 @@ Each source has a key of its own and a rule that lifts its taint:
 | `node-unhealthy` | NoSchedule | its node reports it unhealthy | the node reports it well, or let go of it |
 | `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
 | `maintenance` | NoSchedule | the Fabric's `spec.maintenance` names it | it no longer does |
+| `reserved` | NoSchedule | reserved for immediate allocation while a claim has it | that claim let go of it |
 
 What a taint says of its cause is in `pools.explanations`; where the API server has no fields for it, `pools.encoding`
 leaves it out.
@@ -35,6 +36,7 @@ FABRIC_HEALTH = "fabric-health"
 NODE_UNHEALTHY = "node-unhealthy"
 UNREACHABLE = "fabric-unreachable"
 MAINTENANCE = "maintenance"
+RESERVED = "reserved"
 
 NO_EXECUTE = "NoExecute"
 NO_SCHEDULE = "NoSchedule"
@@ -57,6 +59,7 @@ class Standing:
         unhealthy: its node says that it is.
         unreachable: it is free, and its manager has been silent for too long.
         maintenance: an administrator wants it left alone.
+        reserved: an administrator keeps it for claims that are allocated at once, and a claim of others has it.
         listed: the fabric manager has it.
         evictions_per_second: how many pods may be evicted because of one taint; None for no word about it.
         evidence: what else is known.
@@ -72,6 +75,7 @@ class Standing:
     unhealthy: bool = False
     unreachable: bool = False
     maintenance: bool = False
+    reserved: bool = False
     listed: bool = True
     evictions_per_second: int | None = None
     evidence: explanations.Evidence = explanations.NOTHING
@@ -154,6 +158,8 @@ def _by_state(driver: str, standing: Standing) -> list[slices.Taint]:
         found.append((UNREACHABLE, "", NO_SCHEDULE, explanations.unreachable(evidence)))
     if standing.maintenance:
         found.append((MAINTENANCE, "", NO_SCHEDULE, explanations.maintenance(evidence)))
+    if standing.reserved:
+        found.append((RESERVED, "", NO_SCHEDULE, explanations.reserved(evidence)))
     return [
         _taint(driver, standing, key, value, effect=effect, said=said) for key, value, effect, said in found
     ]

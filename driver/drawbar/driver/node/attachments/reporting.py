@@ -1,7 +1,7 @@
 """Writes what the node has to say to the API server: on the attachment, on the claim, and as Events.
 
 Writes: a device that becomes visible costs three requests (the claim is read, the claim and the attachment are
-written), everything else one.
+written), everything else one. Where claims have no conditions it costs one, too.
 """
 
 import datetime
@@ -28,18 +28,26 @@ def _ignore(_: attachments.DeviceAttachment) -> None:
     """For callers who wait for the watch."""
 
 
+def _always() -> bool:
+    """For clusters that are known to have `v1`."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporter:
     """Every method raises `kube_errors.KubeError`: the write failed, so observe again and decide again.
 
     Attributes:
         learn: takes over what a write returned, before the watch tells of it.
+        tells_claims: whether claims have conditions of their devices (`resource.k8s.io/v1`). Where they have none, the
+            controller allocates a device only after its attachment says that it is visible.
     """
 
     api: client.Client
     recorder: events.Recorder
     boot_id: str
     learn: Callable[[attachments.DeviceAttachment], None] = _ignore
+    tells_claims: Callable[[], bool] = _always
 
     async def visible(
         self, attachment: attachments.DeviceAttachment, card: model.Card, now: datetime.datetime
@@ -144,7 +152,7 @@ class Reporter:
         Gives the claim if it did not say so before.
         """
         spec = attachment.spec
-        if spec.claim is None:
+        if spec.claim is None or not self.tells_claims():
             return None
         try:
             claim = await self.api.read(

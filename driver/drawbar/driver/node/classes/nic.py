@@ -25,10 +25,18 @@ class Nic(generic.Generic):
 
     def edits(self, card: model.Card, host: operations.Host) -> spec.ContainerEdits:
         """Device files, and the interfaces of the card itself under their own names; those of virtual functions stay."""
-        interfaces = tuple(
+        moved = tuple(
             spec.NetDevice(host_name=name, name=_INSTEAD if name == _POD_INTERFACE else name)
-            for function in card.functions
-            if function.physical_function is None
-            for name in function.net_interfaces
+            for name in interfaces(card)
         )
-        return dataclasses.replace(generic.Generic.edits(self, card, host), net_devices=interfaces)
+        return dataclasses.replace(generic.Generic.edits(self, card, host), net_devices=moved)
+
+
+def interfaces(card: model.Card) -> tuple[str, ...]:
+    """Those of the card that go into a container, by their names on the host."""
+    return tuple(
+        name
+        for function in card.functions
+        if function.physical_function is None
+        for name in function.net_interfaces
+    )

@@ -86,26 +86,10 @@ def label(text: str) -> str:
     return f"{short or 'x'}-{_hash(text)}"
 
 
-def pool(node_name: str, number: int = 0) -> str:
-    """The pool of a node, or its further ones for more devices than one slice holds.
-
-    They are told by a `/`, which no node's name has: `node/1` is never the pool of a node called `node-1`.
-    """
-    return f"{node_name}/{number}" if number else node_name
-
-
 def class_of(name: str) -> FunctionClass | None:
     """The class of the devices that can have that name; None for a name that none of ours has."""
     found = [one for one in FunctionClass if name.startswith(f"{one}-")]
     return found[0] if found else None
-
-
-def is_pool(name: str, node_name: str) -> bool:
-    """Whether that pool is one of the node's."""
-    first, slash, number = name.partition("/")
-    return first == node_name and (
-        not slash or (number.isascii() and number.isdecimal() and number[0] != "0")
-    )
 
 
 def resource_slice(driver: str, pool_name: str) -> str:

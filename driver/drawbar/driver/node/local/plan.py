@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from drawbar.driver.api import meta, slices
+from drawbar.driver.api import meta, nodepools, slices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import naming
 
@@ -35,11 +35,13 @@ class Offer:
         device: without taints.
         taints: what its health asks for, worst first; None while that is not known, and what is published stands.
         pool: where it must be, if a claim holds it there.
+        has_health: whether it can be ill, so that its health is watched.
     """
 
     device: slices.Device
     taints: tuple[verdicts.Taint, ...] | None = ()
     pool: str = ""
+    has_health: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,9 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
 
     What is obsolete goes first: the same device in two pools could be given out twice.
     """
-    ours = [found for found in observed.published if naming.is_pool(found.spec.pool.name, observed.node_name)]
+    ours = [
+        found for found in observed.published if nodepools.is_pool(found.spec.pool.name, observed.node_name)
+    ]
     actual = _actual(observed, ours)
     desired = _desired(observed, tuple(actual.values()), now)
     removals = [
@@ -113,9 +117,12 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
 
 
 def keys(observed: Observed) -> frozenset[verdicts.Key]:
-    """Every offer by the name and pool that it has or would have, published or not."""
+    """Every offer that has a health by the name and pool that it has or would have, published or not."""
+    watched = {offer.device.name for offer in observed.offers if offer.has_health}
     return frozenset(
-        verdicts.Key(pool=pool, device=name) for name, pool in homes(observed, observed.published).items()
+        verdicts.Key(pool=pool, device=name)
+        for name, pool in homes(observed, observed.published).items()
+        if name in watched
     )
 
 
@@ -124,7 +131,7 @@ def homes(observed: Observed, published: Iterable[slices.ResourceSlice]) -> dict
     known = {
         device.name: found.spec.pool.name
         for found in (*observed.remembered, *published)
-        if naming.is_pool(found.spec.pool.name, observed.node_name)
+        if nodepools.is_pool(found.spec.pool.name, observed.node_name)
         for device in found.spec.devices
     }
     chosen: dict[str, str] = {}
@@ -141,10 +148,10 @@ def homes(observed: Observed, published: Iterable[slices.ResourceSlice]) -> dict
             settle(offer.device.name, pool)
     for offer in ordered:
         number = 0
-        while filled.get(naming.pool(observed.node_name, number), 0) >= DEVICES_MAX:
+        while filled.get(nodepools.pool(observed.node_name, number), 0) >= DEVICES_MAX:
             number += 1
         if offer.device.name not in chosen:
-            settle(offer.device.name, naming.pool(observed.node_name, number))
+            settle(offer.device.name, nodepools.pool(observed.node_name, number))
     return chosen
 
 
@@ -163,6 +170,8 @@ def missing(wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> tuple
             lost.add("attributes")
         if found.capacity != device.capacity:
             lost.add("capacity")
+        if device.allow_multiple_allocations and not found.allow_multiple_allocations:
+            lost.add("allowMultipleAllocations")
     return tuple(sorted(lost))
 
 

@@ -13,7 +13,8 @@ from typing import Protocol
 
 import msgspec
 
-from drawbar.driver.api import attachments, slices
+from drawbar.driver import expressions
+from drawbar.driver.api import attachments, nodepools, slices
 from drawbar.driver.node.classes import operations
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
@@ -21,8 +22,8 @@ from drawbar.driver.node.inventory.classification import FunctionClass
 from drawbar.driver.node.local import (
     choice,
     description,
-    expressions,
     naming,
+    nulls,
     occupancy,
     plan,
     selection,
@@ -99,7 +100,7 @@ class LocalPool:
 
     def owns(self, pool: str) -> bool:
         """Whether devices of that pool live here."""
-        return naming.is_pool(pool, self._node_name)
+        return nodepools.is_pool(pool, self._node_name)
 
     def card(self, pool: str, device: str) -> model.Card | None:
         """The device as it is now, offered or not; None while it is not here, or for what a fabric brought."""
@@ -170,7 +171,8 @@ class LocalPool:
             )
             for one in known
             for device in one.spec.devices
-            if self._resident(device.name) is None
+            if not nulls.is_null(device.name)
+            and self._resident(device.name) is None
             and self._around.holder(one.spec.pool.name, device.name) is not None
         )
 
@@ -207,7 +209,7 @@ class LocalPool:
 
     def _held_in(self, name: str) -> str:
         for number in range(POOLS_MAX):
-            pool = naming.pool(self._node_name, number)
+            pool = nodepools.pool(self._node_name, number)
             if self._around.holder(pool, name) is not None:
                 return pool
         return ""

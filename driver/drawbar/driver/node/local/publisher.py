@@ -16,11 +16,11 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import assert_never
 
-from drawbar.driver.api import meta, nodes, slices
+from drawbar.driver.api import meta, nodepools, nodes, slices
 from drawbar.driver.kube import client, kinds, reflector
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import naming, pacing, plan
+from drawbar.driver.node.local import naming, nulls, pacing, plan
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,10 @@ SETTLE_SECONDS = 0.02
 # Is given what is or was published.
 Offers = Callable[[tuple[slices.ResourceSlice, ...]], Awaitable[tuple[plan.Offer, ...]]]
 Clock = Callable[[], datetime.datetime]
+# Is given the Node and a sentence that its administrators should read.
+Tell = Callable[[meta.OwnerReference, str], None]
+# With these dropped, something else is published.
+_DECISIVE = frozenset({"taints", nulls.SHARING})
 
 
 class Publisher:
@@ -46,6 +50,8 @@ class Publisher:
         offers: Offers,
         watch: Callable[[frozenset[verdicts.Key]], None],
         clock: Clock,
+        null: nulls.NullDevice | None = None,
+        tell: Tell | None = None,
         resync_seconds: float = RESYNC_SECONDS,
         jitter: random.Random | None = None,
     ) -> None:
@@ -55,6 +61,8 @@ class Publisher:
         self._offers = offers
         self._watch = watch
         self._clock = clock
+        self._null = null or nulls.NullDevice()
+        self._tell = tell
         self._resync_seconds = resync_seconds
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads lists, guards nothing
         self._wake = asyncio.Event()
@@ -79,7 +87,7 @@ class Publisher:
     @property
     def published(self) -> tuple[slices.ResourceSlice, ...]:
         """The pools as they are."""
-        return tuple(one for one in self._published if naming.is_pool(one.spec.pool.name, self._node_name))
+        return tuple(one for one in self._published if nodepools.is_pool(one.spec.pool.name, self._node_name))
 
     def changed(self) -> None:
         """Something that is offered may have changed: looks again soon."""
@@ -129,7 +137,8 @@ class Publisher:
     async def _round(self) -> None:
         """One look at what should be there and at what is, and the writes between them."""
         remembered = tuple(self._remembered.values())
-        offers = await self._offers(remembered)
+        nothing = nulls.offers(self._null, shared=nulls.SHARING not in self._dropped)
+        offers = (*await self._offers(remembered), *nothing)
         published = tuple(self._published)
         self._say_foreign(published)
         if not offers and not self.published:
@@ -160,7 +169,7 @@ class Publisher:
                 return
 
     async def _write(self, action: plan.Action) -> bool:
-        """Carries it out; says whether the API server was found to drop taints."""
+        """Carries it out; says whether the API server was found to drop what decides."""
         wanted = action.slice
         match action:
             case plan.Create():
@@ -212,7 +221,9 @@ class Publisher:
                 "the API server drops fields of devices; devices with a taint that it drops are not offered",
                 extra={"fields": ",".join(sorted(fresh))},
             )
-        return "taints" in fresh
+        if nulls.SHARING in fresh and self._tell is not None and self._owner is not None:
+            self._tell(self._owner, nulls.shortage(self._null, self._node_name))
+        return bool(fresh & _DECISIVE)
 
     async def _node(self) -> meta.OwnerReference:
         if self._owner is None:
@@ -232,18 +243,20 @@ class Publisher:
         for one in listing.items:
             self._published.learn(one)
         self._settled.clear()
-        self._dropped = frozenset(await self._still_dropped() if "taints" in self._dropped else ())
+        self._dropped = frozenset(await self._still_dropped() if _DECISIVE & self._dropped else ())
 
     async def _still_dropped(self) -> tuple[str, ...]:
         pool = f"{self._node_name}/probe"
         taint = slices.Taint(key=f"{self._driver}/probe", effect="NoSchedule")
+        shared = self._null.enabled or None
+        probe = slices.Device(name="probe", taints=(taint,), allow_multiple_allocations=shared)
         body = slices.ResourceSlice(
             metadata=meta.ObjectMeta(name=naming.resource_slice(self._driver, pool)),
             spec=slices.SliceSpec(
                 driver=self._driver,
                 pool=slices.Pool(name=pool, generation=1, resource_slice_count=1),
                 node_name=self._node_name,
-                devices=(slices.Device(name="probe", taints=(taint,)),),
+                devices=(probe,),
             ),
         )
         answer = await self._api.create(
@@ -254,7 +267,7 @@ class Publisher:
     def _seen(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """A slice changed: by a write of ours that is going on, or by somebody else."""
         found = new or old
-        if found is None or not naming.is_pool(found.spec.pool.name, self._node_name):
+        if found is None or not nodepools.is_pool(found.spec.pool.name, self._node_name):
             return
         if new is not None:
             self._remembered[new.spec.pool.name] = new

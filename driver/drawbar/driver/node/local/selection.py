@@ -3,7 +3,7 @@
 import fnmatch
 from dataclasses import dataclass
 
-from drawbar.driver.node.local import expressions
+from drawbar.driver import expressions
 from drawbar.fabric.contract import DeviceClass
 
 DEFAULT_CLASSES = ("gpu", "accelerator", "fpga", "cxl-memory")

@@ -9,11 +9,14 @@ from pathlib import Path
 
 from drawbar.cdi import directories, files
 from drawbar.cdi import errors as cdi_errors
-from drawbar.driver.kube import client
+from drawbar.driver.api import meta
+from drawbar.driver.kube import client, events
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import pool, publisher, selection
+from drawbar.driver.node.local import nulls, pool, publisher, selection
 
 log = logging.getLogger(__name__)
+
+NULLS_SHORT = "NullDeviceNotShared"
 
 
 class Service:
@@ -29,7 +32,10 @@ class Service:
         surroundings: pool.Surroundings,
         health: pool.Health | None,
         clock: publisher.Clock,
+        null: nulls.NullDevice | None = None,
+        recorder: events.Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self.devices = pool.LocalPool(
             driver=driver, node_name=node_name, wanted=wanted, surroundings=surroundings, health=health
         )
@@ -40,6 +46,8 @@ class Service:
             offers=self.devices.survey,
             watch=self.devices.watch,
             clock=clock,
+            null=null,
+            tell=self._tell,
         )
 
     def changed(self) -> None:
@@ -54,6 +62,11 @@ class Service:
     async def run(self) -> None:
         """Publishes until cancelled."""
         await self.publisher.run()
+
+    def _tell(self, node: meta.OwnerReference, message: str) -> None:
+        log.warning("%s", message)
+        if self._recorder is not None:
+            self._recorder.node_warning(node.name, node.uid, reason=NULLS_SHORT, message=message)
 
 
 async def say_conflicts(cdi_dir: Path, driver: str) -> None:

@@ -23,6 +23,7 @@ class Capability(enum.IntEnum):
     """The capabilities that Drawbar has a use for, by their bit (include/uapi/linux/capability.h)."""
 
     CAP_DAC_OVERRIDE = 1
+    CAP_DAC_READ_SEARCH = 2
     CAP_NET_ADMIN = 12
     CAP_SYS_PTRACE = 19
     CAP_SYS_ADMIN = 21

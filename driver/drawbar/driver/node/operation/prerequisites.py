@@ -101,6 +101,11 @@ def _privileges(facts: host.Facts) -> Iterator[str]:
         Capability.CAP_NET_ADMIN: "a burst of uevents overflows the usual buffer, and then everything is read again",
         Capability.CAP_SYS_PTRACE: "who has a device open cannot be seen, so a device in use may be released",
     }
+    # The first of the two includes the second.
+    if lacking >= {Capability.CAP_DAC_OVERRIDE, Capability.CAP_DAC_READ_SEARCH}:
+        consequences[Capability.CAP_DAC_READ_SEARCH] = (
+            "who of other users has a device open cannot be seen, so a device in use may be released"
+        )
     for capability, consequence in consequences.items():
         if capability in lacking:
             yield f"{capability.name} is missing (securityContext.capabilities.add, or privileged): {consequence}"

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 import grpc
 
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.plugin import health, servicers, sockets
+from drawbar.driver.node.plugin import classic, health, servicers, sockets
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ async def serving(
     streams = health.Streams(judged)
     try:
         health.add_services(service, streams)
+        classic.add_services(service, preparation)
         with _owner_only():
             servicers.add_service(service, preparation, where.service)
         await service.start()

@@ -7,7 +7,7 @@ the others start. Source: `k8s.io/kubelet/pkg/apis/dra/v1` and `v1beta1` (the me
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,22 +25,31 @@ from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2_grpc as registra
 
 log = logging.getLogger(__name__)
 
-# A kubelet takes the first that it knows, of each of the two services.
+# A kubelet takes the first that it knows, of each of the two services. One of before 1.32 knows no services: it looks for
+# the highest version 1.x, and tries which of the services in `classic` there are.
 SUPPORTED_VERSIONS = (
     "v1.DRAPlugin",
     "v1beta1.DRAPlugin",
     "v1.DRAResourceHealth",
     "v1alpha1.DRAResourceHealth",
+    "1.0.0",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimName:
-    """A claim as the kubelet names it."""
+    """A claim as the kubelet names it.
+
+    Attributes:
+        handle: what our controller wrote into the allocation, from a kubelet that passes that (up to 1.30); else None.
+        deadline_seconds: how soon the kubelet gives up, where that is sooner than 45 s.
+    """
 
     namespace: str
     name: str
     uid: str
+    handle: str | None = None
+    deadline_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +121,12 @@ class Registration(registration_grpc.RegistrationServicer):
         return registration.RegistrationStatusResponse()
 
 
-class _Service:
-    """Both versions of the DRA service; only v1 knows shares."""
+class BatchService:
+    """What all versions have in common that take the claims of a pod in one call.
+
+    Attributes:
+        messages: the generated module.
+    """
 
     messages: Any
 
@@ -123,14 +136,28 @@ class _Service:
     async def NodePrepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Prepares all claims side by side; one that is slow or wrong does not hold up another."""
         del context
-        answers = await _each(request.claims, self._prepare)
+        answers = await _each([self.named(claim) for claim in request.claims], self._prepare)
         return self.messages.NodePrepareResourcesResponse(claims=answers)
 
     async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Unprepares all claims side by side."""
         del context
-        answers = await _each(request.claims, self._unprepare)
+        answers = await _each([self.named(claim) for claim in request.claims], self._unprepare)
         return self.messages.NodeUnprepareResourcesResponse(claims=answers)
+
+    def named(self, claim: Any) -> ClaimName:
+        """A claim of the request."""
+        return ClaimName(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+
+    def told(self, claim: ClaimName, device: Prepared) -> Any:
+        """A device as the answer for this claim has it."""
+        del claim
+        return self.messages.Device(
+            request_names=device.requests,
+            pool_name=device.pool,
+            device_name=device.device,
+            cdi_device_ids=[device.cdi_id],
+        )
 
     async def _prepare(self, claim: ClaimName) -> Any:
         try:
@@ -138,14 +165,8 @@ class _Service:
         except errors.NodeError as error:
             log.warning("cannot prepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
             return self.messages.NodePrepareResourceResponse(error=str(error))
-        return self.messages.NodePrepareResourceResponse(devices=[self._device(device) for device in devices])
-
-    def _device(self, device: Prepared) -> Any:
-        return self.messages.Device(
-            request_names=device.requests,
-            pool_name=device.pool,
-            device_name=device.device,
-            cdi_device_ids=[device.cdi_id],
+        return self.messages.NodePrepareResourceResponse(
+            devices=[self.told(claim, device) for device in devices]
         )
 
     async def _unprepare(self, claim: ClaimName) -> Any:
@@ -157,26 +178,26 @@ class _Service:
         return self.messages.NodeUnprepareResourceResponse()
 
 
-class ServiceV1(_Service, dra_v1_grpc.DRAPluginServicer):
+class ServiceV1(BatchService, dra_v1_grpc.DRAPluginServicer):
     """`k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin`, kubelet 1.34 and later."""
 
     messages = dra_v1
 
-    def _device(self, device: Prepared) -> Any:
-        answer = super()._device(device)
+    def told(self, claim: ClaimName, device: Prepared) -> Any:
+        """With its share, which only this version knows."""
+        answer = super().told(claim, device)
         if device.share_id is not None:
             answer.share_id = device.share_id
         return answer
 
 
-class ServiceV1Beta1(_Service, dra_v1beta1_grpc.DRAPluginServicer):
+class ServiceV1Beta1(BatchService, dra_v1beta1_grpc.DRAPluginServicer):
     """`k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin`, kubelet 1.32 and later."""
 
     messages = dra_v1beta1
 
 
-async def _each(claims: Iterable[Any], call: Callable[[ClaimName], Awaitable[Any]]) -> dict[str, Any]:
-    named = [ClaimName(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
+async def _each(named: Sequence[ClaimName], call: Callable[[ClaimName], Awaitable[Any]]) -> dict[str, Any]:
     if len(named) == 1:
         # Most calls: no task of its own, which costs a round of the event loop.
         answers = [await call(named[0])]
@@ -186,7 +207,7 @@ async def _each(claims: Iterable[Any], call: Callable[[ClaimName], Awaitable[Any
 
 
 def add_service(server: grpc.aio.Server, preparation: Preparation, path: Path) -> None:
-    """Adds both versions of the DRA service, listening on `path`."""
+    """Adds both versions of today's DRA service, listening on `path`."""
     dra_v1_grpc.add_DRAPluginServicer_to_server(ServiceV1(preparation), server)
     dra_v1beta1_grpc.add_DRAPluginServicer_to_server(ServiceV1Beta1(preparation), server)
     _listen(server, path)

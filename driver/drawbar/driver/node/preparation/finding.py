@@ -9,15 +9,16 @@ Nothing here waits or writes. `errors.DeviceLate` says that the next change may 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from drawbar.cdi import spec
-from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
 from drawbar.driver.node import classes, edits, errors
+from drawbar.driver.node.classes import nic
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.local import naming
-from drawbar.driver.node.preparation import records
+from drawbar.driver.node.local import naming, nulls
+from drawbar.driver.node.preparation import nothing, records
 from drawbar.fabric.contract import DeviceClass
 
 AttachmentsOf = Callable[[], Iterable[attachments.DeviceAttachment]]
@@ -51,6 +52,8 @@ class Wanted:
         requests: of the claim; a request with alternatives counts under its own name, which the kubelet knows.
         share_id: which share, where several claims may use the device.
         admin: admin access, which holds nothing.
+        said: the parameters that hold for it.
+        first_interface: see `records.PreparedDevice`.
     """
 
     pool: str
@@ -58,6 +61,8 @@ class Wanted:
     requests: tuple[str, ...]
     share_id: str | None = None
     admin: bool = False
+    said: records.Json = field(default_factory=dict)
+    first_interface: int = 0
 
     @property
     def name(self) -> str:
@@ -91,6 +96,11 @@ class Found:
         """
         return self.device_class == DeviceClass.GPU
 
+    @property
+    def interfaces(self) -> int:
+        """How many network interfaces a container gets."""
+        return len(nic.interfaces(self.card)) if self.device_class == DeviceClass.NIC else 0
+
     def content(self) -> spec.Device:
         """What a container gets. Call it in a thread where it `asks_the_driver`.
 
@@ -109,7 +119,12 @@ class Found:
             card=self.card,
             claim_uid=self.claim_uid,
             host=self.host,
+            said=parameters.recorded(self.record.parameters),
+            first_interface=self.record.first_interface,
         )
+
+
+Given = Found | nothing.Nothing
 
 
 class Finder:
@@ -129,7 +144,7 @@ class Finder:
         local: LocalDevices | None = None,
     ) -> None:
         self.driver = driver
-        self._node_name = node_name
+        self.node_name = node_name
         self._attached = attached
         self._card = card
         self._host = host
@@ -156,7 +171,15 @@ class Finder:
         return tuple(wanted)
 
     def wanted(self, claim: claims.ResourceClaim) -> tuple[Wanted, ...]:
-        """The devices of a claim, as its allocation says."""
+        """The devices of a claim, as its allocation says.
+
+        Raises:
+            errors.PrepareError: its parameters cannot be obeyed.
+        """
+        try:
+            said = configurations.of_devices(claim, self.driver)
+        except parameters.Invalid as invalid:
+            raise errors.PrepareError(str(invalid), reason=configurations.REASON) from invalid
         allocation = claim.status.allocation
         requests: dict[tuple[str, str, str | None, bool], set[str]] = {}
         for result in allocation.devices.results if allocation is not None else ():
@@ -165,18 +188,34 @@ class Finder:
                 # A request of a prioritised list is named request/subrequest; the kubelet knows the request.
                 requests.setdefault(key, set()).add(result.request.split("/", 1)[0])
         return tuple(
-            Wanted(pool=pool, device=device, requests=tuple(sorted(names)), share_id=share_id, admin=admin)
+            Wanted(
+                pool=pool,
+                device=device,
+                requests=tuple(sorted(names)),
+                share_id=share_id,
+                admin=admin,
+                said=parameters.document(
+                    said.get(bindings.Key(pool=pool, device=device), parameters.NOTHING)
+                ),
+            )
             for (pool, device, share_id, admin), names in requests.items()
         )
 
-    def find(self, wanted: Wanted, uid: str) -> Found:
+    def label(self, wanted: Wanted) -> str:
+        """What names the device in CDI behind the claim's uid."""
+        is_null = nulls.is_here(wanted.pool, wanted.device, self.node_name)
+        return nulls.label(wanted.requests) if is_null else wanted.device
+
+    def find(self, wanted: Wanted, uid: str) -> Given:
         """The device, ready to be handed to the claim with that uid.
 
         Raises:
             errors.DeviceLate: it is not here yet.
             errors.PrepareError: it cannot be handed out, and waiting does not help.
         """
-        if self._local is not None and naming.is_pool(wanted.pool, self._node_name):
+        if nulls.is_here(wanted.pool, wanted.device, self.node_name):
+            return nothing.Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
+        if self._local is not None and nodepools.is_pool(wanted.pool, self.node_name):
             return self._found_local(self._local, wanted, uid)
         return self._found_attached(wanted, uid)
 
@@ -192,6 +231,8 @@ class Finder:
             requests=held.requests,
             share_id=held.share_id,
             admin=held.admin,
+            said=held.parameters,
+            first_interface=held.first_interface,
         )
         found = self.find(wanted, uid)
         if held.serial and found.record.serial != held.serial:
@@ -238,16 +279,21 @@ class Finder:
         return self._found(wanted, uid, card, serial=naming.serial(card) or "", device_class=device_class)
 
     def _found(self, wanted: Wanted, uid: str, card: model.Card, *, serial: str, device_class: str) -> Found:
-        record = records.PreparedDevice(
+        record = self._record(wanted, uid, serial=serial)
+        return Found(record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host)
+
+    def _record(self, wanted: Wanted, uid: str, *, serial: str) -> records.PreparedDevice:
+        return records.PreparedDevice(
             pool=wanted.pool,
             device=wanted.device,
-            cdi_id=f"{edits.kind(self.driver)}={uid}-{wanted.device}",
+            cdi_id=f"{edits.kind(self.driver)}={uid}-{self.label(wanted)}",
             requests=wanted.requests,
             share_id=wanted.share_id,
             admin=wanted.admin,
             serial=serial,
+            parameters=wanted.said,
+            first_interface=wanted.first_interface,
         )
-        return Found(record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host)
 
     def _attachment(self, wanted: Wanted, uid: str) -> attachments.DeviceAttachment:
         for attachment in self._attached():

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 CLAIM_READ_SECONDS = 5.0
 LATE_DEVICE_MAX_SECONDS = 30.0
 LOCK_MAX_SECONDS = 10.0
+# Kubelets of before 1.28 give up after 10 s. What is left of that for the write and the answer, when a wait ends.
+ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

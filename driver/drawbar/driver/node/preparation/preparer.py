@@ -17,17 +17,23 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from drawbar.cdi import spec
-from drawbar.driver.api import claims
-from drawbar.driver.kube import client, kinds
-from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import client
 from drawbar.driver.node import edits, errors
+from drawbar.driver.node.classic import reading
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import complaints, finding, ledger, limits, records, restoring, store
+from drawbar.driver.node.preparation import (
+    complaints,
+    finding,
+    interfaces,
+    ledger,
+    limits,
+    lookup,
+    records,
+    restoring,
+    store,
+)
 
 log = logging.getLogger(__name__)
-
-CLAIM_UNREADABLE = "ClaimUnreadable"
-NOT_ALLOCATED = "ClaimNotAllocated"
 
 
 class Preparer:
@@ -43,9 +49,12 @@ class Preparer:
         released: Callable[[str, str], None],
         recorder: complaints.Recorder | None = None,
         waits: limits.Limits | None = None,
+        reader: reading.Reader | None = None,
     ) -> None:
         # Nothing is read or written before `restore`. `released` is told pool and device when a claim let go of it.
-        self._api = api
+        # Without a reader, there are only claims of `v1`.
+        reader = reader or reading.Reader(api, driver=finder.driver, node_name=finder.node_name)
+        self._lookup = lookup.Lookup(reader, finder)
         self._finder = finder
         self._boot_id = boot_id
         self._released = released
@@ -141,14 +150,13 @@ class Preparer:
         # What this instance has just written is known; only "nobody" is worth reading what another one wrote.
         return self.ledger.known.holder(pool, device) is not None or self.holder(pool, device) is not None
 
-    async def _arrived(self, claim: servicers.ClaimName) -> list[finding.Found]:
+    async def _arrived(self, claim: servicers.ClaimName) -> list[finding.Given]:
         """The claim's devices, all of them here; waits for one that is late."""
-        wanted = self._finder.known(claim.uid)
-        if wanted is None:
-            wanted = self._finder.wanted(await self._read(claim))
+        began = asyncio.get_running_loop().time()
+        wanted = await self._lookup.wanted(claim)
         late: errors.DeviceLate | None = None
         try:
-            async with asyncio.timeout(self._waits.late_device_seconds):
+            async with asyncio.timeout_at(self._patience_ends(claim, began)):
                 while True:
                     # Taken before the look, so that nothing is missed between the two.
                     news = self._news
@@ -161,12 +169,19 @@ class Preparer:
             assert late is not None
             raise late from None
 
-    def _found(self, wanted: Iterable[finding.Wanted], uid: str) -> list[finding.Found]:
+    def _patience_ends(self, claim: servicers.ClaimName, began: float) -> float:
+        """Until when a late device is waited for, in the loop's time: the kubelet must still hear why there is none."""
+        ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
+        if claim.deadline_seconds is None:
+            return ends
+        return min(ends, began + claim.deadline_seconds - limits.ANSWER_SECONDS)
+
+    def _found(self, wanted: Iterable[finding.Wanted], uid: str) -> list[finding.Given]:
         for one in wanted:
             if one.share_id is None and not one.admin:
                 self._underway[uid].add((one.pool, one.device))
                 self._refuse_overlap(one, uid)
-        return [self._finder.find(one, uid) for one in wanted]
+        return interfaces.numbered([self._finder.find(one, uid) for one in wanted])
 
     def _refuse_overlap(self, wanted: finding.Wanted, uid: str) -> None:
         # The commit looks again. Only who would be refused is worth reading what another instance may have dropped.
@@ -174,33 +189,7 @@ class Preparer:
         if holder is not None and holder.uid != uid:
             store.refuse_overlap(self.ledger.content, wanted.pool, wanted.device, uid)
 
-    async def _read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
-        where = f"claim {claim.namespace}/{claim.name}"
-        try:
-            async with asyncio.timeout(limits.CLAIM_READ_SECONDS):
-                current = await self._api.read(
-                    kinds.CLAIM, claim.name, namespace=claim.namespace, into=claims.ResourceClaim
-                )
-        except TimeoutError as error:
-            raise errors.PrepareError(
-                f"cannot read {where}: no answer from the API server in {limits.CLAIM_READ_SECONDS:g} s; "
-                f"look at its health",
-                reason=CLAIM_UNREADABLE,
-            ) from error
-        except kube_errors.NotFound as error:
-            raise errors.PrepareError(f"{where} does not exist any more", reason=errors.CLAIM_GONE) from error
-        except kube_errors.KubeError as error:
-            raise errors.PrepareError(f"cannot read {where}: {error}", reason=CLAIM_UNREADABLE) from error
-        if current.metadata.uid != claim.uid:
-            raise errors.PrepareError(
-                f"{where} was replaced by another claim of that name; delete the pod",
-                reason=errors.CLAIM_GONE,
-            )
-        if current.status.allocation is None:
-            raise errors.PrepareError(f"{where} is not allocated", reason=NOT_ALLOCATED)
-        return current
-
-    async def _store(self, claim: servicers.ClaimName, found: list[finding.Found]) -> None:
+    async def _store(self, claim: servicers.ClaimName, found: list[finding.Given]) -> None:
         record = records.PreparedClaim(
             namespace=claim.namespace,
             name=claim.name,
@@ -226,7 +215,7 @@ class Preparer:
         held = {(one.pool, one.device) for one in (before.devices if before is not None else ())}
         self._tell_released(held - kept)
 
-    def _content(self, found: list[finding.Found]) -> spec.Spec:
+    def _content(self, found: list[finding.Given]) -> spec.Spec:
         contents = [one.content() for one in found]
         # Two shares of one device are one device to the container.
         devices = {content.name: content for content in contents}

@@ -15,6 +15,11 @@ COMPLETED = "completed"
 # Only a CDI file tells of it; its devices are refused until somebody explains it.
 UNEXPLAINED = "unexplained"
 
+_DEVICE_FIELDS = (
+    *("pool", "device", "cdiID", "requests", "shareID", "admin", "serial"),
+    *("parameters", "firstInterface"),
+)
+
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One device handed to a claim.
@@ -26,6 +31,8 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         share_id: which share of a device that several claims may use at once.
         admin: given by admin access, which holds nothing.
         serial: of the device when it was prepared; empty where it has none.
+        parameters: that hold for it, as `api.parameters.document` writes them.
+        first_interface: the number of its first network interface, where parameters name them.
         unknown: fields of a newer version.
     """
 
@@ -36,6 +43,8 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     share_id: str | None = msgspec.field(default=None, name="shareID")
     admin: bool = False
     serial: str = ""
+    parameters: Json = {}
+    first_interface: int = 0
     unknown: Json = {}
 
     def document(self) -> Json:
@@ -45,6 +54,10 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             more["admin"] = True
         if self.serial:
             more["serial"] = self.serial
+        if self.parameters:
+            more["parameters"] = self.parameters
+        if self.first_interface:
+            more["firstInterface"] = self.first_interface
         known = {"pool": self.pool, "device": self.device, "cdiID": self.cdi_id, "requests": self.requests}
         return {**self.unknown, **known, **more}
 
@@ -157,7 +170,7 @@ def _claim(raw: Json) -> PreparedClaim:
 
 
 def _device(raw: Json) -> PreparedDevice:
-    known, unknown = _split(raw, {"pool", "device", "cdiID", "requests", "shareID", "admin", "serial"})
+    known, unknown = _split(raw, set(_DEVICE_FIELDS))
     return msgspec.structs.replace(msgspec.convert(known, PreparedDevice), unknown=unknown)
 
 

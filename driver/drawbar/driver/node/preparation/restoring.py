@@ -75,9 +75,10 @@ def _explained(uid: str, names: tuple[str, ...], finder: finding.Finder) -> reco
     devices = {name.removeprefix(f"{uid}-"): name for name in names}
     known = {attachment.spec.device: attachment for attachment in finder.attached_for(uid)}
     claim = next((one.spec.claim for one in known.values() if one.spec.claim is not None), None)
-    if claim is None or not devices.keys() <= known.keys():
+    # Of a claim that the node has to read, the attachments do not know the parameters, for one.
+    complete = claim is not None and claim.devices > 0 and devices.keys() <= known.keys()
+    if not complete:
         log.warning("only its CDI file tells of a claim; refusing its devices", extra={"uid": uid})
-    complete = claim is not None and devices.keys() <= known.keys()
     held = []
     for device in sorted(devices.keys() | known.keys()):
         attachment = known.get(device)

@@ -11,10 +11,11 @@ import asyncio
 import logging
 import random
 
-from drawbar.driver.api import claims, meta
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.api import claims
+from drawbar.driver.kube import client
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors
+from drawbar.driver.node.classic import reading
 from drawbar.driver.node.preparation import finding, preparer, records, store
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,15 @@ RETRY_MAX_SECONDS = 60.0
 class Sweeper:
     """Looks after the claims of one `Preparer` that are not settled."""
 
-    def __init__(self, api: client.Client, prepared: preparer.Preparer, finder: finding.Finder) -> None:
-        self._api = api
+    def __init__(
+        self,
+        api: client.Client,
+        prepared: preparer.Preparer,
+        finder: finding.Finder,
+        reader: reading.Reader | None = None,
+    ) -> None:
+        # Without a reader, there are only claims of `v1`.
+        self._claims = reader or reading.Reader(api, driver=finder.driver, node_name=finder.node_name)
         self._prepared = prepared
         self._finder = finder
         # Jitter needs no secrecy.
@@ -73,25 +81,28 @@ class Sweeper:
     async def _is_over(self, claim: records.PreparedClaim) -> bool:
         """Whether the claim, or its allocation, is gone."""
         try:
-            current = await self._api.read(
-                kinds.CLAIM, claim.name, namespace=claim.namespace, into=claims.ResourceClaim
-            )
+            current = await self._claims.read(claim.name, claim.namespace)
         except kube_errors.NotFound:
             return True
+        except errors.PrepareError as error:
+            # It is allocated, by whatever that is.
+            log.warning("cannot settle a claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            return False
         return current.metadata.uid != claim.uid or current.status.allocation is None
 
     async def _explain(self, uids: set[str]) -> None:
-        listing = await self._api.list_all(kinds.CLAIM, into=_Claim)
-        known = {claim.metadata.uid: claim.metadata for claim in listing.items}
+        known = {metadata.uid: metadata for metadata in await self._claims.all_names()}
         for uid in sorted(uids):
             where = known.get(uid)
             if where is None:
                 log.info("removing the CDI file of a claim that is gone", extra={"uid": uid})
                 await self._prepared.drop(uid, states=(records.UNEXPLAINED,))
                 continue
-            current = await self._api.read(
-                kinds.CLAIM, where.name, namespace=where.namespace, into=claims.ResourceClaim
-            )
+            try:
+                current = await self._claims.read(where.name, where.namespace)
+            except errors.PrepareError as error:
+                log.warning("cannot explain a CDI file: %s", error, extra={"claim": where.name, "uid": uid})
+                continue
             if current.metadata.uid == uid:
                 await self._prepared.ledger.commit(store.Explain(claim=self._record(current)))
 
@@ -99,7 +110,7 @@ class Sweeper:
         """What the claim says of the devices in its CDI file; a device that it has no more stays refused."""
         uid = claim.metadata.uid
         before = self._prepared.ledger.content.claims[uid]
-        wanted = {one.device: one for one in self._finder.wanted(claim)}
+        wanted = {self._finder.label(one): one for one in self._wanted(claim)}
         devices = []
         for held in before.devices:
             one = wanted.get(held.device)
@@ -114,6 +125,7 @@ class Sweeper:
                     share_id=one.share_id,
                     admin=one.admin,
                     serial=held.serial,
+                    parameters=one.said,
                 )
             )
         return records.PreparedClaim(
@@ -123,6 +135,12 @@ class Sweeper:
             devices=tuple(devices),
         )
 
-
-class _Claim(meta.Struct, frozen=True):
-    metadata: meta.ObjectMeta
+    def _wanted(self, claim: claims.ResourceClaim) -> tuple[finding.Wanted, ...]:
+        try:
+            return self._finder.wanted(claim)
+        except errors.PrepareError as error:
+            # Prepared by a version that asked for less.
+            log.warning(
+                "cannot explain the CDI file of a claim: %s", error, extra={"uid": claim.metadata.uid}
+            )
+            return ()

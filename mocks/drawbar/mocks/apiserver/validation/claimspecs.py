@@ -142,11 +142,17 @@ def _alternative(request: Json, path: str) -> Iterator[Cause]:
 
 
 def _wish(request: Json, path: str) -> Iterator[Cause]:
+    yield from amount(request, path)
+    yield from selectors.validate(request.get("selectors") or [], f"{path}.selectors")
+    yield from taints.tolerations(request.get("tolerations") or [], path)
+
+
+def amount(request: Json, path: str) -> Iterator[Cause]:
+    """The class of a request, and how many devices of it."""
     if not request.get("deviceClassName"):
         yield errors.required(f"{path}.deviceClassName")
     else:
         yield from names.subdomain(request["deviceClassName"], f"{path}.deviceClassName")
-    yield from selectors.validate(request.get("selectors") or [], f"{path}.selectors")
     mode, count = request.get("allocationMode") or "", request.get("count") or 0
     if mode == "All" and count:
         text = "must not be specified when allocationMode is 'All'"
@@ -155,7 +161,6 @@ def _wish(request: Json, path: str) -> Iterator[Cause]:
         yield errors.invalid_value(f"{path}.count", count, "must be greater than zero")
     elif mode not in ("All", "ExactCount"):
         yield errors.unsupported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
-    yield from taints.tolerations(request.get("tolerations") or [], path)
 
 
 def _constraint(item: Json, path: str, known: dict[str, set[str]]) -> Iterator[Cause]:

@@ -38,7 +38,7 @@ def validate(device: Json, old: Json | None, path: str, *, own_nodes: bool) -> I
     yield from names.dns_label(device.get("name") or "", f"{path}.name")
     yield from _amounts(device, path)
     yield from lists.entries(
-        device.get("attributes") or {}, f"{path}.attributes", names.attribute_name, _attribute
+        device.get("attributes") or {}, f"{path}.attributes", names.attribute_name, attribute
     )
     if old is None or old.get("capacity") != device.get("capacity"):
         check = policies.shared if device.get("allowMultipleAllocations") else policies.exclusive
@@ -118,7 +118,8 @@ def _amounts(device: Json, path: str) -> Iterator[Cause]:
         yield errors.invalid_value(path, values, text)
 
 
-def _attribute(value: Json, path: str) -> Iterator[Cause]:
+def attribute(value: Json, path: str) -> Iterator[Cause]:
+    """The value of an attribute, which has exactly one type."""
     given = [key for key in ("bool", "int", "string", "version", *LISTS) if value.get(key) is not None]
     for key in given:
         held = value[key]

@@ -14,7 +14,7 @@ from drawbar.mocks.apiserver.validation import lists
 
 Json = dict[str, Any]
 
-_DEVICE: Json = {
+DEVICE: Json = {
     "type": "object",
     "properties": {
         "driver": {"type": "string"},
@@ -44,6 +44,6 @@ def expression(text: str, path: str) -> Iterator[Cause]:
     if len(text.encode()) > MAX_EXPRESSION_BYTES:
         yield errors.too_long(path, MAX_EXPRESSION_BYTES)
         return
-    problem = expressions.problem(text) or celchecks.problem(text, {"device": _DEVICE})
+    problem = expressions.problem(text) or celchecks.problem(text, {"device": DEVICE})
     if problem is not None:
         yield errors.invalid_value(path, text, f"compilation failed: {problem}")

@@ -1,0 +1,197 @@
+"""Claims, scheduling contexts and classes of classic dynamic resource allocation, as no API version has them.
+
+The two versions that Kubernetes 1.27 to 1.31 served say the same in different fields; `classic_v1alpha2` and
+`classic_v1alpha3` read them into these values and write the answers. Whoever decides looks only at these.
+
+Source: KEP-3063; `resource.k8s.io/v1alpha2` and `v1alpha3`.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from drawbar.driver.api import claims, handles
+
+# Keeps a claim from vanishing while a device is being attached, or is attached, for it.
+FINALIZER = "drawbar.dev/allocation"
+CONSUMERS_MAX = 32
+NODES_MAX = 128
+
+
+class Version(enum.StrEnum):
+    """The versions of the API that a driver's controller can allocate with."""
+
+    V1ALPHA2 = "v1alpha2"
+    V1ALPHA3 = "v1alpha3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """An object in a namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersReference:
+    """Where the parameters of a v1alpha2 claim or class are."""
+
+    api_group: str
+    kind: str
+    name: str
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequest:
+    """What a v1alpha3 claim asks for under one name.
+
+    Attributes:
+        class_name: the DeviceClass.
+        selectors: CEL expressions, all of which must be true.
+        all_devices: `allocationMode: All`.
+    """
+
+    name: str
+    class_name: str
+    selectors: tuple[str, ...] = ()
+    count: int = 1
+    all_devices: bool = False
+    admin_access: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opaque:
+    """Parameters of ours in a v1alpha3 claim or class.
+
+    Attributes:
+        requests: which they are for; all of them where there is none.
+    """
+
+    parameters: object
+    requests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What was allocated, and by whom.
+
+    Attributes:
+        driver: whose controller allocated it.
+        handle: what we wrote; None if it is another's, or not to be read.
+        node: the one that it is bound to; None where it may be used on several.
+    """
+
+    driver: str
+    handle: handles.Handle | None
+    node: str | None
+    shareable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A claim for this driver's controller.
+
+    Attributes:
+        version: in which it was read, and is written.
+        controller: v1alpha3, who allocates.
+        class_name: v1alpha2, the ResourceClass.
+        owner_uids: of the objects that it goes with: a pod, for one that was made from a template.
+        immediate: allocate at once, whoever may use it.
+        requests: v1alpha3.
+        unsupported: what it asks for that this controller cannot do, in clauses.
+        status_driver: v1alpha2, `status.driverName`.
+    """
+
+    version: Version
+    name: Name
+    uid: str
+    resource_version: str
+    created: str = ""
+    finalizers: tuple[str, ...] = ()
+    deleting: bool = False
+    owner_uids: tuple[str, ...] = ()
+    controller: str = ""
+    class_name: str = ""
+    parameters: ParametersReference | None = None
+    requests: tuple[DeviceRequest, ...] = ()
+    config: tuple[Opaque, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    immediate: bool = False
+    allocation: Allocation | None = None
+    reserved_for: tuple[claims.Consumer, ...] = ()
+    deallocation_requested: bool = False
+    status_driver: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether our finalizer is on it."""
+        return FINALIZER in self.finalizers
+
+    @property
+    def going(self) -> bool:
+        """Whether what was allocated for it is to be given back."""
+        return self.deallocation_requested or (self.deleting and not self.reserved_for)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Class:
+    """A ResourceClass or a DeviceClass.
+
+    Attributes:
+        driver: v1alpha2, whose controller allocates; empty with v1alpha3, where the claim says it.
+        suitable_nodes: the only nodes that come into question; None for all.
+        selectors: v1alpha3, CEL expressions.
+    """
+
+    version: Version
+    name: str
+    driver: str = ""
+    parameters: ParametersReference | None = None
+    suitable_nodes: claims.NodeSelector | None = None
+    selectors: tuple[str, ...] = ()
+    config: tuple[Opaque, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the scheduler asks of the drivers for one pod, and what was answered.
+
+    Attributes:
+        name: the pod's.
+        pod_uids: of its owners.
+        entries: by the name in the pod's spec, the nodes that the claim cannot be allocated for; another driver's, too.
+    """
+
+    version: Version
+    name: Name
+    uid: str
+    resource_version: str
+    created: str = ""
+    pod_uids: tuple[str, ...] = ()
+    selected_node: str = ""
+    potential_nodes: tuple[str, ...] = ()
+    entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod that waits for claims.
+
+    Attributes:
+        claims: by the name in its spec, the name of the claim; None while it was not made from its template yet.
+        from_template: names in its spec whose claims must be the pod's own.
+        over: it has terminated or is being deleted.
+    """
+
+    name: Name
+    uid: str
+    created: str = ""
+    node_name: str = ""
+    claims: Mapping[str, str | None] = field(default_factory=dict)
+    from_template: frozenset[str] = frozenset()
+    over: bool = False

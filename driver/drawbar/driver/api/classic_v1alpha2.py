@@ -1,0 +1,152 @@
+"""Classic dynamic resource allocation as Kubernetes 1.27 to 1.30 have it.
+
+Source: `resource.k8s.io/v1alpha2` ResourceClass, ResourceClaim, PodSchedulingContext.
+"""
+
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import claims, classic, handles, meta
+from drawbar.driver.api import classic_contexts as contexts
+
+IMMEDIATE = "Immediate"
+
+
+class Reference(meta.Struct, frozen=True):
+    """Where parameters are; those of a claim are in its own namespace."""
+
+    api_group: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class ResourceClass(meta.Struct, frozen=True):
+    """Whose controller allocates, with which parameters, and on which nodes."""
+
+    metadata: meta.ObjectMeta
+    driver_name: str = ""
+    parameters_ref: Reference | None = None
+    suitable_nodes: claims.NodeSelector | None = None
+    structured_parameters: bool | None = None
+
+
+class ClaimSpec(meta.Struct, frozen=True):
+    """What is asked for."""
+
+    resource_class_name: str = ""
+    parameters_ref: Reference | None = None
+    allocation_mode: str = ""
+
+
+class ResourceHandle(meta.Struct, frozen=True):
+    """What one driver's kubelet plugin is told."""
+
+    driver_name: str = ""
+    data: str = ""
+
+
+class AllocationResult(meta.Struct, frozen=True):
+    """What was allocated."""
+
+    resource_handles: tuple[ResourceHandle, ...] = ()
+    available_on_nodes: claims.NodeSelector | None = None
+    shareable: bool = False
+
+
+class ClaimStatus(meta.Struct, frozen=True):
+    """What became of it."""
+
+    driver_name: str = ""
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[claims.Consumer, ...] = ()
+    deallocation_requested: bool = False
+
+
+class ResourceClaim(meta.Struct, frozen=True):
+    """A claim as it is served."""
+
+    metadata: meta.ObjectMeta
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+def claim(found: ResourceClaim, driver: str) -> classic.Claim:
+    """The claim; whether it is for this driver, its class says."""
+    spec, status, metadata = found.spec, found.status, found.metadata
+    return classic.Claim(
+        version=classic.Version.V1ALPHA2,
+        name=classic.Name(namespace=metadata.namespace, name=metadata.name),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        created=metadata.creation_timestamp or "",
+        finalizers=metadata.finalizers,
+        deleting=metadata.deletion_timestamp is not None,
+        owner_uids=tuple(owner.uid for owner in metadata.owner_references),
+        class_name=spec.resource_class_name,
+        parameters=_reference(spec.parameters_ref, metadata.namespace),
+        immediate=spec.allocation_mode == IMMEDIATE,
+        allocation=_allocation(status, driver),
+        reserved_for=status.reserved_for,
+        deallocation_requested=status.deallocation_requested,
+        status_driver=status.driver_name,
+    )
+
+
+def resource_class(found: ResourceClass) -> classic.Class:
+    """The class; one with structured parameters is allocated by the scheduler, and so no driver's."""
+    return classic.Class(
+        version=classic.Version.V1ALPHA2,
+        name=found.metadata.name,
+        driver="" if found.structured_parameters else found.driver_name,
+        parameters=_reference(found.parameters_ref, found.parameters_ref.namespace)
+        if found.parameters_ref is not None
+        else None,
+        suitable_nodes=found.suitable_nodes,
+    )
+
+
+def allocated(handle: handles.Handle, driver: str, *, shareable: bool) -> dict[str, Any]:
+    """The part of a claim's status that says what it got.
+
+    Raises:
+        handles.TooLarge: there is no room for so many devices.
+    """
+    allocation: dict[str, Any] = {
+        "resourceHandles": [{"driverName": driver, "data": handles.encode(handle)}],
+        "shareable": shareable,
+    }
+    if handle.node:
+        allocation["availableOnNodes"] = msgspec.to_builtins(contexts.one_node(handle.node))
+    return {"driverName": driver, "allocation": allocation}
+
+
+def freed() -> dict[str, Any]:
+    """The part of a claim's status that says that it has nothing, for a merge patch."""
+    return {"driverName": None, "allocation": None, "deallocationRequested": None}
+
+
+def _reference(found: Reference | None, namespace: str) -> classic.ParametersReference | None:
+    if found is None:
+        return None
+    return classic.ParametersReference(
+        api_group=found.api_group, kind=found.kind, name=found.name, namespace=namespace
+    )
+
+
+def _allocation(status: ClaimStatus, driver: str) -> classic.Allocation | None:
+    if status.allocation is None:
+        return None
+    result = status.allocation
+    found = next((one.data for one in result.resource_handles if one.driver_name == driver), None)
+    try:
+        handle = handles.decode(found) if found else None
+    except handles.InvalidHandle:
+        handle = None
+    return classic.Allocation(
+        driver=status.driver_name,
+        handle=handle,
+        node=claims.Allocation(node_selector=result.available_on_nodes).node,
+        shareable=result.shareable,
+    )

@@ -1,0 +1,156 @@
+"""Which parameters hold for each device of a claim: what its class says, then what the claim adds.
+
+Invariant: a claim changes nothing that its class said, and sets no variable that its class does not let it set. So
+whoever may write claims has no more of a device than its administrator gives.
+
+Of several entries of one source the later wins. An entry with requests holds for the devices of these requests alone.
+Source: `resource.k8s.io` DeviceAllocationConfiguration.
+"""
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from drawbar.driver.api import bindings, claims, meta, parameters
+
+REASON = "InvalidParameters"
+
+Topic = TypeVar("Topic", bound=meta.Struct)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One entry of the allocation's configuration, decoded.
+
+    Attributes:
+        requests: whose devices are meant; empty for all.
+    """
+
+    source: parameters.Source
+    requests: tuple[str, ...]
+    said: parameters.DeviceParameters
+
+    def concerns(self, requests: Sequence[str]) -> bool:
+        """Whether it holds for a device of one of these requests, `request` or `request/alternative`."""
+        return not self.requests or any(
+            request in self.requests or request.split("/", 1)[0] in self.requests for request in requests
+        )
+
+
+def speaks(claim: claims.ResourceClaim, driver: str) -> bool:
+    """Whether the claim's allocation has parameters for this driver."""
+    return any(True for _ in _entries(claim, driver))
+
+
+def of_devices(claim: claims.ResourceClaim, driver: str) -> dict[bindings.Key, parameters.DeviceParameters]:
+    """The parameters of each of the driver's devices that has some; those of all its requests together.
+
+    Raises:
+        parameters.Invalid: some cannot be obeyed.
+    """
+    layers, problems = _layers(claim, driver)
+    if problems:
+        raise parameters.Invalid(problems)
+    if not layers:
+        return {}
+    requests: dict[bindings.Key, list[str]] = {}
+    allocation = claim.status.allocation
+    for result in allocation.devices.results if allocation is not None else ():
+        if result.driver == driver:
+            key = bindings.Key(pool=result.pool, device=result.device)
+            requests.setdefault(key, []).append(result.request)
+    found = {
+        key: merged([layer for layer in layers if layer.concerns(names)]) for key, names in requests.items()
+    }
+    return {key: said for key, said in found.items() if said != parameters.NOTHING}
+
+
+def merged(layers: Sequence[Layer]) -> parameters.DeviceParameters:
+    """One device's parameters.
+
+    Raises:
+        parameters.Invalid: the claim says what is not its to say.
+    """
+    by_class = _laid([one.said for one in layers if one.source is parameters.Source.CLASS])
+    by_claim = _laid([one.said for one in layers if one.source is parameters.Source.CLAIM])
+    problems = tuple(
+        f"opaque parameters of the claim: {problem}" for problem in _presumptions(by_class, by_claim)
+    )
+    if problems:
+        raise parameters.Invalid(problems)
+    # What a claim may say is of no more use.
+    return msgspec.structs.replace(_laid([by_class, by_claim]), claim_variables=())
+
+
+def _presumptions(
+    by_class: parameters.DeviceParameters, by_claim: parameters.DeviceParameters
+) -> Iterator[str]:
+    for name in by_claim.environment:
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in by_class.claim_variables):
+            yield (
+                f"environment.{name} is none of the variables that its DeviceClass lets claims set: set it in the "
+                f"pod's containers, or have an administrator add it to claimVariables of the class's parameters"
+            )
+    for topic, theirs, own in (
+        ("deviceFiles", by_class.device_files, by_claim.device_files),
+        ("network", by_class.network, by_claim.network),
+    ):
+        fixed, wanted = msgspec.to_builtins(theirs), msgspec.to_builtins(own)
+        for name in wanted:
+            if name in fixed and fixed[name] != wanted[name]:
+                yield (
+                    f"{topic}.{name} is set by its DeviceClass, to {fixed[name]!r}, and a claim cannot change it: "
+                    f"leave it out"
+                )
+
+
+def _layers(claim: claims.ResourceClaim, driver: str) -> tuple[list[Layer], tuple[str, ...]]:
+    """The entries for this driver, and what is wrong with any of them."""
+    layers, problems = [], []
+    for entry in _entries(claim, driver):
+        # Who is not known to be an administrator is none.
+        source = parameters.Source.CLAIM
+        if entry.source == parameters.Source.CLASS:
+            source = parameters.Source.CLASS
+        opaque = entry.opaque
+        assert opaque is not None
+        try:
+            said = parameters.decode(opaque.parameters, source)
+        except parameters.Invalid as invalid:
+            of = f" of request {', '.join(entry.requests)}" if source is parameters.Source.CLASS else ""
+            problems += [
+                f"opaque parameters of {source.owner}{of}: {problem}" for problem in invalid.problems
+            ]
+        else:
+            layers.append(Layer(source=source, requests=entry.requests, said=said))
+    return layers, tuple(problems)
+
+
+def _entries(claim: claims.ResourceClaim, driver: str) -> Iterator[claims.AllocatedConfiguration]:
+    allocation = claim.status.allocation
+    for entry in allocation.devices.config if allocation is not None else ():
+        if entry.opaque is not None and entry.opaque.driver == driver:
+            yield entry
+
+
+def _laid(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceParameters:
+    """One over the other."""
+    result = parameters.NOTHING
+    for layer in layers:
+        timeout = layer.attach_timeout_seconds
+        result = parameters.DeviceParameters(
+            environment={**result.environment, **layer.environment},
+            claim_variables=(*result.claim_variables, *layer.claim_variables),
+            device_files=_over(result.device_files, layer.device_files),
+            network=_over(result.network, layer.network),
+            attach_timeout_seconds=result.attach_timeout_seconds if timeout is None else timeout,
+        )
+    return result
+
+
+def _over(lower: Topic, upper: Topic) -> Topic:
+    said = {**msgspec.to_builtins(lower), **msgspec.to_builtins(upper)}
+    return msgspec.convert(said, type(lower))

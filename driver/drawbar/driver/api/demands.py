@@ -1,0 +1,107 @@
+"""What a ResourceClaim asks for, and the DeviceClasses that it names: read only for claims that are allocated at once.
+
+The watch of all claims (`api.claims`) leaves the spec out, since nobody else needs it.
+
+Source: `resource.k8s.io/v1` ResourceClaimSpec, DeviceClass.
+"""
+
+from typing import Any
+
+from drawbar.driver.api import claims, meta
+
+# How a claim asks to be allocated at once, and on which node if it has a wish.
+MODE_ANNOTATION = "drawbar.dev/allocation-mode"
+NODE_ANNOTATION = "drawbar.dev/node"
+IMMEDIATE = "Immediate"
+# The scheduler has it put on what it allocates; then the claim is its own, and the claim controller's.
+SCHEDULED = "resource.kubernetes.io/delete-protection"
+
+
+class Cel(meta.Struct, frozen=True):
+    """An expression over one device."""
+
+    expression: str = ""
+
+
+class Selector(meta.Struct, frozen=True):
+    """One of several conditions on a device."""
+
+    cel: Cel | None = None
+
+
+class Way(meta.Struct, frozen=True):
+    """One way to meet a request; `name` is set for those of `firstAvailable`."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[Selector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool = False
+    capacity: Any = None
+
+
+class Request(meta.Struct, frozen=True):
+    """Devices under one name; exactly one of the two is set."""
+
+    name: str = ""
+    exactly: Way | None = None
+    first_available: tuple[Way, ...] = ()
+
+    def ways(self) -> tuple[tuple[str, Way], ...]:
+        """Every way to meet it, the best first, with its name in an allocation."""
+        if self.exactly is not None:
+            return ((self.name, self.exactly),)
+        return tuple((f"{self.name}/{way.name}", way) for way in self.first_available)
+
+
+class Devices(meta.Struct, frozen=True):
+    """Everything that a claim asks for."""
+
+    requests: tuple[Request, ...] = ()
+    constraints: tuple[Any, ...] = ()
+    config: tuple[claims.AllocatedConfiguration, ...] = ()
+
+
+class ClaimSpec(meta.Struct, frozen=True):
+    """The request part of a claim."""
+
+    devices: Devices = Devices()
+
+
+class Claim(meta.Struct, frozen=True):
+    """A claim with what it asks for."""
+
+    metadata: meta.ObjectMeta
+    spec: ClaimSpec = ClaimSpec()
+    status: claims.ClaimStatus = claims.ClaimStatus()
+
+
+class ClassSpec(meta.Struct, frozen=True):
+    """What a class of devices is."""
+
+    selectors: tuple[Selector, ...] = ()
+    config: tuple[claims.AllocatedConfiguration, ...] = ()
+
+
+class DeviceClass(meta.Struct, frozen=True):
+    """A class of devices that a request can name."""
+
+    metadata: meta.ObjectMeta
+    spec: ClassSpec = ClassSpec()
+
+
+def is_immediate(metadata: meta.ObjectMeta) -> bool:
+    """Whether a claim asks to be allocated at once."""
+    return metadata.annotations.get(MODE_ANNOTATION) == IMMEDIATE
+
+
+def expressions(selectors: tuple[Selector, ...]) -> tuple[str, ...]:
+    """The CEL expressions, all of which must hold."""
+    return tuple(selector.cel.expression for selector in selectors if selector.cel is not None)
+
+
+def node_selector(node: str) -> claims.NodeSelector:
+    """Takes this node alone."""
+    field = claims.FieldRequirement(key="metadata.name", operator="In", values=(node,))
+    return claims.NodeSelector(node_selector_terms=(claims.NodeSelectorTerm(match_fields=(field,)),))

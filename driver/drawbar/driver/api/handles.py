@@ -1,0 +1,127 @@
+"""What an allocation of classic dynamic resource allocation tells the kubelet plugin, in one versioned document.
+
+The controller writes it when it allocates: with v1alpha2 it is `resourceHandles[].data`, which the kubelet hands to the
+plugin; with v1alpha3 it stands among `allocation.devices.config[]` as opaque parameters of this driver, where whoever
+reads the claim finds it. It names the devices, so that the plugin needs neither the class nor the claim's parameters,
+which may be gone by then. A claim that goes without a device (an optional one) has none in it.
+
+Source: KEP-3063, "ResourceHandle extensions"; `resource.k8s.io/v1alpha2` ResourceHandle (data has at most 16 KiB).
+"""
+
+from typing import Any
+
+import msgspec
+
+from drawbar.driver import errors
+from drawbar.driver.api import meta
+
+API_VERSION = "drawbar.dev/v1alpha1"
+KIND = "AllocationHandle"
+DATA_BYTES = 16 * 1024
+SHOWN_CHARS = 60
+
+WHOLE_CLAIM = "claim"
+"""The name of the one request of a v1alpha2 claim, which has no names for what it asks."""
+
+
+class InvalidHandle(errors.DrawbarError):
+    """The text is no handle of this driver, or one of a version that is not known."""
+
+
+class TooLarge(errors.DrawbarError):
+    """The handle has no room in an allocation: the claim asks for too many devices."""
+
+
+class HandleDevice(meta.Struct, frozen=True):
+    """One device of the allocation.
+
+    Attributes:
+        request: the claim's request that got it; `WHOLE_CLAIM` with v1alpha2.
+        fabric: name of the Fabric.
+        pool: DRA pool.
+        device: DRA name of the device.
+        attachment: name of its DeviceAttachment.
+    """
+
+    request: str
+    fabric: str
+    pool: str
+    device: str
+    attachment: str
+
+
+class Handle(meta.Struct, frozen=True):
+    """One allocation.
+
+    Attributes:
+        node: the one on which the devices are.
+        allocated_at: `spec.allocationTimestamp` of the DeviceAttachments, which tells this allocation from others of the
+            same claim.
+        devices: none for a claim that goes without.
+        without: the requests that go without a device.
+    """
+
+    node: str = ""
+    allocated_at: str = ""
+    devices: tuple[HandleDevice, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+def document(handle: Handle) -> dict[str, Any]:
+    """The handle with its version and kind, as JSON values."""
+    found: dict[str, Any] = msgspec.to_builtins(handle)
+    return {"apiVersion": API_VERSION, "kind": KIND} | found
+
+
+def encode(handle: Handle) -> str:
+    """The handle as one line of JSON.
+
+    Raises:
+        TooLarge: it has more than `DATA_BYTES`.
+    """
+    text = msgspec.json.encode(document(handle)).decode()
+    if len(text.encode()) > DATA_BYTES:
+        raise TooLarge(
+            f"the allocation of {len(handle.devices)} devices takes {len(text.encode())} bytes, and a ResourceHandle has "
+            f"room for {DATA_BYTES}; ask for fewer devices in one claim"
+        )
+    return text
+
+
+def decode(data: str) -> Handle:
+    """The handle that a ResourceHandle's data holds.
+
+    Raises:
+        InvalidHandle: it holds none.
+    """
+    try:
+        content = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidHandle(f"{_shown(data)} is no JSON: {error}") from error
+    return recorded(content)
+
+
+def recorded(content: object) -> Handle:
+    """The handle that JSON values hold; unknown fields, of a newer controller perhaps, are passed over.
+
+    Raises:
+        InvalidHandle: they hold none.
+    """
+    if not is_handle(content):
+        raise InvalidHandle(f"{_shown(str(content))} is no {KIND} of {API_VERSION}")
+    try:
+        return msgspec.convert(content, Handle)
+    except msgspec.ValidationError as error:
+        raise InvalidHandle(f"the {KIND} cannot be read: {error}") from error
+
+
+def is_handle(content: object) -> bool:
+    """Whether JSON values say that they are a handle of this version."""
+    return isinstance(content, dict) and (content.get("apiVersion"), content.get("kind")) == (
+        API_VERSION,
+        KIND,
+    )
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]!r}..."

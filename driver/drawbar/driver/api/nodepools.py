@@ -1,0 +1,23 @@
+"""The pools that a node publishes of its own, and the null device in them, as both daemons name them.
+
+Source: `resource.k8s.io/v1` ResourcePool.name (DNS subdomains joined by `/`).
+"""
+
+NULL_DEVICE = "none"
+"""What a request gets that may go without a device; `docs/local-pool.md`."""
+
+
+def pool(node_name: str, number: int = 0) -> str:
+    """The pool of a node, or its further ones for more devices than one slice holds.
+
+    They are told by a `/`, which no node's name has: `node/1` is never the pool of a node called `node-1`.
+    """
+    return f"{node_name}/{number}" if number else node_name
+
+
+def is_pool(name: str, node_name: str) -> bool:
+    """Whether that pool is one of the node's."""
+    first, slash, number = name.partition("/")
+    return first == node_name and (
+        not slash or (number.isascii() and number.isdecimal() and number[0] != "0")
+    )

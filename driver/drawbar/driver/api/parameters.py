@@ -1,0 +1,320 @@
+"""Opaque parameters of classes and claims: what may stand in them, and what is wrong with them.
+
+One kind, `DeviceParameters`, stands in `opaque.parameters` of a DeviceClass or of a claim. It is decoded strictly: an
+unknown field, a value of another type, or one that cannot be is refused, since nothing would obey it. Some fields are an
+administrator's alone; in a claim they are refused. Nothing here reads a clock or a file.
+
+Source: `resource.k8s.io` OpaqueDeviceConfiguration; `docs/parameters.md`.
+"""
+
+import difflib
+import enum
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import meta
+
+API_VERSION = "drawbar.dev/v1alpha1"
+KIND = "DeviceParameters"
+# The other kind of the group, for whoever allocates by itself with v1alpha3; it says nothing of how a device is used.
+ALLOCATION_KIND = "AllocationParameters"
+
+VARIABLES_MAX = 64
+VALUE_BYTES = 4096
+NAME_CHARS = 128
+ID_MAX = 2**32 - 2  # the last one means "unchanged" to the kernel (chown(2))
+TIMEOUT_MAX_SECONDS = 86_400
+SHOWN_CHARS = 40
+PROBLEMS_SHOWN = 4
+# The variables that name the device to the container.
+RESERVED_PREFIX = "DRAWBAR_"
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
+# The kernel's 15 characters less three for a number.
+_INTERFACE = re.compile(r"[a-z][a-z0-9]{0,11}")
+_MODE = re.compile(r"0?[0-7]{3}")
+# With a number it would be the interface of the pod itself.
+_POD_INTERFACE = "eth"
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Source(enum.StrEnum):
+    """Who says it, in the words of an allocation."""
+
+    CLASS = "FromClass"
+    CLAIM = "FromClaim"
+
+    @property
+    def owner(self) -> str:
+        """In words."""
+        return "the DeviceClass" if self is Source.CLASS else "the claim"
+
+
+class DeviceFiles(meta.Struct, frozen=True):
+    """How a container gets the device's files.
+
+    Attributes:
+        read_only: it may not write to them.
+        user: their owner in the container; None for the runtime's choice.
+        group: their group.
+        mode: their permission bits, octal, such as `0660`.
+    """
+
+    read_only: bool | None = None
+    user: int | None = None
+    group: int | None = None
+    mode: str | None = None
+
+
+class Network(meta.Struct, frozen=True):
+    """How a container gets the device's network interfaces.
+
+    Attributes:
+        interface_prefix: they are named so, with a number from 0.
+    """
+
+    interface_prefix: str | None = None
+
+
+class DeviceParameters(meta.Struct, frozen=True):
+    """What a class or a claim says of its devices.
+
+    Attributes:
+        environment: variables for the containers that use the device.
+        claim_variables: which of them a claim may set: names, or beginnings with `*`; a class's alone.
+        attach_timeout_seconds: from the allocation to giving the attach up; a class's alone.
+    """
+
+    environment: dict[str, str] = {}
+    claim_variables: tuple[str, ...] = ()
+    device_files: DeviceFiles = DeviceFiles()
+    network: Network = Network()
+    attach_timeout_seconds: int | None = None
+
+
+NOTHING = DeviceParameters()
+
+
+class Invalid(Exception):
+    """Parameters that nobody can obey.
+
+    Attributes:
+        problems: one clause each, with its place and what to do.
+    """
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        rest = len(problems) - PROBLEMS_SHOWN
+        more = f"; and {rest} more" if rest > 0 else ""
+        super().__init__("; ".join(problems[:PROBLEMS_SHOWN]) + more)
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Field:
+    """One field of an object.
+
+    Attributes:
+        problems: what is wrong with a value: clauses to follow its place.
+        fields: of an object; None for a value.
+        by_class: only an administrator may say it.
+    """
+
+    problems: Callable[[Any], Iterator[tuple[str, str]]]
+    fields: "Mapping[str, _Field] | None" = None
+    by_class: bool = False
+
+
+def decode(document: object, source: Source, *, path: str = "") -> DeviceParameters:
+    """The parameters that a document holds.
+
+    Args:
+        document: `opaque.parameters` as JSON values.
+        source: who says it.
+        path: of the document, for the messages.
+
+    Raises:
+        Invalid: it holds none, or they cannot be; lists everything.
+    """
+    problems = tuple(
+        f"{_joined(path, where) or 'the document'}{clause}" for where, clause in _problems(document, source)
+    )
+    if problems:
+        raise Invalid(problems)
+    assert isinstance(document, dict)
+    return _converted(document)
+
+
+def recorded(document: Mapping[str, Any]) -> DeviceParameters:
+    """Parameters that were decoded once and written down, by a newer version perhaps: what is not known is passed over."""
+    try:
+        return _converted(document)
+    except msgspec.ValidationError:
+        return NOTHING
+
+
+def document(parameters: DeviceParameters) -> dict[str, Any]:
+    """As `recorded` reads them; empty where nothing is said."""
+    found: dict[str, Any] = msgspec.to_builtins(parameters)
+    return {key: value for key, value in found.items() if value not in ({}, [])}
+
+
+def _converted(document: Mapping[str, Any]) -> DeviceParameters:
+    return msgspec.convert(document, DeviceParameters)
+
+
+def _problems(document: object, source: Source) -> Iterator[tuple[str, str]]:
+    """Each as its place and a clause to follow that."""
+    if not isinstance(document, dict):
+        yield "", f" is {_shown(document)}, no object: write apiVersion: {API_VERSION} and kind: {KIND}"
+        return
+    said = document.get("apiVersion"), document.get("kind")
+    if said != (API_VERSION, KIND):
+        for name, value, wanted in (
+            ("apiVersion", said[0], API_VERSION),
+            ("kind", said[1], KIND),
+        ):
+            if value != wanted:
+                was = f" is {_shown(value)}" if name in document else " is missing"
+                yield name, f"{was}: this version of Drawbar takes {wanted}"
+        # What another kind means nobody knows.
+        return
+    rest = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
+    yield from _object(rest, _FIELDS, source, "")
+
+
+def _object(
+    held: Mapping[str, Any], fields: Mapping[str, _Field], source: Source, path: str
+) -> Iterator[tuple[str, str]]:
+    for key, value in held.items():
+        where, field = _joined(path, _segment(key)), fields.get(key)
+        if field is None:
+            near = difflib.get_close_matches(str(key), fields, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(fields)}"
+            yield where, f" is no field of {KIND}: {hint}"
+        elif field.by_class and source is Source.CLAIM:
+            yield where, " is an administrator's to say: only the parameters of a DeviceClass may have it"
+        elif field.fields is not None:
+            if isinstance(value, dict):
+                yield from _object(value, field.fields, source, where)
+            else:
+                yield where, f" is {_shown(value)}, no object: give it some of {', '.join(field.fields)}"
+        else:
+            for below, clause in field.problems(value):
+                yield f"{where}{below}", clause
+
+
+def _environment(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, dict):
+        yield "", f" is {_kind(value)}, no object: write each variable as NAME: value"
+        return
+    if len(value) > VARIABLES_MAX:
+        yield "", f" has {len(value)} variables: {VARIABLES_MAX} are the most"
+    for name, text in value.items():
+        # A value may hold what nobody should read, and stands in no message.
+        where = _below(name)
+        if not _VARIABLE.fullmatch(name) or len(name) > NAME_CHARS:
+            yield (
+                where,
+                f" is no name of a variable: use at most {NAME_CHARS} letters, digits and _, no digit first",
+            )
+        elif name.upper().startswith(RESERVED_PREFIX):
+            yield where, f" is Drawbar's own: choose a name that does not begin with {RESERVED_PREFIX}"
+        if not isinstance(text, str):
+            yield where, f" is {_kind(text)}, no string: put it in quotation marks"
+        elif "\0" in text or len(text.encode("utf-8", "replace")) > VALUE_BYTES:
+            yield where, f" cannot be a variable's value: {VALUE_BYTES} bytes without a NUL are the most"
+
+
+def _claim_variables(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, list):
+        yield "", f" is {_shown(value)}, no list: write names of variables, or beginnings such as NCCL_*"
+        return
+    for index, pattern in enumerate(value):
+        if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
+            yield (
+                f"[{index}]",
+                f" is {_shown(pattern)}: write the name of a variable, or its beginning and a *",
+            )
+
+
+def _truth(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, bool):
+        yield "", f" is {_shown(value)}: write true or false"
+
+
+def _number(least: int, most: int) -> Callable[[Any], Iterator[tuple[str, str]]]:
+    def problems(value: Any) -> Iterator[tuple[str, str]]:
+        # A bool is an int to Python.
+        if type(value) is not int or not least <= value <= most:
+            yield "", f" is {_shown(value)}: write a whole number from {least} to {most}"
+
+    return problems
+
+
+def _mode(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, str) or not _MODE.fullmatch(value):
+        yield "", f' is {_shown(value)}: write permission bits in octal as a string, such as "0660"'
+
+
+def _interface(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, str) or not _INTERFACE.fullmatch(value):
+        yield "", f" is {_shown(value)}: write at most 12 small letters and digits, a letter first"
+    elif value == _POD_INTERFACE:
+        yield "", f" is {value}, and {value}0 is the pod's own interface: choose another beginning"
+
+
+def _nothing(value: Any) -> Iterator[tuple[str, str]]:
+    del value
+    return iter(())
+
+
+_FIELDS: Mapping[str, _Field] = {
+    "environment": _Field(problems=_environment),
+    "claimVariables": _Field(problems=_claim_variables, by_class=True),
+    "deviceFiles": _Field(
+        problems=_nothing,
+        fields={
+            "readOnly": _Field(problems=_truth),
+            "user": _Field(problems=_number(0, ID_MAX)),
+            "group": _Field(problems=_number(0, ID_MAX)),
+            "mode": _Field(problems=_mode),
+        },
+    ),
+    "network": _Field(problems=_nothing, fields={"interfacePrefix": _Field(problems=_interface)}),
+    "attachTimeoutSeconds": _Field(problems=_number(1, TIMEOUT_MAX_SECONDS), by_class=True),
+}
+
+
+def _joined(path: str, where: str) -> str:
+    if not path or not where or where.startswith("["):
+        return f"{path}{where}"
+    return f"{path}.{where}"
+
+
+def _below(key: object) -> str:
+    """A key of a map, to follow the map's path."""
+    segment = _segment(key)
+    return segment if segment.startswith("[") else f".{segment}"
+
+
+def _segment(key: object) -> str:
+    """A key as part of a path."""
+    text = str(key)
+    return text if _PLAIN.fullmatch(text) and len(text) <= NAME_CHARS else f"[{_shown(text)}]"
+
+
+def _shown(value: object) -> str:
+    """A value in a message: cut, and without line breaks."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
+
+
+def _kind(value: object) -> str:
+    """What a value is, without the value."""
+    known = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return "null" if value is None else known.get(type(value), "an object")

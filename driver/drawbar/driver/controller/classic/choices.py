@@ -1,0 +1,80 @@
+"""Which nodes will do for a party, and with which devices; pure.
+
+All claims of a pod are looked at together. Optional requests count while some node can have them; only where none can, the
+party does without, so that a pod goes without a device only when there is none left for it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from drawbar.driver.controller import names
+from drawbar.driver.controller.classic import matching, parties, requests, stock
+
+Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
+"""The devices of a claim, by the name of its request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request of one claim."""
+
+    claim: str
+    request: requests.Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The outcome.
+
+    Attributes:
+        asked: what all these nodes can give; optional requests that none can are not among them.
+        suitable: by node name the devices for each of `asked`, in the order in which the nodes were asked for.
+    """
+
+    asked: tuple[Asked, ...]
+    suitable: Mapping[str, matching.Given]
+
+    def of(self, claim: str, node: str) -> Share:
+        """What one claim gets there, by request."""
+        return tuple(
+            (one.request.name, keys)
+            for one, keys in zip(self.asked, self.suitable[node], strict=True)
+            if one.claim == claim
+        )
+
+    def devices(self, node: str) -> tuple[names.DeviceKey, ...]:
+        """All devices that the node would get."""
+        return tuple(key for keys in self.suitable[node] for key in keys)
+
+
+def choose(left: stock.Stock, waiting: Iterable[parties.Waiting], nodes: Iterable[str]) -> Choice:
+    """Judges the nodes.
+
+    Args:
+        left: what is left.
+        waiting: claims of one party, each once.
+        nodes: that come into question.
+    """
+    everything = [
+        Asked(claim=one.claim.uid, request=request) for one in waiting for request in one.wanted.requests
+    ]
+    candidates = tuple(nodes)
+    found = _judged(left, everything, candidates)
+    optional = [one for one in everything if one.request.optional]
+    if found.suitable or not optional:
+        return found
+    mandatory = [one for one in everything if not one.request.optional]
+    found = _judged(left, mandatory, candidates)
+    for one in optional:
+        better = _judged(left, [*found.asked, one], candidates) if found.suitable else found
+        found = better if better.suitable else found
+    return found
+
+
+def _judged(left: stock.Stock, asked: Iterable[Asked], nodes: tuple[str, ...]) -> Choice:
+    wanted = tuple(asked)
+    search = matching.Search(left, tuple(one.request for one in wanted))
+    if search.hopeless:
+        return Choice(asked=wanted, suitable={})
+    suitable = {node: given for node in nodes if (given := search.on(node)) is not None}
+    return Choice(asked=wanted, suitable=suitable)

@@ -1,0 +1,112 @@
+"""What the fabrics have to give to classic claims, gathered from where it is known; nothing here waits or writes."""
+
+import datetime
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from drawbar.driver import expressions
+from drawbar.driver.api import attachments, fabrics, slices
+from drawbar.driver.controller import names, policies
+from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller.classic import stock
+from drawbar.driver.controller.fabrics import directory, session
+from drawbar.driver.controller.pools import publisher
+from drawbar.driver.kube import reflector
+from drawbar.fabric import contract
+
+JUDGEMENTS_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Where it is looked up."""
+
+    fabrics: reflector.Reflector[fabrics.Fabric]
+    sessions: directory.Directory
+    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    placed: index.Index
+    pools: publisher.Publisher
+    clock: Callable[[], datetime.datetime]
+
+
+def inventory(view: View) -> stock.Inventory:
+    """All fabrics that were listed once, with their devices as they are shown."""
+    reached: dict[str, stock.Fabric] = {}
+    found: dict[names.DeviceKey, stock.Device] = {}
+    for opened in view.sessions:
+        fabric = view.fabrics.get(opened.name)
+        if fabric is None or fabric.deleting or not opened.listed:
+            continue
+        reached[opened.name] = _fabric(view, fabric, opened)
+        for pool, shown in _shown(view, opened.name):
+            key = names.DeviceKey(fabric=opened.name, device=shown.name)
+            told = opened.device(shown.name)
+            free = told is not None and told.connection is None
+            found[key] = stock.Device(
+                key=key,
+                pool=pool,
+                shown=shown,
+                free=free and view.attachments.get(key.attachment) is None,
+            )
+    return stock.Inventory(fabrics=reached, devices=found)
+
+
+def _shown(view: View, fabric: str) -> Iterator[tuple[str, slices.Device]]:
+    for one in view.pools.of(fabric):
+        for device in one.spec.devices:
+            yield one.spec.pool.name, device
+
+
+def _fabric(view: View, fabric: fabrics.Fabric, opened: session.Session) -> stock.Fabric:
+    policy = fabric.spec.policy
+    blamed = opened.faults.blamed(datetime.timedelta(seconds=policy.probation_seconds), view.clock())
+    reached = {node: host for node, host in opened.nodes.host_of.items() if host not in blamed}
+    told = {host.id: host for host in opened.hosts}
+    coming = Counter(
+        one.spec.node_name
+        for one in view.placed.of(opened.name)
+        if not one.holds(attachments.ATTACHED) and not _has_port(told.get(one.spec.host_id), one)
+    )
+    return stock.Fabric(
+        name=opened.name,
+        hosts=reached,
+        ports={node: _left(told.get(host), coming[node]) for node, host in reached.items()},
+        rules=policy.models,
+        models=policies.models_by_node(view.placed.of(opened.name)) if policy.models else {},
+    )
+
+
+def _has_port(host: contract.Host | None, attachment: attachments.DeviceAttachment) -> bool:
+    """Whether the fabric counts a port as the device's already."""
+    return host is not None and any(port.device_id == attachment.spec.device_id for port in host.ports)
+
+
+def _left(host: contract.Host | None, coming: int) -> int | None:
+    """None for a fabric that tells no ports: it has no limit that we know of."""
+    if host is None or not host.ports:
+        return None
+    return sum(port.state is contract.PortState.FREE for port in host.ports) - coming
+
+
+class Judge:
+    """Which devices meet which CEL expressions, remembered while a device shows the same."""
+
+    def __init__(self, driver: str) -> None:
+        self._driver = driver
+        self._known: dict[tuple[names.DeviceKey, str], tuple[object, object, bool]] = {}
+
+    def meets(self, device: stock.Device, expression: str) -> bool:
+        """Whether it does; an expression that cannot be told is not met."""
+        shown = device.shown
+        known = self._known.get((device.key, expression))
+        if known is not None and known[:2] == (shown.attributes, shown.capacity):
+            return known[2]
+        if len(self._known) >= JUDGEMENTS_MAX:
+            self._known.clear()
+        try:
+            verdict = expressions.matches(expression, self._driver, shown)
+        except expressions.SelectorError:
+            verdict = False
+        self._known[device.key, expression] = shown.attributes, shown.capacity, verdict
+        return verdict

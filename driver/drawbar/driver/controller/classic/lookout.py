@@ -1,0 +1,200 @@
+"""What the API server tells of classic claims, kept current and in neutral form.
+
+Every version that is served is watched; both are while a cluster is being upgraded. A claim that both serve is taken in
+the form in which it names a driver. Of the pods only those that wait are watched, and of the ConfigMaps only those that
+are labelled as parameters.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from drawbar.driver import expressions
+from drawbar.driver.api import (
+    classic,
+    classic_contexts,
+    classic_v1alpha2,
+    classic_v1alpha3,
+    configmaps,
+)
+from drawbar.driver.controller.classic import asking, requests
+from drawbar.driver.kube import client, kinds, reflector
+
+PARAMETERS_LABEL = "drawbar.dev/parameters"
+PENDING = "status.phase=Pending"
+V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3
+CLAIMS: Mapping[classic.Version, Any] = {
+    V1ALPHA2: classic_v1alpha2.ResourceClaim,
+    V1ALPHA3: classic_v1alpha3.ResourceClaim,
+}
+
+
+class Lookout:
+    """The watches; run each of `reflectors` as a task."""
+
+    def __init__(
+        self,
+        api: client.Client,
+        *,
+        driver: str,
+        versions: frozenset[classic.Version],
+        changed: Callable[[], None],
+        gone: Callable[[str], None],
+    ) -> None:
+        self._driver = driver
+        self._changed = changed
+        self._gone = gone
+        self._found: dict[tuple[classic.Version, classic.Name], classic.Claim] = {}
+        self.contexts: dict[str, classic.Context] = {}
+        self.pods: dict[classic.Name, classic.Pod] = {}
+        self._classes: dict[tuple[classic.Version, str], classic.Class] = {}
+        self._data: dict[classic.Name, Mapping[str, str]] = {}
+        # What a claim asks for, by its uid and version; all anew when a class or parameters change.
+        self._wanted: dict[str, tuple[str, requests.Wanted]] = {}
+        self.claim_reflectors: dict[classic.Version, reflector.Reflector[Any]] = {}
+        self.context_reflectors: dict[classic.Version, reflector.Reflector[Any]] = {}
+        self.reflectors: dict[str, reflector.Reflector[Any]] = {}
+        for version in sorted(versions):
+            self._watch_version(api, version)
+        self._watch(api, kinds.POD, classic_contexts.Pod, self._pod_changed, fields=PENDING)
+        self._watch(api, kinds.CONFIG_MAP, configmaps.ConfigMap, self._data_changed, labels=PARAMETERS_LABEL)
+
+    def _watch_version(self, api: client.Client, version: classic.Version) -> None:
+        def claim_changed(old: Any, new: Any) -> None:
+            self._claim_changed(version, old, new)
+
+        def context_changed(old: Any, new: Any) -> None:
+            self._context_changed(version, old, new)
+
+        self.claim_reflectors[version] = self._watch(
+            api, kinds.CLASSIC_CLAIMS[version], CLAIMS[version], claim_changed
+        )
+        self.context_reflectors[version] = self._watch(
+            api, kinds.SCHEDULING_CONTEXTS[version], classic_contexts.PodSchedulingContext, context_changed
+        )
+        if version is V1ALPHA2:
+            into: Any = classic_v1alpha2.ResourceClass
+            self._watch(api, kinds.RESOURCE_CLASS, into, self._resource_class_changed)
+        else:
+            into = classic_v1alpha3.DeviceClass
+            self._watch(api, kinds.CLASSIC_DEVICE_CLASS, into, self._device_class_changed)
+
+    def _watch(
+        self,
+        api: client.Client,
+        kind: kinds.Kind,
+        into: Any,
+        changed: Callable[[Any, Any], None],
+        *,
+        fields: str = "",
+        labels: str = "",
+    ) -> reflector.Reflector[Any]:
+        made: reflector.Reflector[Any] = reflector.Reflector(
+            api, kind, into=into, changed=changed, fields=fields, labels=labels
+        )
+        self.reflectors[f"{kind.plural}.{kind.version}"] = made
+        return made
+
+    # What is known.
+
+    def claims(self) -> dict[classic.Name, classic.Claim]:
+        """The claims of this driver."""
+        sources = self._sources()
+        found: dict[classic.Name, classic.Claim] = {}
+        for (_, name), claim in sorted(self._found.items(), key=_by_version):
+            if asking.is_ours(claim, sources):
+                found[name] = claim
+        return found
+
+    def claim(self, name: classic.Name, uid: str) -> classic.Claim | None:
+        """The claim of that name and uid as it is known now."""
+        for version in self.claim_reflectors:
+            found = self._found.get((version, name))
+            if found is not None and found.uid == uid and asking.is_ours(found, self._sources()):
+                return found
+        return None
+
+    def wanted(self, claims: Mapping[classic.Name, classic.Claim]) -> dict[str, requests.Wanted]:
+        """What they ask for, by uid."""
+        sources = self._sources()
+        fresh: dict[str, tuple[str, requests.Wanted]] = {}
+        for claim in claims.values():
+            known = self._wanted.get(claim.uid)
+            if known is None or known[0] != claim.resource_version:
+                known = claim.resource_version, asking.wanted(claim, sources)
+            fresh[claim.uid] = known
+        self._wanted = fresh
+        return {uid: one for uid, (_, one) in fresh.items()}
+
+    def allocated(self) -> Iterator[classic.Claim]:
+        """The claims that this driver allocated."""
+        for claim in self._found.values():
+            if claim.allocation is not None and claim.allocation.driver == self._driver:
+                yield claim
+
+    def _sources(self) -> asking.Sources:
+        return asking.Sources(
+            driver=self._driver, classes=self._classes, data=self._data, fault=expressions.fault
+        )
+
+    # What the API server tells.
+
+    def _claim_changed(self, version: classic.Version, old: Any, new: Any) -> None:
+        key = version, _name(new or old)
+        if new is None:
+            self._found.pop(key, None)
+            self._gone(old.metadata.uid)
+        elif version is V1ALPHA2:
+            self._found[key] = classic_v1alpha2.claim(new, self._driver)
+        else:
+            self._found[key] = classic_v1alpha3.claim(new, self._driver)
+        self._changed()
+
+    def _context_changed(self, version: classic.Version, old: Any, new: Any) -> None:
+        found = new or old
+        known = self.contexts.get(found.metadata.uid)
+        if new is not None:
+            # One that both versions serve is the same in both.
+            if known is None or known.version is version:
+                self.contexts[new.metadata.uid] = classic_contexts.context(new, version)
+        elif known is not None and known.version is version:
+            del self.contexts[found.metadata.uid]
+        self._changed()
+
+    def _pod_changed(self, old: Any, new: Any) -> None:
+        if new is None:
+            self.pods.pop(_name(old), None)
+        else:
+            self.pods[_name(new)] = classic_contexts.pod(new)
+        self._changed()
+
+    def _resource_class_changed(self, old: Any, new: Any) -> None:
+        found = classic_v1alpha2.resource_class(new) if new is not None else None
+        self._class_changed(V1ALPHA2, (new or old).metadata.name, found)
+
+    def _device_class_changed(self, old: Any, new: Any) -> None:
+        found = classic_v1alpha3.device_class(new, self._driver) if new is not None else None
+        self._class_changed(V1ALPHA3, (new or old).metadata.name, found)
+
+    def _class_changed(self, version: classic.Version, name: str, found: classic.Class | None) -> None:
+        if found is None:
+            self._classes.pop((version, name), None)
+        else:
+            self._classes[version, name] = found
+        self._wanted = {}
+        self._changed()
+
+    def _data_changed(self, old: Any, new: Any) -> None:
+        if new is None:
+            self._data.pop(_name(old), None)
+        else:
+            self._data[_name(new)] = new.data
+        self._wanted = {}
+        self._changed()
+
+
+def _name(found: Any) -> classic.Name:
+    return classic.Name(namespace=found.metadata.namespace, name=found.metadata.name)
+
+
+def _by_version(item: tuple[tuple[classic.Version, classic.Name], classic.Claim]) -> str:
+    return item[0][0]

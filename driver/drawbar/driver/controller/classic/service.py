@@ -1,0 +1,161 @@
+"""The negotiation as a part of the controller: rounds of observe, plan and act, while this controller leads.
+
+A round follows whatever changed a moment before; without any change, the moment that the last plan named. One round at a
+time: what it wrote is known before the next one looks.
+"""
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Mapping
+
+from drawbar.driver.api import attachments, classic, handles, meta
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import actions as attachment_actions
+from drawbar.driver.controller.attachments import context as attachment_context
+from drawbar.driver.controller.classic import executor, inventory, lookout, memory, plan
+
+log = logging.getLogger(__name__)
+
+# What changes together is decided together; with many pods that wait, a round costs more.
+GATHER_SECONDS = 0.02
+GATHER_SECONDS_PER_POD = 0.0005
+RETRY_SECONDS = 0.5
+
+
+class Service:
+    """Run `run()` as a task; the watches of `known` run beside it."""
+
+    def __init__(
+        self, context: attachment_context.Context, known: lookout.Lookout, view: inventory.View
+    ) -> None:
+        self._context = context
+        self._known = known
+        self._view = view
+        self._judge = inventory.Judge(context.driver)
+        self._executor = executor.Executor(context=context, known=known)
+        self._memory = memory.Memory()
+        self._news = asyncio.Event()
+
+    def look_again(self) -> None:
+        """Something changed that a decision may rest on."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Decides and acts until cancelled."""
+        self._memory = memory.Memory()
+        while True:
+            self._news.clear()
+            now = self._context.clock()
+            decision = plan.plan(self.observed(), self._memory, now)
+            self._memory = decision.memory
+            if not await self._executor.carry_out(decision.actions):
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            await self._rest((decision.look_again - now).total_seconds())
+
+    async def _rest(self, seconds: float) -> None:
+        """Until there is news, or that time is over."""
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._news.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_POD * len(self._known.contexts))
+
+    def observed(self) -> plan.Observed:
+        """Everything that the plan rests on."""
+        claims = self._known.claims()
+        return plan.Observed(
+            driver=self._context.driver,
+            claims=claims,
+            wanted=self._known.wanted(claims),
+            contexts=dict(self._known.contexts),
+            pods=dict(self._known.pods),
+            nodes={node.metadata.name: node for node in self._context.nodes},
+            attachments=tuple(self._context.attachments),
+            inventory=inventory.inventory(self._view),
+            judge=self._judge.meets,
+            patience=self._context.patience,
+        )
+
+
+class Borrowers:
+    """Which classic claim wants a device, for the machinery of attachments."""
+
+    def __init__(self, known: lookout.Lookout) -> None:
+        self._known = known
+
+    def wish(
+        self,
+        key: names.DeviceKey,
+        attachment: attachments.DeviceAttachment | None,
+        host_of: Mapping[str, str],
+    ) -> attachment_actions.Wish | None:
+        """That of the claim that the attachment names, while the claim is there; else of one that was given the device."""
+        if attachment is not None:
+            return self._of_attempt(attachment, host_of)
+        for claim in self._known.allocated():
+            handle = claim.allocation.handle if claim.allocation is not None else None
+            for device in handle.devices if handle is not None and not claim.going else ():
+                if (device.fabric, device.device) == (key.fabric, key.device):
+                    assert handle is not None
+                    return _of_allocation(claim, handle, device, host_of)
+        return None
+
+    def _of_attempt(
+        self, attachment: attachments.DeviceAttachment, host_of: Mapping[str, str]
+    ) -> attachment_actions.Wish | None:
+        spec = attachment.spec
+        began = _moment(spec.allocation_timestamp)
+        if spec.claim is None or began is None:
+            return None
+        name = classic.Name(namespace=spec.claim.namespace, name=spec.claim.name)
+        if self._known.claim(name, spec.claim.uid) is None:
+            return None
+        return attachment_actions.Wish(
+            claim=spec.claim,
+            node=spec.node_name,
+            host_id=host_of.get(spec.node_name),
+            pool=spec.pool,
+            allocation_timestamp=spec.allocation_timestamp,
+            allocated_at=began,
+            attached_said=True,
+            failed_said=attachment.status.error is not None,
+        )
+
+
+def _of_allocation(
+    claim: classic.Claim,
+    handle: handles.Handle,
+    device: handles.HandleDevice,
+    host_of: Mapping[str, str],
+) -> attachment_actions.Wish | None:
+    """The record of the attachment is lost: it is written anew for the claim that has the device."""
+    allocated_at = _moment(handle.allocated_at)
+    if allocated_at is None:
+        return None
+    return attachment_actions.Wish(
+        claim=attachments.ClaimReference(
+            namespace=claim.name.namespace,
+            name=claim.name.name,
+            uid=claim.uid,
+            requests=(device.request,),
+            devices=len(handle.devices),
+        ),
+        node=handle.node,
+        host_id=host_of.get(handle.node),
+        pool=device.pool,
+        allocation_timestamp=handle.allocated_at,
+        allocated_at=allocated_at,
+        attached_said=True,
+        failed_said=False,
+    )
+
+
+def _moment(text: str | None) -> datetime.datetime | None:
+    """The moment that somebody wrote; None where it is none."""
+    try:
+        return meta.moment(text) if text else None
+    except ValueError:
+        return None

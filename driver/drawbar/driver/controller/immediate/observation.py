@@ -1,0 +1,152 @@
+"""Which reserved devices are free, and which nodes they can go to; looks only at what is known already."""
+
+import datetime
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from drawbar.driver.api import attachments, demands, fabrics, nodes
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import names, policies
+from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller.classic import stock
+from drawbar.driver.controller.fabrics import directory, session
+from drawbar.driver.controller.pools import devices, homes, publisher, sources
+from drawbar.driver.kube import reflector
+from drawbar.fabric import contract
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Where it is looked up."""
+
+    driver: str
+    fabrics: reflector.Reflector[fabrics.Fabric]
+    sessions: directory.Directory
+    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    placed: index.Index
+    nodes: reflector.Reflector[nodes.Node]
+    given: claim_index.Index
+    pools: publisher.Publisher
+    clock: Callable[[], datetime.datetime]
+
+
+def inventory(view: View, offered: frozenset[names.DeviceKey]) -> stock.Inventory:
+    """The reserved devices of all Fabrics.
+
+    Args:
+        view: where to look.
+        offered: devices that the scheduler was shown a moment ago, so that it may be giving them to somebody.
+    """
+    found: dict[names.DeviceKey, stock.Device] = {}
+    reached: dict[str, stock.Fabric] = {}
+    for fabric, opened in _reserving(view):
+        reached[opened.name] = _fabric(view, fabric, opened)
+        places = homes.pools(
+            opened.name,
+            opened.devices,
+            view.pools.of(opened.name),
+            homes.Rules(restricted=policies.restricted(fabric.spec.policy.models)),
+        )
+        resting = _resting(view, fabric, opened)
+        for told in opened.devices:
+            key = names.DeviceKey(fabric=opened.name, device=names.label(told.id))
+            if fabric.spec.policy.immediate.holds(told.id, told.model):
+                found[key] = stock.Device(
+                    key=key,
+                    pool=places[key.device],
+                    shown=devices.published(view.driver, opened.name, told, ()),
+                    free=key not in offered
+                    and key.device not in resting
+                    and _is_free(view, fabric, told, key),
+                )
+    return stock.Inventory(fabrics=reached, devices=found)
+
+
+def shown(view: View) -> frozenset[names.DeviceKey]:
+    """Reserved devices that are published now: the scheduler had given them away, or is not yet told that they went."""
+    return frozenset(
+        names.DeviceKey(fabric=opened.name, device=device.name)
+        for fabric, opened in _reserving(view)
+        for reserved in (sources.reserved(fabric.spec.policy.immediate, opened.devices),)
+        for one in view.pools.of(opened.name)
+        for device in one.spec.devices
+        if device.name in reserved
+    )
+
+
+def places(
+    view: View, claim: demands.Claim, avoided: frozenset[str], found: stock.Inventory
+) -> tuple[str, ...]:
+    """The nodes that come into question, the best first.
+
+    The one that the claim names; else those without taints, without failures of this claim, and with the fewest devices.
+    """
+    wish = claim.metadata.annotations.get(demands.NODE_ANNOTATION)
+    reached = {name for one in found.fabrics.values() for name in one.hosts}
+    known = {node.metadata.name: node for node in view.nodes if node.metadata.name in reached}
+    usable = [node for name, node in known.items() if is_usable(node) and wish in (None, "", name)]
+
+    def merit(node: nodes.Node) -> tuple[bool, bool, int, str]:
+        name = node.metadata.name
+        return bool(node.spec.taints), name in avoided, sum(1 for _ in view.placed.on(name)), name
+
+    return tuple(node.metadata.name for node in sorted(usable, key=merit))
+
+
+def is_usable(node: nodes.Node | None) -> bool:
+    """Whether pods can come to the node."""
+    return node is not None and not node.out_of_service and not node.spec.unschedulable
+
+
+def _reserving(view: View) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
+    """The Fabrics with a reservation whose managers answer."""
+    for opened in view.sessions:
+        fabric = view.fabrics.get(opened.name)
+        if fabric is None or fabric.deleting or not opened.listed:
+            continue
+        wanted = fabric.spec.policy.immediate
+        if wanted.devices or wanted.models:
+            yield fabric, opened
+
+
+def _is_free(view: View, fabric: fabrics.Fabric, told: contract.Device, key: names.DeviceKey) -> bool:
+    return (
+        told.connection is None
+        and told.health is not contract.Health.CRITICAL
+        and not {told.id, key.device, "*"} & set(fabric.spec.maintenance)
+        and view.attachments.get(key.attachment) is None
+        and not view.given.of(key)
+    )
+
+
+def _resting(view: View, fabric: fabrics.Fabric, opened: session.Session) -> frozenset[str]:
+    probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+    now = view.clock()
+    return opened.faults.resting(probation, opened.faults.blamed(probation, now), now)
+
+
+def _fabric(view: View, fabric: fabrics.Fabric, opened: session.Session) -> stock.Fabric:
+    probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+    blamed = opened.faults.blamed(probation, view.clock())
+    silent = opened.silent_since is not None
+    reached = {} if silent else {n: h for n, h in opened.nodes.host_of.items() if h not in blamed}
+    ports = {host.id: _free_ports(host) for host in opened.hosts}
+    coming = Counter(
+        one.spec.node_name for one in view.placed.of(opened.name) if not one.holds(attachments.ATTACHED)
+    )
+    free = {node: ports.get(host) for node, host in reached.items()}
+    return stock.Fabric(
+        name=opened.name,
+        hosts=reached,
+        ports={node: None if left is None else left - coming[node] for node, left in free.items()},
+        rules=fabric.spec.policy.models,
+        models=policies.models_by_node(view.placed.of(opened.name)),
+    )
+
+
+def _free_ports(host: contract.Host) -> int | None:
+    """None for a fabric that tells no ports: it has no limit that we know of."""
+    if not host.ports:
+        return None
+    return sum(port.state is contract.PortState.FREE for port in host.ports)

@@ -1,0 +1,107 @@
+"""What the controller watches of every cluster, and what only of those whose scheduler gives devices out itself.
+
+Where `resource.k8s.io` is served in a version that only knows classic allocation, there are no claims and slices that the
+scheduler would understand; those watches rest there, and everything that reads them finds nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from drawbar.driver.api import attachments, claims, classic, drivers, fabrics, nodes, slices
+from drawbar.driver.kube import client, kinds, reflector
+
+CONTEXTS = "podschedulingcontexts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What the API server serves of dynamic resource allocation.
+
+    Attributes:
+        modern: claims and slices of `v1`.
+        versions: those in which a driver's controller can allocate.
+    """
+
+    modern: bool = True
+    versions: frozenset[classic.Version] = frozenset()
+
+    @property
+    def selects_fields(self) -> bool:
+        """Whether it selects our own objects by a field: since 1.31, which serves v1alpha3."""
+        return classic.Version.V1ALPHA2 not in self.versions
+
+
+def served(resources: Mapping[str, frozenset[str]]) -> Served:
+    """From what discovery tells of `resource.k8s.io`; a group that is not there at all may come as `v1`."""
+    found = frozenset(one for one in classic.Version if CONTEXTS in resources.get(one.value, ()))
+    return Served(modern=kinds.CLAIM.version in resources or not found, versions=found)
+
+
+class Listener(Protocol):
+    """Who wants to know; each is told of what was and what is."""
+
+    def fabric_changed(self, old: fabrics.Fabric | None, new: fabrics.Fabric | None) -> None:
+        """A Fabric of this driver."""
+        ...
+
+    def attachment_changed(
+        self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
+    ) -> None:
+        """A DeviceAttachment of this driver."""
+        ...
+
+    def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
+        """Any claim."""
+        ...
+
+    def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
+        """Any node."""
+        ...
+
+    def slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+        """A slice of this driver."""
+        ...
+
+
+class Watches:
+    """The watches; those of `running` are to be run."""
+
+    def __init__(self, api: client.Client, driver: str, offered: Served, listener: Listener) -> None:
+        own = drivers.selector(driver) if offered.selects_fields else ""
+
+        def ours(found: Any) -> bool:
+            return bool(found.spec.driver == driver)
+
+        keep: Callable[[Any], bool] | None = None if offered.selects_fields else ours
+        self.fabrics: reflector.Reflector[fabrics.Fabric] = reflector.Reflector(
+            api, kinds.FABRIC, into=fabrics.Fabric, changed=listener.fabric_changed, fields=own, keep=keep
+        )
+        self.attachments: reflector.Reflector[attachments.DeviceAttachment] = reflector.Reflector(
+            api,
+            kinds.ATTACHMENT,
+            into=attachments.DeviceAttachment,
+            changed=listener.attachment_changed,
+            fields=own,
+            keep=keep,
+        )
+        self.nodes: reflector.Reflector[nodes.Node] = reflector.Reflector(
+            api, kinds.NODE, into=nodes.Node, changed=listener.node_changed
+        )
+        self.claims: reflector.Reflector[claims.ResourceClaim] = reflector.Reflector(
+            api, kinds.CLAIM, into=claims.ResourceClaim, changed=listener.claim_changed
+        )
+        self.slices: reflector.Reflector[slices.ResourceSlice] = reflector.Reflector(
+            api,
+            kinds.SLICE,
+            into=slices.ResourceSlice,
+            changed=listener.slice_changed,
+            fields=drivers.selector(driver),
+        )
+        self.running: dict[str, reflector.Reflector[Any]] = {
+            kinds.FABRIC.plural: self.fabrics,
+            kinds.ATTACHMENT.plural: self.attachments,
+            kinds.NODE.plural: self.nodes,
+        }
+        if offered.modern:
+            self.running |= {kinds.CLAIM.plural: self.claims, kinds.SLICE.plural: self.slices}

@@ -1,0 +1,51 @@
+"""What the parameters of class and claim change in what a container gets; pure.
+
+They choose among what the device's class gives, and never give more of it: no device file, no interface, no mount.
+"""
+
+import dataclasses
+
+from drawbar.cdi import spec
+from drawbar.driver.api import parameters
+
+READ_ONLY = "r"
+
+
+def customised(
+    given: spec.ContainerEdits, said: parameters.DeviceParameters, *, first_interface: int = 0
+) -> spec.ContainerEdits:
+    """What a container gets.
+
+    Args:
+        given: what the device's class gives.
+        said: the device's parameters.
+        first_interface: the number of its first network interface, where they are numbered.
+    """
+    if said == parameters.NOTHING:
+        return given
+    return dataclasses.replace(
+        given,
+        env=(*given.env, *(f"{name}={value}" for name, value in sorted(said.environment.items()))),
+        device_nodes=tuple(_file(node, said.device_files) for node in given.device_nodes),
+        net_devices=_interfaces(given.net_devices, said.network.interface_prefix, first_interface),
+    )
+
+
+def _file(node: spec.DeviceNode, said: parameters.DeviceFiles) -> spec.DeviceNode:
+    return dataclasses.replace(
+        node,
+        permissions=READ_ONLY if said.read_only else node.permissions,
+        uid=node.uid if said.user is None else said.user,
+        gid=node.gid if said.group is None else said.group,
+        file_mode=node.file_mode if said.mode is None else int(said.mode, 8),
+    )
+
+
+def _interfaces(
+    given: tuple[spec.NetDevice, ...], prefix: str | None, first: int
+) -> tuple[spec.NetDevice, ...]:
+    if prefix is None:
+        return given
+    return tuple(
+        dataclasses.replace(one, name=f"{prefix}{number}") for number, one in enumerate(given, start=first)
+    )

@@ -1,0 +1,122 @@
+"""The services of kubelets of before 1.32, thin over the same `Preparation`, with the same CDI devices in the answer.
+
+| kubelet | service | claims in a call | what it passes | what it wants |
+|---|---|---|---|---|
+| 1.26 | `v1alpha1.Node` | one | the handle | CDI names |
+| 1.27 | `v1alpha2.Node` | one | the handle | CDI names |
+| 1.28 to 1.30 | `v1alpha3.Node` | a pod's | the handle | CDI names |
+| 1.31 | `v1alpha3.Node` | a pod's | | devices |
+
+The two that share a name are told apart by the claim: our controller gives every allocation a handle where there are
+handles. In a call for one claim what is wrong is the status of the call. It is NOT_FOUND for a claim that is not, or not
+any more, as the first draft of KEP-3063 asks; but to unprepare such a claim is a success, since that draft wants every
+call idempotent, and a kubelet would try for ever.
+
+Source: `k8s.io/kubelet/pkg/apis/dra/v1alpha1` to `v1alpha3` (1.30) and `v1alpha4` (1.31, whose package is `v1alpha3`);
+KEP-3063, first draft, "NodePrepareResource Errors".
+"""
+
+import logging
+from typing import Any
+
+import grpc
+
+from drawbar.driver.node import errors
+from drawbar.driver.node.plugin import servicers
+from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2 as dra_v1alpha1
+from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2_grpc as dra_v1alpha1_grpc
+from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2 as dra_v1alpha2
+from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2_grpc as dra_v1alpha2_grpc
+from drawbar.proto.kubelet.dra.v1alpha3 import api_pb2 as dra_v1alpha3
+from drawbar.proto.kubelet.dra.v1alpha3 import api_pb2_grpc as dra_v1alpha3_grpc
+
+log = logging.getLogger(__name__)
+
+
+class _OneClaimService:
+    """The versions that take one claim in a call. The kubelets that call them give up after 10 s."""
+
+    messages: Any
+
+    def __init__(self, preparation: servicers.Preparation) -> None:
+        self._preparation = preparation
+
+    async def NodePrepareResource(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        """Prepares the claim."""
+        claim = servicers.ClaimName(
+            namespace=request.namespace,
+            name=request.claim_name,
+            uid=request.claim_uid,
+            handle=request.resource_handle,
+            deadline_seconds=context.time_remaining(),
+        )
+        try:
+            devices = await self._preparation.prepare(claim)
+        except errors.NodeError as error:
+            log.warning("cannot prepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            return await context.abort(_code(error), str(error))
+        return self.messages.NodePrepareResourceResponse(cdi_devices=[device.cdi_id for device in devices])
+
+    async def NodeUnprepareResource(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        """Unprepares the claim."""
+        claim = servicers.ClaimName(
+            namespace=request.namespace, name=request.claim_name, uid=request.claim_uid
+        )
+        try:
+            await self._preparation.unprepare(claim)
+        except errors.NodeError as error:
+            log.warning("cannot unprepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            return await context.abort(_code(error), str(error))
+        return self.messages.NodeUnprepareResourceResponse()
+
+
+class ServiceV1Alpha1(_OneClaimService, dra_v1alpha1_grpc.NodeServicer):
+    """`v1alpha1.Node`, kubelet 1.26."""
+
+    messages = dra_v1alpha1
+
+
+class ServiceV1Alpha2(_OneClaimService, dra_v1alpha2_grpc.NodeServicer):
+    """`v1alpha2.Node`, kubelet 1.27."""
+
+    messages = dra_v1alpha2
+
+
+class ServiceV1Alpha3(servicers.BatchService, dra_v1alpha3_grpc.NodeServicer):
+    """`v1alpha3.Node`, kubelet 1.28 to 1.30 and, with other messages, 1.31."""
+
+    messages = dra_v1alpha3
+
+    def named(self, claim: Any) -> servicers.ClaimName:
+        """With its handle, if it has one."""
+        return servicers.ClaimName(
+            namespace=claim.namespace, name=claim.name, uid=claim.uid, handle=claim.resource_handle or None
+        )
+
+    def told(self, claim: servicers.ClaimName, device: servicers.Prepared) -> bytes:
+        """One entry of field 1: a CDI name for a claim with a handle, else a message."""
+        if claim.handle is not None:
+            return device.cdi_id.encode()
+        message: bytes = super().told(claim, device).SerializeToString()
+        return message
+
+
+def add_services(server: grpc.aio.Server, preparation: servicers.Preparation) -> None:
+    """Adds all of them to a server that listens already, or will."""
+    dra_v1alpha1_grpc.add_NodeServicer_to_server(ServiceV1Alpha1(preparation), server)
+    dra_v1alpha2_grpc.add_NodeServicer_to_server(ServiceV1Alpha2(preparation), server)
+    dra_v1alpha3_grpc.add_NodeServicer_to_server(ServiceV1Alpha3(preparation), server)
+
+
+def _code(error: errors.NodeError) -> grpc.StatusCode:
+    match error:
+        case errors.PrepareError(reason=errors.CLAIM_GONE):
+            return grpc.StatusCode.NOT_FOUND
+        case errors.PrepareError(reason=errors.HANDLE_WRONG):
+            return grpc.StatusCode.INVALID_ARGUMENT
+        case errors.DeviceLate():
+            return grpc.StatusCode.UNAVAILABLE
+        case errors.PrepareError():
+            return grpc.StatusCode.FAILED_PRECONDITION
+        case _:
+            return grpc.StatusCode.INTERNAL

@@ -1,0 +1,92 @@
+"""What the webhook can be told, checked as a whole.
+
+How it is read from file, environment and flags is `drawbar.driver.configuration`'s business.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from drawbar.driver import logs
+from drawbar.driver.api import drivers
+from drawbar.driver.configuration import loader, schema
+
+DRIVER_NAME_LIMIT = 63
+PORT = 9443
+PORT_MAX = 65_535
+# Where the chart mounts a Secret of the type kubernetes.io/tls.
+TLS = Path("/run/drawbar/tls")
+# A DNS subdomain, as Kubernetes asks of drivers.
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Where the API server finds it.
+
+    Attributes:
+        address: an IP address of this host; in a pod its own.
+        port: 0 takes any that is free.
+    """
+
+    address: str = field(default="127.0.0.1", metadata=schema.named(variables=("POD_IP",), metavar="IP"))
+    port: int = PORT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Its certificate, which is read again when it changes.
+
+    Attributes:
+        certificate: PEM file with the certificate, and those between it and the authority.
+        key: PEM file with the private key.
+    """
+
+    certificate: Path = TLS / "tls.crt"
+    key: Path = TLS / "tls.key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The webhook's configuration.
+
+    Attributes:
+        driver: the DRA driver whose parameters are checked.
+        listen: where the API server finds it.
+        tls: its certificate.
+        log: the log on stderr.
+    """
+
+    driver: str = field(
+        default=drivers.DEFAULT,
+        metadata=schema.named(key="driverName", flag="--driver-name", metavar="NAME"),
+    )
+    listen: Listen = field(default_factory=Listen)
+    tls: Tls = field(default_factory=Tls)
+    log: logs.Options = field(default_factory=logs.Options)
+
+
+def problems(settings: Settings) -> list[str]:
+    """One sentence per wrong value."""
+    found = []
+    if not _SUBDOMAIN.fullmatch(settings.driver) or len(settings.driver) > DRIVER_NAME_LIMIT:
+        found.append(
+            f"--driver-name {settings.driver!r} is not a DNS subdomain of at most {DRIVER_NAME_LIMIT} characters"
+        )
+    try:
+        ipaddress.ip_address(settings.listen.address)
+    except ValueError:
+        found.append(f"--listen-address {settings.listen.address!r} is no IP address")
+    if not 0 <= settings.listen.port <= PORT_MAX:
+        found.append(f"--listen-port {settings.listen.port} is not a port from 0 to {PORT_MAX}")
+    return found
+
+
+def validate(settings: Settings) -> None:
+    """Lists everything that is wrong at once.
+
+    Raises:
+        errors.UsageError: something is.
+    """
+    loader.refuse(problems(settings))

@@ -1,0 +1,157 @@
+"""A resource driver of classic DRA as the rules need it: its class, claims for it, and what it writes, in either version.
+
+In `v1alpha2` a ResourceClass names the driver, and an allocation consists of handles; in `v1alpha3` the claim itself names
+its controller, and an allocation consists of devices.
+"""
+
+from typing import Any
+
+import pytest
+
+from contract import bodies
+from contract.api import Json, Reply
+from contract.world import World
+
+FINALIZER = "contract.drawbar.dev/allocated"
+POOL = "pool"
+
+
+class Driver:
+    """One driver in a test's corner.
+
+    Attributes:
+        world: the corner.
+        version: that of `resource.k8s.io`.
+        name: the driver's name.
+        device_class: its ResourceClass, or a DeviceClass.
+    """
+
+    def __init__(self, world: World, *, device_class: str) -> None:
+        self.world = world
+        self.version = world.can.classic
+        self.name = world.driver
+        self.device_class = device_class
+
+    @property
+    def by_class(self) -> bool:
+        """Whether a class names the driver."""
+        return self.version == "v1alpha2"
+
+    def only(self, version: str) -> None:
+        """Skips the test in the other version."""
+        if self.version != version:
+            pytest.skip(f"{self.world.can.version} serves {self.version}, and this is a rule of {version}")
+
+    def spec(self, **fields: Any) -> Json:
+        """A claim's spec that asks for one device."""
+        if self.by_class:
+            return {"resourceClassName": self.device_class, **fields}
+        request = {"name": "one", "deviceClassName": self.device_class}
+        return {"controller": self.name, "devices": {"requests": [request]}, **fields}
+
+    def allocation(self, *nodes: str, **fields: Any) -> Json:
+        """An allocation that can be used on some nodes, or anywhere, by many pods."""
+        selector = {
+            "nodeSelectorTerms": [bodies.node_selector(node)["nodeSelectorTerms"][0] for node in nodes]
+        }
+        if self.by_class:
+            handle = {"driverName": self.name, "data": "d1"}
+            where = {"availableOnNodes": selector} if nodes else {}
+            return {"resourceHandles": [handle], "shareable": True, **where, **fields}
+        where = {"nodeSelector": selector} if nodes else {}
+        results = [bodies.result(self.name, POOL, "d1")]
+        return {"controller": self.name, "devices": {"results": results}, **where, **fields}
+
+    def allocated(self, *nodes: str, reserved: list[Json] | None = None, **fields: Any) -> Json:
+        """The status of an allocated claim; `fields` are of its allocation."""
+        status: Json = {"allocation": self.allocation(*nodes, **fields)}
+        if self.by_class:
+            status["driverName"] = self.name
+        return status | ({"reservedFor": reserved} if reserved else {})
+
+    def uses(self, **claims: str) -> list[Json]:
+        """What a pod says of its claims, by the names that it gives them."""
+        return self._entries("resourceClaimName", claims)
+
+    def makes(self, **templates: str) -> list[Json]:
+        """What a pod says of claims that are made for it."""
+        return self._entries("resourceClaimTemplateName", templates)
+
+    def _entries(self, key: str, names: dict[str, str]) -> list[Json]:
+        if self.by_class:
+            return [{"name": entry, "source": {key: name}} for entry, name in names.items()]
+        return [{"name": entry, key: name} for entry, name in names.items()]
+
+    async def more(self, **fields: Any) -> "Driver":
+        """The same driver with another class."""
+        return await made(self.world, **fields)
+
+    async def claim(self, **fields: Any) -> "Claim":
+        """Creates a claim."""
+        made = await self.world.make("resourceclaims", spec=self.spec(**fields))
+        return self.known(made["metadata"]["name"])
+
+    def known(self, name: str) -> "Claim":
+        """A claim that exists, to be taken away when the test ends."""
+        claim = Claim(self, name)
+        self.world.remember(claim.path)
+        return claim
+
+
+class Claim:
+    """A claim, and what is written of it."""
+
+    def __init__(self, driver: Driver, name: str) -> None:
+        self.driver = driver
+        self.name = name
+        self.path = driver.world.path("resourceclaims", name)
+        self.status_path = driver.world.path("resourceclaims", name, "status")
+
+    async def status(self, **status: Any) -> Reply:
+        """Changes the status; None takes a field away."""
+        return await self.driver.world.api.merge(self.status_path, {"status": status})
+
+    async def allocate(self, *nodes: str, reserved: list[Json] | None = None) -> Json:
+        """Allocates as a driver does: finalizer first, then allocation and consumers in one write."""
+        api = self.driver.world.api
+        marked = await api.merge(self.path, {"metadata": {"finalizers": [FINALIZER]}})
+        assert marked.code == 200, marked.body
+        reply = await self.status(**self.driver.allocated(*nodes, reserved=reserved))
+        assert reply.code == 200, reply.body
+        found: Json = reply.body
+        return found
+
+    async def deallocate(self) -> None:
+        """Gives everything up, as a driver does that was asked to."""
+        reply = await self.status(allocation=None, deallocationRequested=None, driverName=None)
+        assert reply.code == 200, reply.body
+        reply = await self.driver.world.api.merge(self.path, {"metadata": {"finalizers": None}})
+        assert reply.code == 200, reply.body
+
+    async def current(self) -> Json:
+        """The claim as it is."""
+        found: Json = (await self.driver.world.api.get(self.path)).body
+        return found
+
+
+def consumers(number: int) -> list[Json]:
+    """Some consumers of a claim; none is a pod, so that no controller finds out that there is no such thing."""
+    return [
+        {"apiGroup": "contract.drawbar.dev", "resource": "others", "name": f"o{index}", "uid": f"u{index}"}
+        for index in range(number)
+    ]
+
+
+def refuses(reply: Reply, field: str, reason: str) -> None:
+    """The refusal complains of this field for this reason."""
+    assert (reply.code, reply.reason) == (422, "Invalid"), reply.body
+    assert reply.causes.get(field) == reason, reply.causes
+
+
+async def made(world: World, **fields: Any) -> Driver:
+    """A new driver, with its class; `fields` are the class's."""
+    if world.can.classic == "v1alpha2":
+        created = await world.make("resourceclasses", driverName=world.driver, **fields)
+    else:
+        created = await world.make("deviceclasses", spec=fields)
+    return Driver(world, device_class=created["metadata"]["name"])

@@ -1,0 +1,196 @@
+"""The kinds of ``resource.k8s.io`` in 1.30 and 1.31: what of them is dropped, defaulted and checked."""
+
+# ruff: noqa: ARG002 - the methods of all strategies share one signature
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from drawbar.mocks.apiserver.errors import Cause
+from drawbar.mocks.apiserver.profiles import Profile
+from drawbar.mocks.apiserver.strategies import Call, Strategy
+from drawbar.mocks.apiserver.validation import alpharequests, claims, classicgates, contexts, resourceclasses
+
+Json = dict[str, Any]
+
+
+class Claims(Strategy):
+    """ResourceClaims, which a driver's controller allocates and deallocates."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Drop what a gate that is off guards, and default the spec."""
+        item = super().prepare_create(item, call)
+        return {**item, "spec": _spec(item.get("spec") or {}, {}, self.profile)}
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """The same; what is in use stays."""
+        item = super().prepare_update(item, old, call)
+        before = old.get("spec") or {}
+        if call.subresource != "status":
+            return {**item, "spec": _spec(item.get("spec") or {}, before, self.profile)}
+        if item.get("status") is None:
+            return item
+        return {**item, "status": classicgates.claim_status(item["status"], old, self.profile)}
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from _checked(item["spec"], self.profile)
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec is immutable; a new status is checked."""
+        spec = item.get("spec") or {}
+        if call.subresource != "status":
+            yield from claims.immutable_spec(spec, old.get("spec") or {})
+            yield from _checked(spec, self.profile)
+            return
+        status, before = item.get("status") or {}, old.get("status") or {}
+        deleted = bool(item["metadata"].get("deletionTimestamp"))
+        if _by_class(self.profile):
+            yield from resourceclasses.claim_status(status, before, deleted=deleted)
+        else:
+            yield from alpharequests.claim_status(status, before, spec, deleted=deleted)
+
+
+class Templates(Strategy):
+    """ResourceClaimTemplates: the spec never changes."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Drop and default as for claims."""
+        return self._defaulted(item, {})
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """The same, so that an unchanged template is seen to be unchanged."""
+        return self._defaulted(item, (old.get("spec") or {}).get("spec") or {})
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The claim's spec."""
+        yield from _checked(item["spec"]["spec"], self.profile, "spec.spec")
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec is immutable."""
+        yield from claims.immutable_spec(item["spec"], old.get("spec") or {})
+        yield from _checked(item["spec"]["spec"], self.profile, "spec.spec")
+
+    def _defaulted(self, item: Json, old: Json) -> Json:
+        outer = item.get("spec") or {}
+        return {**item, "spec": {**outer, "spec": _spec(outer.get("spec") or {}, old, self.profile)}}
+
+
+class Contexts(Strategy):
+    """PodSchedulingContexts: what the scheduler asks, and what controllers answer."""
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from contexts.spec(item.get("spec") or {})
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec, or the status."""
+        if call.subresource == "status":
+            yield from contexts.status(item.get("status") or {})
+        else:
+            yield from contexts.spec(item.get("spec") or {})
+
+
+class ResourceClasses(Strategy):
+    """ResourceClasses of 1.30, which name the driver."""
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The whole class."""
+        yield from resourceclasses.resource_class(item)
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The same; everything may change."""
+        yield from resourceclasses.resource_class(item)
+
+
+class DeviceClasses(Strategy):
+    """DeviceClasses of 1.31, with the nodes that suit them."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """Drop what a gate that is off guards."""
+        return {**item, "spec": classicgates.class_spec(item.get("spec") or {}, {}, self.profile)}
+
+    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
+        """The same; what is in use stays."""
+        spec = classicgates.class_spec(item.get("spec") or {}, old.get("spec") or {}, self.profile)
+        return {**item, "spec": spec}
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from alpharequests.device_class(item["spec"])
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The spec."""
+        yield from alpharequests.device_class(item["spec"])
+
+
+class Slices(Strategy):
+    """ResourceSlices of both releases, of devices that no controller allocates."""
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The slice."""
+        if _by_class(self.profile):
+            yield from resourceclasses.resource_slice(item)
+        else:
+            yield from alpharequests.resource_slice(item.get("spec") or {})
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The slice, and what in it is immutable."""
+        if _by_class(self.profile):
+            yield from resourceclasses.resource_slice(item, old)
+        else:
+            yield from alpharequests.resource_slice(item.get("spec") or {}, old.get("spec") or {})
+
+
+class ClaimParameters(Strategy):
+    """ResourceClaimParameters of 1.30."""
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The whole object."""
+        yield from resourceclasses.claim_parameters(item)
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The same; everything may change."""
+        yield from resourceclasses.claim_parameters(item)
+
+
+class ClassParameters(Strategy):
+    """ResourceClassParameters of 1.30."""
+
+    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
+        """The whole object."""
+        yield from resourceclasses.class_parameters(item)
+
+    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
+        """The same; everything may change."""
+        yield from resourceclasses.class_parameters(item)
+
+
+BY_PLURAL: Mapping[str, type[Strategy]] = MappingProxyType(
+    {
+        "resourceclaims": Claims,
+        "resourceclaimtemplates": Templates,
+        "podschedulingcontexts": Contexts,
+        "resourceclasses": ResourceClasses,
+        "deviceclasses": DeviceClasses,
+        "resourceslices": Slices,
+        "resourceclaimparameters": ClaimParameters,
+        "resourceclassparameters": ClassParameters,
+    }
+)
+
+
+def _by_class(profile: Profile) -> bool:
+    """Whether a claim names a ResourceClass and no requests."""
+    return profile.dynamic_version == "v1alpha2"
+
+
+def _spec(spec: Json, old: Json, profile: Profile) -> Json:
+    if _by_class(profile):
+        return resourceclasses.defaulted(spec)
+    return alpharequests.defaulted(classicgates.claim_spec(spec, old, profile))
+
+
+def _checked(spec: Json, profile: Profile, path: str = "spec") -> Iterator[Cause]:
+    yield from (resourceclasses if _by_class(profile) else alpharequests).claim(spec, path)

@@ -1,0 +1,65 @@
+"""What 1.31 drops while ``DRAControlPlaneController`` is off, and any release of a pod without dynamic allocation.
+
+A field that is in use already stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drawbar.mocks.apiserver import profiles
+from drawbar.mocks.apiserver.profiles import Profile
+
+Json = dict[str, Any]
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+
+
+def claim_spec(spec: Json, old: Json, profile: Profile) -> Json:
+    """What a claim asks for."""
+    if profile.off(profiles.CONTROL_PLANE_CONTROLLER) and not old.get("controller"):
+        return _without(spec, "controller")
+    return spec
+
+
+def claim_status(status: Json, old: Json, profile: Profile) -> Json:
+    """The status of a claim; that of one that names a controller keeps everything."""
+    if not profile.off(profiles.CONTROL_PLANE_CONTROLLER) or (old.get("spec") or {}).get("controller"):
+        return status
+    before = old.get("status") or {}
+    if not before.get("deallocationRequested"):
+        status = _without(status, "deallocationRequested")
+    if status.get("allocation") and not (before.get("allocation") or {}).get("controller"):
+        status = {**status, "allocation": _without(status["allocation"], "controller")}
+    return status
+
+
+def class_spec(spec: Json, old: Json, profile: Profile) -> Json:
+    """What a DeviceClass says."""
+    if profile.off(profiles.CONTROL_PLANE_CONTROLLER) and old.get("suitableNodes") is None:
+        return _without(spec, "suitableNodes")
+    return spec
+
+
+def pod(item: Json, old: Json, profile: Profile) -> Json:
+    """A pod, without the claims that nobody would allocate for it."""
+    before = old.get("spec") or {}
+    if not profile.off(profiles.DYNAMIC_ALLOCATION) or before.get("resourceClaims"):
+        return item
+    spec = _without(item.get("spec") or {}, "resourceClaims")
+    for key in _CONTAINERS:
+        if spec.get(key):
+            spec[key] = [_unclaimed(container) for container in spec[key]]
+    done = {**item, "spec": spec}
+    if done.get("status"):
+        done["status"] = _without(done["status"], "resourceClaimStatuses")
+    return done
+
+
+def _unclaimed(container: Json) -> Json:
+    if not (container.get("resources") or {}).get("claims"):
+        return container
+    return {**container, "resources": _without(container["resources"], "claims")}
+
+
+def _without(item: Json, key: str) -> Json:
+    return {name: value for name, value in item.items() if name != key}

@@ -1,0 +1,1 @@
+"""The claim controller double's part in classic DRA."""

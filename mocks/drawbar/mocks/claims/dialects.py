@@ -1,0 +1,132 @@
+"""The versions of `resource.k8s.io` that the doubles speak, and what of a claim differs between them. Pure.
+
+In `v1` the scheduler itself allocates. In `v1alpha2` (1.27 to 1.30) and `v1alpha3` (1.31) the controller of a resource
+driver may do so instead, told by a PodSchedulingContext ("classic" DRA).
+
+Source: Kubernetes API reference of 1.30 and 1.31; KEP-3063.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drawbar.driver.kube import kinds
+from drawbar.mocks.claims import documents
+
+GROUP = "resource.k8s.io"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One version.
+
+    Attributes:
+        version: its name.
+        claim: ResourceClaim.
+        template: ResourceClaimTemplate.
+        context: PodSchedulingContext; None where the scheduler alone allocates.
+        class_kind: ResourceClass, or DeviceClass.
+        class_words: what the scheduler's messages call the class.
+    """
+
+    version: str
+    claim: kinds.Kind
+    template: kinds.Kind
+    class_kind: kinds.Kind
+    class_words: str = "device class"
+    context: kinds.Kind | None = None
+
+
+def _in(version: str, kind: kinds.Kind) -> kinds.Kind:
+    return dataclasses.replace(kind, version=version)
+
+
+_CONTEXT = kinds.Kind(
+    group=GROUP, version="v1alpha3", kind="PodSchedulingContext", plural="podschedulingcontexts"
+)
+
+MODERN = Dialect(
+    version="v1", claim=kinds.CLAIM, template=kinds.CLAIM_TEMPLATE, class_kind=kinds.DEVICE_CLASS
+)
+V1ALPHA3 = Dialect(
+    version="v1alpha3",
+    claim=_in("v1alpha3", kinds.CLAIM),
+    template=_in("v1alpha3", kinds.CLAIM_TEMPLATE),
+    class_kind=_in("v1alpha3", kinds.DEVICE_CLASS),
+    context=_CONTEXT,
+)
+V1ALPHA2 = Dialect(
+    version="v1alpha2",
+    claim=_in("v1alpha2", kinds.CLAIM),
+    template=_in("v1alpha2", kinds.CLAIM_TEMPLATE),
+    class_kind=kinds.Kind(
+        group=GROUP, version="v1alpha2", kind="ResourceClass", plural="resourceclasses", namespaced=False
+    ),
+    class_words="resource class",
+    context=_in("v1alpha2", _CONTEXT),
+)
+CLASSIC = (V1ALPHA3, V1ALPHA2)
+
+
+def is_delayed(claim: documents.Document) -> bool:
+    """Whether it is allocated for a pod, and not as soon as it is there. Only `v1alpha2` knows the latter."""
+    return claim.spec.get("allocationMode") != "Immediate"
+
+
+def is_allocated_by_scheduler(claim: documents.Document, dialect: Dialect) -> bool:
+    """Of an allocated claim: whether no driver's controller did it.
+
+    That is seen by the finalizer in `v1alpha2`, and by the allocation itself in `v1alpha3`.
+    """
+    if dialect.version == "v1alpha2":
+        return documents.PROTECTION_FINALIZER in claim.metadata.finalizers
+    return not (documents.allocation(claim) or {}).get("controller")
+
+
+def is_open(claim: documents.Document, dialect: Dialect) -> bool:
+    """Of an allocated claim: whether a further pod may reserve it."""
+    if dialect.version != "v1alpha2":
+        return True
+    return bool((documents.allocation(claim) or {}).get("shareable")) or not documents.reserved_for(claim)
+
+
+def is_to_be_deallocated(claim: documents.Document) -> bool:
+    """Whether its driver has been told to take the allocation back."""
+    return bool(claim.status.get("deallocationRequested"))
+
+
+def usable_on(claim: documents.Document) -> dict[str, Any] | None:
+    """The node selector of an allocated claim; None when it is usable everywhere."""
+    allocation = documents.allocation(claim) or {}
+    return allocation.get("availableOnNodes") or allocation.get("nodeSelector")
+
+
+def classes_of(claim: documents.Document) -> Sequence[tuple[str, str]]:
+    """The classes that a claim asks for, with the name of the request, which is empty in `v1alpha2`."""
+    if "resourceClassName" in claim.spec:
+        return (("", str(claim.spec["resourceClassName"])),)
+    requests = (claim.spec.get("devices") or {}).get("requests") or ()
+    return tuple((str(request["name"]), str(request.get("deviceClassName") or "")) for request in requests)
+
+
+def context_body(pod: documents.Document, kind: kinds.Kind, spec: dict[str, Any]) -> dict[str, Any]:
+    """A new PodSchedulingContext for a pod; `kind` is the dialect's."""
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "name": pod.metadata.name,
+            "namespace": pod.metadata.namespace,
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }

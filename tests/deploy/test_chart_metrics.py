@@ -1,0 +1,133 @@
+"""What the chart makes for Prometheus: objects of its operator, and expressions that Prometheus can read."""
+
+import importlib
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+CHART = Path(__file__).parents[2] / "deploy" / "drawbar"
+METRICS = {
+    "enabled": True,
+    "proxy": {"image": "registry.example.com/proxy:1"},
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+}
+TEXT = {"type": "string"}
+WORDS = {"type": "object", "additionalProperties": TEXT}
+DURATION = {
+    "type": "string",
+    "minLength": 1,
+    "pattern": "^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$",
+}
+
+
+def closed(*required, **properties):
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(required),
+        "properties": properties,
+    }
+
+
+# As the API monitoring.coreos.com/v1 has them (Prometheus operator 0.80), of all fields those that are of use here. Closed,
+# since that API drops what it does not know.
+METADATA = closed("name", "namespace", name=TEXT, namespace=TEXT, labels=WORDS, annotations=WORDS)
+ENDPOINT = closed(
+    port=TEXT,
+    scheme={"enum": ["http", "https"]},
+    path=TEXT,
+    interval=DURATION,
+    scrapeTimeout=DURATION,
+    bearerTokenFile=TEXT,
+    honorLabels={"type": "boolean"},
+    tlsConfig=closed(caFile=TEXT, serverName=TEXT, insecureSkipVerify={"type": "boolean"}),
+)
+RULE = closed(
+    "expr",
+    alert=TEXT,
+    expr=TEXT,
+    labels=WORDS,
+    annotations=WORDS,
+    keep_firing_for=DURATION,
+    **{"for": DURATION},
+)
+GROUP = closed(
+    "name", name=TEXT | {"minLength": 1}, interval=DURATION, rules={"type": "array", "items": RULE}
+)
+SPECS = {
+    "ServiceMonitor": closed(
+        "endpoints",
+        "selector",
+        endpoints={"type": "array", "items": ENDPOINT},
+        selector=closed(matchLabels=WORDS),
+    ),
+    "PrometheusRule": closed(groups={"type": "array", "items": GROUP}),
+}
+
+
+def expressions():
+    for group in yaml.safe_load((CHART / "alerts" / "drawbar.rules").read_text())["groups"]:
+        for rule in group["rules"]:
+            yield pytest.param(rule["expr"], id=rule["alert"])
+    for panel in json.loads((CHART / "dashboards" / "drawbar.json").read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            yield pytest.param(target["expr"], id=f"{panel['title']} {target['refId']}")
+
+
+@pytest.mark.whole
+async def test_the_objects_of_the_prometheus_operator_have_its_fields_and_find_the_daemons(render, validator):
+    schemas = importlib.import_module("jsonschema")
+    documents = await render(metrics=METRICS)
+    found = {one["kind"]: one for one in documents if one["kind"] in SPECS}
+    for kind, spec in SPECS.items():
+        envelope = closed(
+            *("apiVersion", "kind", "metadata", "spec"),
+            apiVersion={"const": "monitoring.coreos.com/v1"},
+            kind={"const": kind},
+            metadata=METADATA,
+            spec=spec,
+        )
+        schemas.Draft202012Validator.check_schema(envelope)
+        schemas.validate(found[kind], envelope)
+        assert found[kind]["metadata"]["labels"]["release"] == "prometheus"
+    services = [one for one in documents if one["kind"] == "Service"]
+    wanted = found["ServiceMonitor"]["spec"]["selector"]["matchLabels"].items()
+    assert len([one for one in services if wanted <= one["metadata"]["labels"].items()]) == 2
+    (endpoint,) = found["ServiceMonitor"]["spec"]["endpoints"]
+    for one in services:
+        (port,) = [port for port in one["spec"]["ports"] if port["name"] == endpoint["port"]]
+        pods = [
+            workload["spec"]["template"]
+            for workload in documents
+            if workload["kind"] in ("Deployment", "DaemonSet")
+            and one["spec"]["selector"].items() <= workload["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        (pod,) = pods
+        ports = [named["name"] for each in pod["spec"]["containers"] for named in each.get("ports", ())]
+        assert ports == [port["targetPort"]]
+
+
+@pytest.fixture
+def promql():
+    if importlib.util.find_spec("promql_parser") is None:
+        pytest.skip("NOT TESTED: promql-parser is not installed, so nobody knows whether Prometheus reads it")
+    return importlib.import_module("promql_parser")
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("expression", list(expressions()))
+def test_prometheus_can_read_the_expression(promql, expression):
+    promql.parse(expression)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "expression", ["sum by (a) rate(b[5m])", "rate(drawbar_x_total)", "histogram_quantile(x)"]
+)
+def test_the_parser_refuses_what_prometheus_would_refuse(promql, expression):
+    with pytest.raises(ValueError, match=r"."):
+        promql.parse(expression)

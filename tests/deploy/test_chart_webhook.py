@@ -1,0 +1,274 @@
+"""The webhook of the chart: its pod has no rights, its certificate is kept, and its questions are few."""
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import json
+import ssl
+
+import aiohttp
+import pytest
+
+from drawbar.driver.configuration import schema
+from drawbar.driver.kube import kinds
+from drawbar.driver.webhook import daemon, settings
+from drawbar.mocks.apiserver import expressions
+from drawbar.mocks.testing import helm
+
+pytestmark = pytest.mark.whole
+# What the chart decides by itself, or what the pod tells.
+DECIDED = {"driverName", "listen.address", "listen.port", "tls.certificate", "tls.key"}
+# Of cert-manager, whose schemas are not Kubernetes' own.
+FOREIGN = {"Certificate", "Issuer"}
+OWN = {"from": "secret", "secretName": "mine", "caBundle": "QQ=="}
+NAME = "drawbar-webhook"
+WEBHOOKS = kinds.Kind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="ValidatingWebhookConfiguration",
+    plural="validatingwebhookconfigurations",
+    namespaced=False,
+)
+
+
+def webhook(**changes):
+    return {"webhook": {"enabled": True} | changes}
+
+
+def named(documents):
+    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+
+
+def is_webhooks(one):
+    return NAME in one["metadata"]["name"] or one["kind"] in {"ValidatingWebhookConfiguration", *FOREIGN}
+
+
+@pytest.fixture
+def rendered(render):
+    """`await rendered(**values)`: by kind and name the objects of the webhook."""
+
+    async def found(driver="drawbar.dev", **values):
+        everything = await render(driverName=driver, networkPolicy={"webhookFrom": []}, **webhook(**values))
+        return named(one for one in everything if is_webhooks(one))
+
+    return found
+
+
+async def test_by_default_there_is_none(render):
+    assert [one for one in await render() if is_webhooks(one)] == []
+
+
+async def test_its_pod_is_restricted_and_its_account_may_nothing(render):
+    everything = await render(**webhook())
+    found = named(everything)
+    pod = found["Deployment", NAME]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "hostPath" not in str(pod["volumes"])
+    subjects = [subject["name"] for one in everything for subject in one.get("subjects") or ()]
+    assert subjects
+    assert NAME not in subjects
+
+
+async def test_it_is_asked_by_anybody_and_asks_nobody(rendered):
+    policy = (await rendered())["NetworkPolicy", NAME]["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": 9443, "protocol": "TCP"}]}]
+    assert (policy["egress"], policy["policyTypes"]) == ([], ["Ingress", "Egress"])
+
+
+async def test_it_is_asked_about_what_has_parameters_of_its_driver_and_of_no_other(rendered):
+    found = await rendered(driver="gpu.example.com")
+    entries = found["ValidatingWebhookConfiguration", "drawbar-parameters-gpu.example.com"]["webhooks"]
+    assert [
+        (one["name"], rule["resources"], rule["operations"], condition["expression"])
+        for one in entries
+        for rule in one["rules"]
+        for condition in one["matchConditions"]
+    ] == [
+        (
+            f"{name}.parameters.gpu.example.com",
+            [resource],
+            operations,
+            f"object.{path}.orValue([]).exists(c, c.?opaque.?driver.orValue('') == 'gpu.example.com')",
+        )
+        for name, resource, operations, path in (
+            ("claims", "resourceclaims", ["CREATE"], "?spec.?devices.?config"),
+            ("templates", "resourceclaimtemplates", ["CREATE"], "?spec.?spec.?devices.?config"),
+            ("classes", "deviceclasses", ["CREATE", "UPDATE"], "?spec.?config"),
+        )
+    ]
+    assert {one["failurePolicy"] for one in entries} == {"Ignore"}
+    assert {tuple(rule["apiVersions"]) for one in entries for rule in one["rules"]} == {
+        ("v1", "v1beta2", "v1beta1", "v1alpha3")
+    }
+    service = entries[0]["clientConfig"]["service"]
+    assert service["name"] == "drawbar-webhook-gpu-example-com"
+    assert ("Service", service["name"]) in found
+
+
+def holds(entry, config):
+    """Whether the API server asks about an object with this configuration."""
+    kind = entry["name"].partition(".")[0]
+    spec = {"config": config} if kind == "classes" else {"devices": {"config": config}}
+    found = {"spec": {"spec": spec} if kind == "templates" else spec}
+    (condition,) = entry["matchConditions"]
+    assert expressions.evaluate(condition["expression"], {"object": {}}) is False
+    return expressions.evaluate(condition["expression"], {"object": found})
+
+
+async def test_the_conditions_hold_for_objects_with_such_parameters_and_for_no_others(rendered):
+    entries = (await rendered())["ValidatingWebhookConfiguration", "drawbar-parameters"]["webhooks"]
+    ours = {"opaque": {"driver": "drawbar.dev", "parameters": {}}}
+    others = {"opaque": {"driver": "gpu.example.com", "parameters": {}}}
+    for entry in entries:
+        assert holds(entry, [others, ours]) is True
+        assert [holds(entry, config) for config in ([], [others], [{}], [{"opaque": {}}])] == [False] * 4
+
+
+async def test_a_certificate_of_cert_manager_is_for_the_service_and_trusted_by_its_own_hand(rendered):
+    found = await rendered(certificate={"from": "cert-manager"})
+    issued = found["Certificate", NAME]["spec"]
+    assert issued["dnsNames"] == ["drawbar-webhook.drawbar.svc"]
+    assert issued["issuerRef"] == {"name": NAME, "kind": "Issuer"}
+    assert ("Issuer", NAME) in found
+    assert ("Secret", f"{NAME}-tls") not in found
+    configuration = found["ValidatingWebhookConfiguration", "drawbar-parameters"]
+    assert configuration["metadata"]["annotations"] == {
+        "cert-manager.io/inject-ca-from": "drawbar/drawbar-webhook"
+    }
+    assert ["caBundle" in one["clientConfig"] for one in configuration["webhooks"]] == [False] * 3
+    own = {"name": "ca", "kind": "ClusterIssuer"}
+    found = await rendered(certificate={"from": "cert-manager", "issuerRef": own})
+    assert found["Certificate", NAME]["spec"]["issuerRef"] == own
+    assert ("Issuer", NAME) not in found
+
+
+async def test_a_certificate_of_ones_own_is_mounted_and_trusted(rendered):
+    found = await rendered(certificate=OWN)
+    volumes = found["Deployment", NAME]["spec"]["template"]["spec"]["volumes"]
+    assert [one["secret"]["secretName"] for one in volumes if "secret" in one] == ["mine"]
+    entries = found["ValidatingWebhookConfiguration", "drawbar-parameters"]["webhooks"]
+    assert {one["clientConfig"]["caBundle"] for one in entries} == {"QQ=="}
+    for missing, words in (
+        ("secretName", "secretName is empty: name"),
+        ("caBundle", "caBundle is empty: the"),
+    ):
+        with pytest.raises(helm.HelmError, match=words):
+            await rendered(certificate=OWN | {missing: ""})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"failurePolicy": "Open"}, "/webhook/failurePolicy"),
+        ({"certificate": {"from": "file"}}, "/webhook/certificate/from"),
+        ({"config": {"listen": {"port": 1}}}, "'listen' not allowed"),
+    ],
+)
+async def test_wrong_values_are_refused_with_their_place(rendered, wrong, words):
+    with pytest.raises(helm.HelmError, match=words):
+        await rendered(**wrong)
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.37"])
+async def test_what_is_rendered_fits_the_schemas(rendered, validator, version):
+    more = {
+        "replicas": 1,
+        "priorityClassName": "system-cluster-critical",
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "podLabels": {"a": "b"},
+        "podAnnotations": {"a": "b"},
+    }
+    for values in ({}, more | {"certificate": OWN}):
+        for one in (await rendered(**values)).values():
+            validator.validate(one, version, strict=True)
+
+
+def test_the_schema_has_the_settings_of_the_webhook_and_no_others(pytestconfig):
+    text = (pytestconfig.rootpath / "deploy" / "drawbar" / "values.schema.json").read_text()
+    config = json.loads(text)["properties"]["webhook"]["properties"]["config"]["properties"]
+    keys = {f"{topic}.{key}" for topic, below in config.items() for key in below["properties"]}
+    assert keys == {one.key for one in schema.options(settings.Settings)} - DECIDED
+
+
+@contextlib.asynccontextmanager
+async def installed(cluster, port):
+    """The webhook as the chart has it, but on this host's loopback interface; gives the URL it is asked by."""
+    secret = (await cluster.named(kinds.SECRET, "drawbar"))[f"{NAME}-tls"]["data"]
+    files = {name: cluster.path / name for name in secret}
+    for name, file in files.items():
+        file.write_bytes(base64.b64decode(secret[name]))
+    options = await cluster.settings("webhook", settings.Settings, settings.problems)
+    running = asyncio.Task(
+        daemon.run(
+            dataclasses.replace(
+                options,
+                listen=settings.Listen(port=port),
+                tls=settings.Tls(certificate=files["tls.crt"], key=files["tls.key"]),
+            )
+        )
+    )
+    try:
+        yield files["ca.crt"]
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def answered(cluster, port, authority, wanted):
+    """What the webhook says of the parameters of a class, to who asks as its configuration says."""
+    (configuration,) = (await cluster.named(WEBHOOKS)).values()
+    (entry,) = [one for one in configuration["webhooks"] if one["name"].startswith("classes.")]
+    asked = entry["clientConfig"]
+    assert base64.b64decode(asked["caBundle"]) == authority.read_bytes()
+    opaque = {"driver": "drawbar.dev", "parameters": wanted}
+    request = {
+        "uid": "u1",
+        "kind": {"group": "resource.k8s.io", "version": "v1", "kind": "DeviceClass"},
+        "operation": "CREATE",
+        "object": {"spec": {"config": [{"opaque": opaque}]}},
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    trust = ssl.create_default_context(cafile=authority)
+    host = f"{asked['service']['name']}.{asked['service']['namespace']}.svc"
+    async with aiohttp.ClientSession() as client:
+
+        async def said():
+            url = f"https://127.0.0.1:{port}{asked['service']['path']}"
+            with contextlib.suppress(aiohttp.ClientConnectorError):
+                async with client.post(url, json=body, ssl=trust, server_hostname=host) as response:
+                    return (await response.json())["response"]
+
+        return await cluster.until(said, bool)
+
+
+async def test_who_is_told_by_the_configuration_whom_to_trust_gets_an_answer(chart_cluster, unused_tcp_port):
+    good = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+    async with chart_cluster("1.36", "v4") as cluster:
+        await cluster.install(**webhook())
+        async with installed(cluster, unused_tcp_port) as authority:
+            assert (await answered(cluster, unused_tcp_port, authority, good))["allowed"]
+            refused = await answered(cluster, unused_tcp_port, authority, good | {"x": 1})
+            assert "spec.config[0].opaque.parameters.x is no field" in refused["status"]["message"]
+
+
+async def test_an_upgrade_keeps_the_certificate_that_the_install_made(chart_cluster):
+    async with chart_cluster("1.36", "v4") as cluster:
+        await cluster.install(**webhook())
+        first = (await cluster.named(kinds.SECRET, "drawbar"))[f"{NAME}-tls"]["data"]
+        await cluster.helm(
+            "upgrade",
+            chart=str(cluster.chart),
+            values={"image": {"repository": "r/d"}} | webhook(replicas=1),
+        )
+        second = (await cluster.named(kinds.SECRET, "drawbar"))[f"{NAME}-tls"]["data"]
+        assert second == first

@@ -1,0 +1,236 @@
+"""The image: what is pinned, what is in it, and that both daemons start from it and do their work.
+
+No image can be built here. What can be done is to run the image's own steps, which are one script, into an empty root,
+and to start the program there with an interpreter that sees these packages alone, by the commands of the chart.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver import main
+from drawbar.driver.kube import kinds
+
+ROOT = Path(__file__).parents[2]
+IMAGE = ROOT / "deploy" / "image"
+SECONDS = 600
+PACKAGES = "usr/local/lib/drawbar"
+PROGRAM = "usr/local/bin/drawbar"
+BILL = "usr/local/share/drawbar/sbom.cdx.json"
+
+
+def locked(name):
+    """By package its version and the hashes of its files."""
+    text = (ROOT / name).read_text()
+    assert "://" not in text
+    return {
+        found[1]: (found[2], frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", found[3])))
+        for found in re.finditer(r"^([a-z0-9.-]+)==(\S+)((?: \\\n +--hash=\S+)*)", text, re.MULTILINE)
+    }
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt"])
+def test_the_images_packages_are_those_that_are_tested_each_with_its_hashes(name):
+    tested = locked("requirements-dev.txt")
+    found = locked(f"deploy/image/{name}")
+    assert {key: tested.get(key) for key in found} == found
+    assert all(hashes for _, hashes in found.values())
+
+
+def test_nothing_that_drawbar_needs_is_missing_and_nothing_of_the_tests_is_there():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    names = [re.match(r"[\w-]+", one)[0] for one in project["project"]["dependencies"]]
+    found = locked("deploy/image/requirements.txt")
+    assert [one for one in names if one not in found] == []
+    assert not {"pytest", "asyncinotify", "hatchling", "pip", "setuptools"} & found.keys()
+    assert "hatchling" in locked("deploy/image/requirements-build.txt")
+
+
+def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_nobody():
+    lines = (IMAGE / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+    words = [line.split(None, 1) for line in lines if line.strip() and not line.startswith("#")]
+    (base,) = [rest for word, rest in words if word == "ARG" and rest.startswith("BASE=")]
+    locked_for = re.search(r"--python-version (\S+)", (ROOT / "CONTRIBUTING.md").read_text())[1]
+    assert re.fullmatch(rf"BASE=\S+:{re.escape(locked_for)}\.\d+-slim-\w+@sha256:[0-9a-f]{{64}}", base)
+    assert {rest.split()[0] for word, rest in words if word == "FROM"} == {"${BASE}"}
+    assert "deploy/image/install /root-of-image" in [rest for word, rest in words if word == "RUN"]
+    assert [rest for word, rest in words if word == "USER"] == ["65532:65532"]
+    assert "ADD" not in [word for word, _ in words]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"VERSION={version}" in [rest for word, rest in words if word == "ARG"]
+
+
+@pytest.fixture(scope="session")
+def roots(tmp_path_factory):
+    """Two roots, made at once."""
+    folder = tmp_path_factory.mktemp("image")
+    found = [folder / "one", folder / "two"]
+    with contextlib.ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, IMAGE / "install", one],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+            for one in found
+        ]
+        said = [one.communicate(timeout=SECONDS)[0] for one in running]
+    assert [one.returncode for one in running] == [0, 0], said
+    return found
+
+
+def described(root):
+    """By path what a layer of an image would have of it."""
+    found = {}
+    for path in (root, *sorted(root.rglob("*"))):
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(root))] = (status.st_mode, status.st_mtime, content)
+    return found
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(SECONDS)
+def test_two_installations_give_the_same_files(roots):
+    first, second = (described(one) for one in roots)
+    assert [path for path in first.keys() | second.keys() if first.get(path) != second.get(path)] == []
+    assert all(str(root).encode() not in content for root in roots for _, _, content in first.values())
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(SECONDS)
+def test_the_bill_of_materials_has_each_package_with_the_hash_that_was_asked_for(roots):
+    bill = json.loads((roots[0] / BILL).read_text())
+    asked = locked("deploy/image/requirements.txt")
+    said = {one["name"]: (one["version"], one["hashes"][0]["content"]) for one in bill["components"]}
+    assert {name: version for name, (version, _) in said.items()} == {
+        name: version for name, (version, _) in asked.items()
+    }
+    assert [name for name, (_, content) in said.items() if content not in asked[name][1]] == []
+    own = bill["metadata"]["component"]
+    assert own["name"] == "drawbar"
+    needs = {one["ref"]: one["dependsOn"] for one in bill["dependencies"]}
+    assert needs.keys() == {own["purl"], *(one["purl"] for one in bill["components"])}
+    assert any(one.startswith("pkg:pypi/grpcio@") for one in needs[own["purl"]])
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(SECONDS)
+def test_neither_an_installer_nor_a_double_nor_a_way_to_other_code_is_in_it(roots):
+    found = {path.relative_to(roots[0] / PACKAGES).parts[0] for path in (roots[0] / PACKAGES).iterdir()}
+    assert not {"pip", "setuptools", "pytest", "hatchling", "bin"} & found
+    assert not (roots[0] / PACKAGES / "drawbar" / "mocks").exists()
+    assert [path for path in roots[0].rglob("*") if path.suffix == ".pth" or path.is_symlink()] == []
+    words = [sys.executable, "-IS", roots[0] / PROGRAM, "--help"]
+    told = subprocess.run(words, capture_output=True, text=True, check=True)
+    verbs = set(re.findall(r"^ {4}(\w+)", told.stdout, re.MULTILINE))
+    assert verbs == set(main.VERBS)
+
+
+class Installed:
+    """The program of an installed root, run by the commands that the chart has."""
+
+    def __init__(self, root, cluster, stack):
+        self.root, self.cluster, self.stack = root, cluster, stack
+        self.processes = {}
+
+    async def start(self, workload, environment):
+        """Starts the only container's command of a workload, with the file of settings that its pods get."""
+        name = workload["metadata"]["name"]
+        maps = await self.cluster.named(
+            kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", namespaced=True),
+            "drawbar",
+        )
+        ((key, text),) = maps[name]["data"].items()
+        file = self.cluster.path / f"installed-{key}"
+        file.write_text(text)
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+
+        async def run(command, output):
+            assert command[0] == "drawbar"
+            words = [word.replace(f"/etc/drawbar/{key}", str(file)) for word in command[1:]]
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-IS", str(self.root / PROGRAM), *words),
+                env={"PATH": os.defpath, **environment},
+                stdout=output,
+                stderr=output,
+            )
+
+        log = self.stack.enter_context((self.cluster.path / f"{name}.log").open("wb"))
+        process = await run(container["command"], log)
+        self.processes[name] = process
+        self.stack.push_async_callback(end, process)
+
+        async def status():
+            assert process.returncode is None, f"{name} ended; its log is {log.name}"
+            probe = await run(container["readinessProbe"]["exec"]["command"], asyncio.subprocess.DEVNULL)
+            return await probe.wait()
+
+        await self.cluster.until(status, lambda value: value == 0, seconds=60)
+
+
+async def end(process):
+    """Ends it; gives its status."""
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    return await process.wait()
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(SECONDS)
+async def test_both_daemons_start_from_it_by_the_charts_commands_and_give_a_pod_its_device(
+    roots, chart_cluster
+):
+    async with chart_cluster() as cluster, contextlib.AsyncExitStack() as stack:
+        await cluster.install()
+        await cluster.start_doubles(stack)
+        workloads = {
+            kind: (
+                await cluster.named(
+                    kinds.Kind(group="apps", version="v1", kind=kind, plural=plural), "drawbar"
+                )
+            )
+            for kind, plural in (("Deployment", "deployments"), ("DaemonSet", "daemonsets"))
+        }
+        image = Installed(roots[0], cluster, stack)
+        token = cluster.server.kubeconfig(cluster.path / "c.kubeconfig", "drawbar:drawbar-controller")
+        await image.start(
+            workloads["Deployment"]["drawbar-controller"],
+            {
+                "POD_NAME": "drawbar-controller-1",
+                "DRAWBAR_KUBECONFIG": str(token),
+                "DRAWBAR_HTTP_ADDRESS": f"unix:{cluster.path / 'c.sock'}",
+            },
+        )
+        home = cluster.path / "node-1"
+        token = cluster.server.kubeconfig(
+            cluster.path / "n.kubeconfig", "drawbar:drawbar-node", node="node-1"
+        )
+        await image.start(
+            workloads["DaemonSet"]["drawbar-node"],
+            {
+                "NODE_NAME": "node-1",
+                "POD_UID": "5f1b5a2e-0000-4000-8000-000000000001",
+                "DRAWBAR_KUBECONFIG": str(token),
+                "DRAWBAR_KUBELET_DIR": str(home / "k"),
+                "DRAWBAR_CDI_DIR": str(home / "k" / "cdi"),
+                "DRAWBAR_SYSFS": str(home / "sys"),
+                "DRAWBAR_UEVENTS": f"unix:{home / 'uevents'}",
+            },
+        )
+        # The one whose pool the scheduler looks at must have a daemon.
+        await cluster.start_node("node-2")
+        await cluster.declare_fabric()
+        await cluster.run_pod("first")
+        assert [await end(one) for one in image.processes.values()] == [0, 0]

@@ -1,0 +1,292 @@
+"""The API server and the fabric of a cluster with classic allocation, in memory, with the driver's view and writes.
+
+It refuses impossible worlds: every write of the driver is checked against what must hold before it is applied. Who else
+acts in the cluster is in `planner/conftest.py`.
+"""
+
+import collections
+import dataclasses
+import datetime
+import itertools
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import attachments, classic, meta, nodes, slices
+from drawbar.driver.controller import names
+from drawbar.driver.controller.classic import actions, memory, plan, stock
+
+DRIVER = "drawbar.dev"
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+FABRIC = "f"
+FAILED_TAINT = slices.Taint(key=f"{DRIVER}/attach-failed", effect="NoSchedule")
+PATIENCE = datetime.timedelta(seconds=570)
+
+
+class Refused(Exception):
+    """The API server refuses the write, as it would."""
+
+
+class State:
+    """What is true, and what the driver last saw of it."""
+
+    def __init__(self, *, devices=2, node_names=("n1", "n2"), ports=None, window=128, models=("m",)):
+        self.now = START
+        self.numbers = itertools.count(1)
+        self.window = window
+        self.nodes = {
+            name: nodes.Node(metadata=meta.ObjectMeta(name=name, labels={"kubernetes.io/hostname": name}))
+            for name in node_names
+        }
+        self.devices = {
+            names.DeviceKey(fabric=FABRIC, device=f"d{number}"): models[number % len(models)]
+            for number in range(devices)
+        }
+        self.connected = {}
+        self.tainted = {}
+        self.ports = dict.fromkeys(node_names, ports)
+        self.rules = ()
+        self.pods, self.claims, self.contexts, self.attachments = {}, {}, {}, {}
+        self.wanted = {}
+        self.fits = {}
+        self.bound = {}
+        self.memory = memory.Memory()
+        self.writes = collections.Counter()
+        self.context_writes = collections.Counter()
+        self.deallocations = 0
+        self.complaints = []
+        self.own = {}
+
+    # What fabric and nodes do.
+
+    def fabric_steps(self):
+        """By the attachment's name what can happen to it next."""
+        for name, one in self.attachments.items():
+            if one.deleting:
+                yield name, "gone"
+            elif one.status.error is None and not one.holds(attachments.ATTACHED):
+                yield name, "attached"
+            elif one.status.error is None and not one.holds(attachments.VISIBLE):
+                yield name, "visible"
+
+    def work(self, name, what, *, fails=False):
+        """The machinery of attachments brings one a step further; what fails is tainted and recorded."""
+        one = self.attachments[name]
+        key = names.DeviceKey(fabric=one.spec.fabric, device=one.spec.device)
+        if what == "gone":
+            self.connected.pop(key, None)
+            del self.attachments[name]
+            return
+        if fails:
+            self.tainted[key] = self.now + datetime.timedelta(seconds=300)
+            error = attachments.Failure(reason="DeviceIncompatible", message="it will not do")
+            self._put_attachment(one, error=error)
+            return
+        kind = attachments.ATTACHED if what == "attached" else attachments.VISIBLE
+        if what == "attached":
+            self.connected[key] = one.spec.node_name
+        condition = meta.Condition(type=kind, status="True")
+        self._put_attachment(one, conditions=(*one.status.conditions, condition))
+
+    def attach_all(self):
+        """All that is under way comes to a good end."""
+        for _ in range(2):
+            for name, what in list(self.fabric_steps()):
+                self.work(name, what)
+
+    # What the driver sees and does.
+
+    def observed(self):
+        free = {
+            key
+            for key in self.devices
+            if key not in self.connected and names.DeviceKey.attachment.fget(key) not in self.attachments
+        }
+        shown = {
+            key: stock.Device(
+                key=key,
+                pool=f"{FABRIC}/e",
+                shown=slices.Device(
+                    name=key.device,
+                    attributes={
+                        "class": slices.Attribute(string="gpu"),
+                        "model": slices.Attribute(string=model),
+                    },
+                    taints=(FAILED_TAINT,) if self.tainted.get(key, self.now) > self.now else (),
+                ),
+                free=key in free,
+            )
+            for key, model in self.devices.items()
+        }
+        used = collections.Counter(one.spec.node_name for one in self.attachments.values())
+        models = {}
+        for one in self.attachments.values():
+            models.setdefault(one.spec.node_name, collections.Counter())[one.spec.model] += 1
+        fabric = stock.Fabric(
+            name=FABRIC,
+            hosts={node: f"host-{node}" for node in self.nodes},
+            ports={node: None if limit is None else limit - used[node] for node, limit in self.ports.items()},
+            rules=self.rules,
+            models=models,
+        )
+        return plan.Observed(
+            driver=DRIVER,
+            claims=dict(self.claims),
+            wanted=dict(self.wanted),
+            contexts=dict(self.contexts),
+            pods=dict(self.pods),
+            nodes=dict(self.nodes),
+            attachments=tuple(self.attachments.values()),
+            inventory=stock.Inventory(fabrics={FABRIC: fabric}, devices=shown),
+            judge=lambda device, expression: expression in (device.model, device.key.device),
+            patience=PATIENCE,
+        )
+
+    def decide(self):
+        """One decision; what is remembered is kept, nothing is done."""
+        self.own = {}
+        decision = plan.plan(self.observed(), self.memory, self.now)
+        self.memory = decision.memory
+        return decision.actions
+
+    def settle(self, rounds=20):
+        """The driver decides and acts until it has nothing to do; gives the actions."""
+        done = []
+        for _ in range(rounds):
+            steps = self.decide()
+            if not steps:
+                return done
+            for step in steps:
+                self.apply(step)
+            done += steps
+        raise AssertionError(f"the driver does not come to rest: {steps}")
+
+    def apply(self, step):
+        """Carries one action out, as the API server would.
+
+        Raises:
+            Refused: the view that it was decided on is stale.
+        """
+        self.writes[type(step).__name__] += 1
+        match step:
+            case actions.Answer(context=context, entries=entries):
+                self._answer(context, entries)
+            case actions.Attach():
+                self._attach(step)
+            case actions.Detach(attachment=one):
+                self._detach(one)
+            case actions.Complain(message=message):
+                self.complaints.append(message)
+            case actions.Protect(claim=claim):
+                self._write(claim, finalizers=(*claim.finalizers, classic.FINALIZER))
+            case actions.Unprotect(claim=claim):
+                assert self._held(claim) == [], "a device would be lost"
+                current = self._current(claim)
+                assert current.allocation is None, "the finalizer goes after the allocation"
+                self._write(claim, finalizers=tuple(n for n in claim.finalizers if n != classic.FINALIZER))
+            case actions.Allocate():
+                self._allocate(step)
+            case actions.Free(claim=claim):
+                assert self._held(claim) == [], "a device would be lost"
+                self._write(claim, allocation=None, deallocation_requested=False)
+
+    def _answer(self, context, entries):
+        known = self.contexts.get(context.uid)
+        if known is None or known.resource_version != context.resource_version:
+            raise Refused
+        fresh = dict(known.entries) | dict(entries)
+        assert fresh != known.entries, "an answer that changes nothing"
+        assert all(len(listed) <= classic.NODES_MAX for listed in fresh.values())
+        self._put_context(known, entries=fresh)
+        self.context_writes[known.pod_uids[0]] += 1
+
+    def _attach(self, step):
+        claim = self._current(step.claim)
+        if claim is None or step.key.attachment in self.attachments:
+            raise Refused
+        assert classic.FINALIZER in claim.finalizers, "the finalizer comes before the attempt"
+        spec = attachments.AttachmentSpec(
+            fabric=step.key.fabric,
+            device_id=step.key.device,
+            driver=DRIVER,
+            pool=step.pool,
+            device=step.key.device,
+            node_name=step.node,
+            host_id=step.host_id,
+            identity=attachments.Identity(device_class="gpu"),
+            model=self.devices[step.key],
+            claim=attachments.ClaimReference(
+                namespace="ns",
+                name=claim.name.name,
+                uid=claim.uid,
+                requests=(step.request,),
+                devices=step.devices,
+            ),
+            allocation_timestamp=step.allocated_at,
+        )
+        self.attachments[step.key.attachment] = attachments.DeviceAttachment(
+            metadata=meta.ObjectMeta(name=step.key.attachment, uid=f"a{next(self.numbers)}"), spec=spec
+        )
+
+    def _detach(self, one):
+        known = self.attachments.get(one.metadata.name)
+        if known is None or known.metadata.uid != one.metadata.uid:
+            return
+        metadata = msgspec.structs.replace(known.metadata, deletion_timestamp=self._stamp())
+        self.attachments[one.metadata.name] = msgspec.structs.replace(known, metadata=metadata)
+
+    def _allocate(self, step):
+        for given in step.handle.devices:
+            held = self.attachments[given.attachment]
+            assert held.spec.claim.uid == step.claim.uid, "somebody else's device"
+            assert held.spec.node_name == step.handle.node
+            assert held.holds(attachments.ATTACHED), "not there yet"
+            assert held.holds(attachments.VISIBLE), "not ready yet"
+        for other in self.claims.values():
+            theirs = other.allocation.handle.devices if other.allocation else ()
+            assert not {one.device for one in theirs} & {one.device for one in step.handle.devices}
+        reserved = (step.pod,) if step.pod is not None else ()
+        allocation = classic.Allocation(
+            driver=DRIVER, handle=step.handle, node=step.handle.node or None, shareable=step.shareable
+        )
+        self._write(step.claim, allocation=allocation, reserved_for=(*step.claim.reserved_for, *reserved))
+
+    def _write(self, claim, **changes):
+        known = self._current(claim)
+        # Of its own writes of the same round the driver knows.
+        if known is None or known.resource_version != self.own.get(claim.uid, claim.resource_version):
+            raise Refused
+        self._change(known, **changes)
+        if claim.name in self.claims:
+            self.own[claim.uid] = self.claims[claim.name].resource_version
+
+    def _current(self, claim):
+        known = self.claims.get(claim.name)
+        return known if known is not None and known.uid == claim.uid else None
+
+    def _change(self, claim, **changes):
+        fresh = dataclasses.replace(claim, resource_version=str(next(self.numbers)), **changes)
+        self.claims[claim.name] = fresh
+        if fresh.deleting and not fresh.finalizers:
+            assert self._held(fresh) == [], "a device would be lost"
+            del self.claims[claim.name]
+
+    def _put_context(self, context, **changes):
+        fresh = dataclasses.replace(context, resource_version=str(next(self.numbers)), **changes)
+        self.contexts[context.uid] = fresh
+
+    def _put_attachment(self, one, **status):
+        fresh = msgspec.structs.replace(one.status, **status)
+        self.attachments[one.metadata.name] = msgspec.structs.replace(one, status=fresh)
+
+    def _held(self, claim):
+        return [one for one in self.attachments.values() if one.spec.claim.uid == claim.uid]
+
+    def _stamp(self):
+        return meta.timestamp(self.now)
+
+
+@pytest.fixture
+def state():
+    """The class, to be completed by those who act."""
+    return State

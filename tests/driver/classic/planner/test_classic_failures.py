@@ -1,0 +1,270 @@
+"""What fails, what is shared, what goes without, and what is allocated at once in classic allocation."""
+
+import dataclasses
+import datetime
+
+import pytest
+
+from drawbar.driver.api import attachments, classic, handles, slices
+from drawbar.driver.controller.classic import actions, memory, requests
+
+CLAIM = handles.WHOLE_CLAIM
+DAY = datetime.timedelta(days=1)
+
+
+def names(steps):
+    return [type(step).__name__ for step in steps]
+
+
+def of(steps, kind):
+    return [step for step in steps if isinstance(step, kind)]
+
+
+def waiting(world, *, claims=("c",), selected="", potential=("n1", "n2"), **changes):
+    """A cluster with one pod that waits for these claims."""
+    cluster = world(**changes)
+    for name in claims:
+        cluster.claim(name)
+    pod = cluster.pod("p", *claims)
+    cluster.select(pod, selected, potential)
+    return cluster, pod
+
+
+def running(world, **changes):
+    """A pod whose claim was allocated on n1."""
+    cluster, pod = waiting(world, selected="n1", **changes)
+    cluster.settle()
+    cluster.attach_all()
+    cluster.settle()
+    (claim,) = cluster.claims.values()
+    assert claim.allocation is not None
+    return cluster, pod, claim
+
+
+def only(cluster):
+    (found,) = cluster.claims.values()
+    return found
+
+
+# What fails.
+
+
+def test_a_device_that_fails_is_given_back_and_another_one_is_tried_on_the_same_node(world):
+    cluster, _ = waiting(world, selected="n1", devices=2)
+    cluster.settle()
+    (first,) = cluster.attachments
+    cluster.work(first, "attached", fails=True)
+    (step,) = cluster.settle()
+    assert step.reason == "DeviceIncompatible"
+    cluster.work(first, "gone")
+    (attach,) = of(cluster.settle(), actions.Attach)
+    assert (attach.node, attach.key.attachment == first) == ("n1", False)
+
+
+def test_where_no_other_device_is_left_the_node_is_unsuitable_and_the_finalizer_goes(world):
+    cluster, pod = waiting(world, selected="n1", devices=1)
+    cluster.settle()
+    (first,) = cluster.attachments
+    cluster.work(first, "attached", fails=True)
+    cluster.settle()
+    cluster.work(first, "gone")
+    cluster.settle()
+    assert cluster.context_of(pod).entries == {"c": ("n1", "n2")}
+    assert only(cluster).finalizers == ()
+
+
+def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world):
+    cluster, pod = waiting(world, selected="n1", devices=1)
+    cluster.settle()
+    (name,) = cluster.attachments
+    error = attachments.Failure(reason="NoFreePort", message="all ports are taken")
+    cluster._put_attachment(cluster.attachments[name], error=error)
+    cluster.settle()
+    cluster.work(name, "gone")
+    cluster.settle()
+    assert cluster.context_of(pod).entries == {"c": ("n1",)}
+    cluster.now += memory.PAUSE_FIRST
+    assert of(cluster.settle(), actions.Attach)
+
+
+def test_a_node_that_says_nothing_is_given_up_after_a_while(world):
+    cluster, _ = waiting(world, selected="n1")
+    cluster.settle()
+    (name,) = cluster.attachments
+    cluster.work(name, "attached")
+    cluster.now += DAY
+    (step,) = of(cluster.decide(), actions.Detach)
+    assert step.reason == "DeviceNotReady"
+
+
+def test_an_attempt_on_a_node_that_died_is_given_up(world):
+    cluster, _ = waiting(world, selected="n1")
+    cluster.settle()
+    del cluster.nodes["n1"]
+    (step,) = of(cluster.decide(), actions.Detach)
+    assert step.reason == "NodeGone"
+
+
+def test_a_device_of_a_dead_node_is_given_to_the_next_pod(world):
+    cluster, _, claim = running(world, devices=1)
+    del cluster.nodes["n1"]
+    cluster.delete_pod("p")
+    cluster.clean_up()
+    cluster.settle()
+    cluster.attach_all()
+    cluster.settle()
+    assert only(cluster).allocation is None
+    cluster.claim("next")
+    cluster.select(cluster.pod("q", "next"), "n2", ("n2",))
+    (attach,) = of(cluster.settle(), actions.Attach)
+    assert (attach.node, attach.key.device) == ("n2", claim.allocation.handle.devices[0].device)
+
+
+def test_what_a_crash_left_in_pieces_is_completed(world):
+    cluster = world(devices=2)
+    cluster.claim("c", requests.Request(name="r", count=2))
+    cluster.select(cluster.pod("p", "c"), "n1", ("n1",))
+    protect, first, _, _ = cluster.decide()
+    cluster.apply(protect)
+    cluster.apply(first)
+    cluster.memory = memory.Memory()
+    (second,) = of(cluster.settle(), actions.Attach)
+    assert second.allocated_at == first.allocated_at
+    assert len(cluster.attachments) == 2
+
+
+def test_half_of_what_a_claim_asks_for_is_never_allocated(world):
+    cluster = world(devices=2)
+    cluster.claim("c", requests.Request(name="r", count=2))
+    cluster.select(cluster.pod("p", "c"), "n1", ("n1",))
+    protect, first, _, _ = cluster.decide()
+    cluster.apply(protect)
+    cluster.apply(first)
+    cluster.attach_all()
+    assert not of(cluster.decide(), actions.Allocate)
+
+
+def test_what_was_attached_twice_by_decisions_on_an_old_view_is_all_given_back(world):
+    cluster, _ = waiting(world, selected="n1", devices=2)
+    _, first, _ = cluster.decide()
+    second = next(key for key in cluster.devices if key != first.key)
+    cluster.settle()
+    cluster.apply(dataclasses.replace(first, key=second))
+    cluster.attach_all()
+    steps = cluster.decide()
+    assert names(steps) == ["Detach", "Detach"]
+    assert steps[0].reason == "AttemptsMixed"
+
+
+def test_half_of_what_a_claim_asks_for_is_given_back_when_the_rest_is_gone(world):
+    cluster = world(devices=2)
+    cluster.claim("c", requests.Request(name="r", count=2))
+    cluster.select(cluster.pod("p", "c"), "n1", ("n1",))
+    protect, first, second, _ = cluster.decide()
+    cluster.apply(protect)
+    cluster.apply(first)
+    cluster.connected[second.key] = "n2"
+    assert "Detach" in names(cluster.settle())
+
+
+# Taints, sharing, doing without, and at once.
+
+
+def test_a_tainted_device_is_unsuitable_unless_the_request_tolerates_it(world):
+    cluster, _ = waiting(world, selected="n1", devices=1)
+    (device,) = cluster.devices
+    cluster.tainted[device] = cluster.now + DAY
+    assert not of(cluster.decide(), actions.Attach)
+    cluster.claim("tolerant", requests.Request(name="r", tolerations=(requests.Toleration(),)))
+    cluster.select(cluster.pod("q", "tolerant"), "n1", ("n1",))
+    (attach,) = of(cluster.decide(), actions.Attach)
+    assert attach.claim.name.name == "tolerant"
+
+
+@pytest.mark.parametrize(
+    ("toleration", "covers"),
+    [
+        (requests.Toleration(), True),
+        (requests.Toleration(key="k"), True),
+        (requests.Toleration(key="other"), False),
+        (requests.Toleration(key="k", value="v"), True),
+        (requests.Toleration(key="k", value="w"), False),
+        (requests.Toleration(effect="NoExecute"), False),
+    ],
+)
+def test_a_toleration_covers_what_it_names(toleration, covers):
+    assert toleration.covers(slices.Taint(key="k", value="v", effect="NoSchedule")) is covers
+
+
+def test_a_shareable_claim_is_allocated_as_one(world):
+    cluster = world()
+    cluster.claim("c", shareable=True)
+    cluster.select(cluster.pod("p", "c"), "n1", ("n1",))
+    cluster.settle()
+    cluster.attach_all()
+    (step,) = cluster.decide()
+    assert step.shareable
+
+
+def test_an_optional_request_goes_without_only_when_no_node_has_a_device_left(world):
+    cluster = world(devices=1)
+    cluster.ports["n1"] = 0
+    cluster.claim("c", requests.Request(name="r", optional=True))
+    pod = cluster.pod("p", "c")
+    cluster.select(pod, "n1", ("n1", "n2"))
+    (answer,) = cluster.settle()
+    assert dict(answer.entries) == {"c": ("n1",)}
+    cluster.connected[next(iter(cluster.devices))] = "n2"
+    (step,) = of(cluster.settle(), actions.Allocate)
+    assert (step.handle.node, step.handle.devices, step.handle.without) == ("n1", (), ("r",))
+
+
+def test_an_immediate_claim_is_attached_at_once_and_reserved_for_nobody(world):
+    cluster = world()
+    cluster.claim("c", immediate=True)
+    assert names(cluster.settle()) == ["Protect", "Attach"]
+    cluster.attach_all()
+    (step,) = cluster.decide()
+    assert (step.pod, bool(step.handle.node)) == (None, True)
+
+
+def test_an_immediate_claim_stays_allocated_when_nobody_uses_it(world):
+    cluster = world()
+    cluster.claim("c", immediate=True)
+    cluster.settle()
+    cluster.attach_all()
+    cluster.settle()
+    assert cluster.decide() == ()
+
+
+def test_the_pods_of_an_immediate_claim_are_not_asked(world):
+    cluster = world()
+    cluster.claim("c", immediate=True)
+    cluster.select(cluster.pod("p", "c"), "n2", ("n2",))
+    (attach,) = of(cluster.decide(), actions.Attach)
+    assert attach.node == "n1"
+
+
+def test_an_optional_immediate_claim_that_gets_nothing_may_be_used_anywhere(world):
+    cluster = world(devices=0)
+    cluster.claim("c", requests.Request(name="r", optional=True), immediate=True)
+    (_, step) = cluster.settle()
+    assert step.handle == handles.Handle(allocated_at=step.handle.allocated_at, without=("r",))
+
+
+def test_a_claim_that_cannot_be_served_is_told_why_once(world):
+    cluster = world()
+    cluster.claim("c", problem="its class does not exist")
+    pod = cluster.pod("p", "c")
+    cluster.select(pod, "n1", ("n1", "n2"))
+    cluster.settle()
+    cluster.settle()
+    assert cluster.complaints == ["its class does not exist"]
+    assert cluster.context_of(pod).entries == {"c": ("n1", "n2")}
+
+
+def test_a_claim_of_which_we_hold_nothing_keeps_no_finalizer(world):
+    cluster, _ = waiting(world, devices=0, selected="n1")
+    cluster._change(only(cluster), finalizers=("theirs", classic.FINALIZER))
+    cluster.settle()
+    assert only(cluster).finalizers == ("theirs",)

@@ -1,0 +1,312 @@
+"""What classic claims ask for: read from both versions of the API, from classes and from parameters."""
+
+import msgspec
+import pytest
+
+from drawbar.driver import expressions
+from drawbar.driver.api import (
+    claims,
+    classic,
+    classic_contexts,
+    classic_v1alpha2,
+    classic_v1alpha3,
+    handles,
+)
+from drawbar.driver.controller.classic import asking, parameters, requests
+
+DRIVER = "drawbar.dev"
+V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3
+MAP = {"kind": "ConfigMap", "name": "p"}
+OURS = {"metadata": {"name": "gpu"}, "driverName": DRIVER}
+
+
+def old_claim(**spec):
+    document = {"metadata": {"namespace": "ns", "name": "c", "uid": "u"}, "spec": spec}
+    return classic_v1alpha2.claim(msgspec.convert(document, classic_v1alpha2.ResourceClaim), DRIVER)
+
+
+def new_claim(controller=DRIVER, **devices):
+    spec = {"controller": controller, "devices": devices}
+    document = {"metadata": {"namespace": "ns", "name": "c", "uid": "u"}, "spec": spec}
+    return classic_v1alpha3.claim(msgspec.convert(document, classic_v1alpha3.ResourceClaim), DRIVER)
+
+
+def sources(*classes, **data):
+    known = {}
+    for document in classes:
+        if "spec" in document:
+            found = classic_v1alpha3.device_class(
+                msgspec.convert(document, classic_v1alpha3.DeviceClass), DRIVER
+            )
+        else:
+            found = classic_v1alpha2.resource_class(msgspec.convert(document, classic_v1alpha2.ResourceClass))
+        known[found.version, found.name] = found
+    return asking.Sources(
+        driver=DRIVER,
+        classes=known,
+        data={classic.Name(namespace="ns", name=name): content for name, content in data.items()},
+        fault=expressions.fault,
+    )
+
+
+def wanted(claim, known):
+    assert asking.is_ours(claim, known)
+    return asking.wanted(claim, known)
+
+
+# v1alpha2.
+
+
+def test_a_class_without_parameters_stands_for_the_devices_that_its_name_begins_with():
+    found = wanted(old_claim(resourceClassName="gpu"), sources(OURS))
+    assert found.requests == (requests.Request(name=handles.WHOLE_CLAIM, device_class="gpu"),)
+    named = OURS | {"metadata": {"name": "anything"}}
+    found = wanted(old_claim(resourceClassName="anything"), sources(named))
+    assert found.requests[0].device_class == requests.ANY
+
+
+def test_a_claim_adds_to_what_its_class_says():
+    given = OURS | {"parametersRef": MAP | {"namespace": "ns", "name": "class"}}
+    claim = old_claim(resourceClassName="gpu", parametersRef=MAP, allocationMode="Immediate")
+    known = sources(
+        given,
+        **{
+            "class": {"deviceClass": "gpu", "selector": "true", "shareable": "true"},
+            "p": {
+                "model": "M",
+                "count": "2",
+                "selector": "false",
+                "optional": "true",
+                "tolerations": "k=v:NoSchedule, *",
+            },
+        },
+    )
+    found = wanted(claim, known)
+    assert claim.immediate
+    assert found.shareable
+    assert found.requests == (
+        requests.Request(
+            name=handles.WHOLE_CLAIM,
+            count=2,
+            device_class="gpu",
+            model="M",
+            selectors=("true", "false"),
+            optional=True,
+            tolerations=(
+                requests.Toleration(key="k", value="v", effect="NoSchedule"),
+                requests.Toleration(),
+            ),
+        ),
+    )
+
+
+def test_the_nodes_that_a_class_suits_are_kept():
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
+    found = wanted(old_claim(resourceClassName="gpu"), sources(OURS | {"suitableNodes": selector}))
+    assert found.suitable_nodes == (msgspec.convert(selector, claims.NodeSelector),)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"colour": "red"}, "no parameter"),
+        ({"deviceClass": "toaster"}, "deviceClass 'toaster' is none"),
+        ({"count": "0"}, "from 1 to 32"),
+        ({"count": "many"}, "from 1 to 32"),
+        ({"optional": "perhaps"}, "neither true nor false"),
+        ({"tolerations": "k:Sometimes"}, "an effect that is none"),
+        ({"deviceClass": "nvme"}, "gives gpu alone"),
+        ({"selector": "device."}, "cannot be read"),
+    ],
+)
+def test_parameters_that_nobody_can_obey_are_a_problem_that_names_them(data, problem):
+    claim = old_claim(resourceClassName="gpu", parametersRef=MAP)
+    assert problem in wanted(claim, sources(OURS, p=data)).problem
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        (MAP | {"name": "missing"}, "ns/missing with its parameters does not exist"),
+        ({"apiGroup": "x.io", "kind": "Thing", "name": "p"}, "are a Thing.x.io"),
+    ],
+)
+def test_parameters_that_are_not_there_are_a_problem(reference, problem):
+    claim = old_claim(resourceClassName="gpu", parametersRef=reference)
+    assert problem in wanted(claim, sources(OURS)).problem
+
+
+@pytest.mark.parametrize("changes", [{"driverName": "other.io"}, {"structuredParameters": True}])
+def test_a_claim_of_another_driver_s_class_is_not_ours(changes):
+    assert not asking.is_ours(old_claim(resourceClassName="gpu"), sources(OURS | changes))
+
+
+def test_a_claim_that_we_hold_something_for_stays_ours_without_its_class():
+    claim = msgspec.convert(
+        {
+            "metadata": {"namespace": "ns", "name": "c", "finalizers": [classic.FINALIZER]},
+            "spec": {"resourceClassName": "gone"},
+        },
+        classic_v1alpha2.ResourceClaim,
+    )
+    found = classic_v1alpha2.claim(claim, DRIVER)
+    assert "class gone does not exist" in wanted(found, sources()).problem
+
+
+# v1alpha3.
+
+CLASS = {
+    "metadata": {"name": "gpu"},
+    "spec": {
+        "selectors": [{"cel": {"expression": "true"}}],
+        "suitableNodes": {"nodeSelectorTerms": []},
+    },
+}
+
+
+def opaque(requests_=(), driver=DRIVER, **said):
+    content = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "AllocationParameters"} | said
+    return {"requests": list(requests_), "opaque": {"driver": driver, "parameters": content}}
+
+
+def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own():
+    request = {
+        "name": "r",
+        "deviceClassName": "gpu",
+        "count": 2,
+        "selectors": [{"cel": {"expression": "false"}}],
+    }
+    claim = new_claim(
+        requests=[request, {"name": "s", "deviceClassName": "gpu"}],
+        config=[
+            opaque(["s"], optional=True),
+            opaque(tolerations=[{"key": "k"}]),
+            opaque(driver="other.io", optional=True),
+            {"opaque": {"driver": DRIVER, "parameters": {"kind": "DeviceParameters"}}},
+        ],
+    )
+    found = wanted(claim, sources(CLASS))
+    tolerations = (requests.Toleration(key="k"),)
+    assert found.requests == (
+        requests.Request(name="r", count=2, selectors=("true", "false"), tolerations=tolerations),
+        requests.Request(name="s", selectors=("true",), tolerations=tolerations, optional=True),
+    )
+    assert len(found.suitable_nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("devices", "problem"),
+    [
+        ({"constraints": [{"matchAttribute": "x/y"}]}, "constraints between devices"),
+        ({"requests": [{"name": "r", "deviceClassName": "gpu", "allocationMode": "All"}]}, "all devices"),
+        ({"requests": [{"name": "r", "deviceClassName": "gpu", "adminAccess": True}]}, "admin access"),
+        ({"requests": [{"name": "r", "deviceClassName": "none"}]}, "class none does not exist"),
+        ({"requests": [{"name": "r", "deviceClassName": "gpu", "count": 33}]}, "32 are the most"),
+        (
+            {"requests": [{"name": "r", "deviceClassName": "gpu"}], "config": [opaque(colour="red")]},
+            "cannot be read",
+        ),
+        (
+            {"requests": [{"name": "r", "deviceClassName": "gpu"}], "config": [opaque(apiVersion="x/v1")]},
+            "x/v1 is not known",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_a_problem_that_says_so(devices, problem):
+    assert problem in wanted(new_claim(**devices), sources(CLASS)).problem
+
+
+def test_a_claim_for_another_controller_or_the_scheduler_is_not_ours():
+    assert not asking.is_ours(new_claim(controller="other.io"), sources(CLASS))
+    assert not asking.is_ours(new_claim(controller=""), sources(CLASS))
+
+
+# What is written.
+
+HANDLE = handles.Handle(
+    node="n1",
+    allocated_at="2026-01-01T00:00:00Z",
+    devices=(handles.HandleDevice(request="r", fabric="f", pool="f/e", device="d", attachment="f.d"),),
+)
+
+
+def test_an_allocation_is_read_as_it_was_written_in_both_versions():
+    for module, written in (
+        (classic_v1alpha2, classic_v1alpha2.allocated(HANDLE, DRIVER, shareable=True)),
+        (classic_v1alpha3, classic_v1alpha3.allocated(HANDLE, DRIVER)),
+    ):
+        document = {"metadata": {"name": "c"}, "status": written}
+        claim = module.claim(msgspec.convert(document, module.ResourceClaim), DRIVER)
+        allocation = claim.allocation
+        assert (allocation.driver, allocation.handle, allocation.node) == (DRIVER, HANDLE, "n1")
+        freed = {
+            "metadata": {"name": "c"},
+            "status": {k: v for k, v in module.freed().items() if v is not None},
+        }
+        assert module.claim(msgspec.convert(freed, module.ResourceClaim), DRIVER).allocation is None
+
+
+def test_a_handle_of_another_version_is_refused_and_unknown_fields_are_passed_over():
+    document = handles.document(HANDLE)
+    assert handles.recorded(document | {"news": 1}) == HANDLE
+    for wrong in ("no json", '{"kind": "Other"}', "[]", '{"apiVersion": "drawbar.dev/v1alpha1", "kind": 1}'):
+        with pytest.raises(handles.InvalidHandle):
+            handles.decode(wrong)
+    with pytest.raises(handles.InvalidHandle, match="cannot be read"):
+        handles.recorded(document | {"devices": "none"})
+
+
+def test_a_handle_that_has_no_room_is_refused_with_the_remedy():
+    many = handles.Handle(devices=HANDLE.devices * 400)
+    with pytest.raises(handles.TooLarge, match="ask for fewer devices"):
+        handles.encode(many)
+
+
+def test_an_allocation_that_is_not_to_be_read_is_one_without_a_handle():
+    status = {"driverName": DRIVER, "allocation": {"resourceHandles": [{"driverName": DRIVER, "data": "?"}]}}
+    claim = msgspec.convert({"metadata": {}, "status": status}, classic_v1alpha2.ResourceClaim)
+    assert classic_v1alpha2.claim(claim, DRIVER).allocation.handle is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"resourceClaimName": "x"}, "x"),
+        ({"source": {"resourceClaimName": "x"}}, "x"),
+        ({"resourceClaimTemplateName": "t"}, "p-device"),
+        ({"source": {"resourceClaimTemplateName": "t"}}, "p-device"),
+    ],
+)
+def test_the_claims_of_a_pod_are_found_in_every_form(spec, expected):
+    document = {"metadata": {"name": "p"}, "spec": {"resourceClaims": [{"name": "device"} | spec]}}
+    pod = classic_contexts.pod(msgspec.convert(document, classic_contexts.Pod))
+    assert pod.claims == {"device": expected}
+    assert pod.from_template == ({"device"} if expected == "p-device" else set())
+
+
+def test_a_claim_that_was_made_from_a_template_has_the_name_that_the_pod_tells():
+    document = {
+        "metadata": {"name": "p"},
+        "spec": {"resourceClaims": [{"name": "device", "resourceClaimTemplateName": "t"}]},
+        "status": {"resourceClaimStatuses": [{"name": "device", "resourceClaimName": "p-device-x7k2"}]},
+    }
+    pod = classic_contexts.pod(msgspec.convert(document, classic_contexts.Pod))
+    assert pod.claims == {"device": "p-device-x7k2"}
+
+
+def test_the_entries_of_other_drivers_stay_as_they_are():
+    context = classic.Context(
+        version=V1ALPHA3,
+        name=classic.Name(namespace="ns", name="p"),
+        uid="x",
+        resource_version="1",
+        entries={"theirs": ("n1",), "ours": ("n1",)},
+    )
+    assert classic_contexts.answered(context, {"ours": ()}) == {
+        "resourceClaims": [{"name": "theirs", "unsuitableNodes": ["n1"]}, {"name": "ours"}]
+    }
+
+
+def test_parameters_may_be_narrowed_only():
+    with pytest.raises(parameters.Wrong, match="gives M alone"):
+        parameters.Parameters(model="M").narrowed(parameters.Parameters(model="N"))

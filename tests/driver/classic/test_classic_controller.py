@@ -1,0 +1,379 @@
+"""A whole controller on the last two releases with classic allocation; the test plays scheduler, nodes and people."""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+import yaml
+
+from drawbar.driver.api import attachments, handles
+from drawbar.driver.controller import daemon, settings
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.fabric.grpc import server as fabric_server
+from drawbar.mocks import apiserver, claims, scheduler
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric.simulation import SimulatedFabric
+
+DRIVER = "drawbar.dev"
+FINALIZER = "drawbar.dev/allocation"
+NODES = ("node-1", "node-2")
+VERSIONS = {"1.30-classic": "v1alpha2", "1.31-classic": "v1alpha3"}
+FABRIC = {
+    "hosts": [{"id": f"host-{name}", "name": name, "ports": 2} for name in NODES],
+    "enclosures": [
+        {"id": "e", "devices": [{"id": f"gpu-{n}", "class": "gpu", "serial": f"S{n}"} for n in range(2)]}
+    ],
+    "attachSeconds": 0.0,
+    "detachSeconds": 0.0,
+}
+
+
+@contextlib.asynccontextmanager
+async def running(path, until, profile):
+    """An API server of that release, a fabric and a controller."""
+    (path / "fabric.json").write_text(json.dumps(FABRIC))
+    endpoint = f"unix:{path / 'f.sock'}"
+    async with (
+        apiserver.serving(profile=profile) as server,
+        SimulatedFabric.running(configuration.load(path / "fabric.json")) as fabric,
+        fabric_server.serving(fabric, endpoint, name="sim", version="1", configure=fabric.configure),
+    ):
+        server.kubeconfig(path / "admin", "admin")
+        async with client.connecting(config.from_kubeconfig(path / "admin")) as api:
+            for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
+                await api.create(kinds.CUSTOM_RESOURCE, yaml.safe_load(file.read_text()), into=dict)
+            for name in NODES:
+                body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+                await api.create(kinds.NODE, body, into=dict)
+                # What its kubelet says.
+                ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+                await api.patch(
+                    kinds.NODE, name, ready, content=client.Patch.MERGE, into=dict, subresource="status"
+                )
+            # With all rights: what it may do on such clusters is for the deployment to say.
+            options = settings.Settings(
+                kubeconfig=str(path / "admin"), http=settings.Http(address="off"), leader_election=False
+            )
+            controller = asyncio.Task(daemon.run(options))
+            try:
+                found = Classic(api, until, profile, fabric)
+                await found.begin(endpoint)
+                yield found
+            finally:
+                controller.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await controller
+
+
+class Classic:
+    """The cluster, in the words of one version of the API."""
+
+    def __init__(self, api, until, profile, fabric):
+        self.api, self.until, self.fabric = api, until, fabric
+        self.version = VERSIONS[profile]
+        self.claims, self.contexts = (
+            kinds.CLASSIC_CLAIMS[self.version],
+            kinds.SCHEDULING_CONTEXTS[self.version],
+        )
+
+    async def begin(self, endpoint):
+        fabric = {"metadata": {"name": "fab"}, "spec": {"adapter": "grpc", "endpoint": endpoint}}
+        await self.make(kinds.FABRIC, fabric)
+        if self.version == "v1alpha2":
+            body = {"metadata": {"name": "gpu"}, "driverName": DRIVER}
+            await self.make(kinds.RESOURCE_CLASS, body)
+        else:
+            expression = f"device.attributes['{DRIVER}'].class == 'gpu'"
+            spec = {"selectors": [{"cel": {"expression": expression}}]}
+            await self.make(kinds.CLASSIC_DEVICE_CLASS, {"metadata": {"name": "gpu"}, "spec": spec})
+
+    async def make(self, kind, body, namespace=None):
+        document = {"apiVersion": kind.api_version, "kind": kind.kind} | body
+        return await self.api.create(kind, document, into=dict, namespace=namespace)
+
+    async def claim(self, name="c1", *, immediate=False, optional=False):
+        if self.version == "v1alpha2":
+            spec = {"resourceClassName": "gpu"}
+            spec |= {"allocationMode": "Immediate"} if immediate else {}
+        else:
+            request = {"name": "gpu", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+            spec = {"controller": DRIVER, "devices": {"requests": [request]}}
+        return await self.make(self.claims, {"metadata": {"name": name}, "spec": spec}, "default")
+
+    async def pod(self, name="p1", claim="c1"):
+        named = {"name": "device", "resourceClaimName": claim}
+        if self.version == "v1alpha2":
+            named = {"name": "device", "source": {"resourceClaimName": claim}}
+        container = {"name": "main", "image": "busybox", "resources": {"claims": [{"name": "device"}]}}
+        spec = {"containers": [container], "resourceClaims": [named]}
+        return await self.make(kinds.POD, {"metadata": {"name": name}, "spec": spec}, "default")
+
+    async def context(self, pod, **spec):
+        """What a scheduler makes for the pod."""
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": pod["metadata"]["name"],
+            "uid": pod["metadata"]["uid"],
+        }
+        body = {"metadata": {"name": pod["metadata"]["name"], "ownerReferences": [owner]}, "spec": spec}
+        return await self.make(self.contexts, body, "default")
+
+    async def read(self, name="c1"):
+        return await self.api.read(self.claims, name, namespace="default", into=dict)
+
+    async def answer(self, name="p1"):
+        found = await self.api.read(self.contexts, name, namespace="default", into=dict)
+        return {
+            one["name"]: sorted(one.get("unsuitableNodes", ()))
+            for one in found.get("status", {}).get("resourceClaims", ())
+        }
+
+    async def attachments(self):
+        listed = await self.api.list_all(kinds.ATTACHMENT, into=dict)
+        return {one["metadata"]["name"]: one for one in listed.items}
+
+    async def node_says(self, name, condition, status="True"):
+        """What the node daemon applies."""
+        said = {"type": condition, "status": status, "reason": "Said", "message": ""}
+        said["lastTransitionTime"] = "2026-01-02T03:04:05Z"
+        body = {
+            "apiVersion": "drawbar.dev/v1alpha1",
+            "kind": "DeviceAttachment",
+            "metadata": {"name": name},
+            "status": {"conditions": [said]},
+        }
+        await self.api.patch(
+            kinds.ATTACHMENT,
+            name,
+            body,
+            content=client.Patch.APPLY,
+            into=dict,
+            subresource="status",
+            manager="drawbar-node",
+        )
+
+    async def play_nodes(self):
+        """Node daemons for which everything goes well, until cancelled."""
+        while True:
+            for name, one in (await self.attachments()).items():
+                known = [each["type"] for each in one.get("status", {}).get("conditions", ())]
+                wanted = (
+                    attachments.RELEASED if "deletionTimestamp" in one["metadata"] else attachments.VISIBLE
+                )
+                if wanted not in known and (wanted == attachments.RELEASED or attachments.ATTACHED in known):
+                    with contextlib.suppress(kube_errors.NotFound):
+                        await self.node_says(name, wanted)
+            await asyncio.sleep(0.01)
+
+    async def pods(self):
+        """By name the nodes of the pods that are there."""
+        listed = await self.api.list_all(kinds.POD, into=dict)
+        return {one["metadata"]["name"]: one["spec"].get("nodeName") for one in listed.items}
+
+    async def claims_left(self):
+        return [one["metadata"]["name"] for one in (await self.api.list_all(self.claims, into=dict)).items]
+
+    async def events(self):
+        """By reason what was said last."""
+        return {one["reason"]: one["note"] for one in (await self.api.list_all(kinds.EVENT, into=dict)).items}
+
+    async def end(self, pod):
+        """The pod has run, and is deleted."""
+        path = kinds.POD.path(namespace="default", name=pod)
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        await self.api.request("DELETE", path, body=body)
+
+    async def attached(self, count=1):
+        """Waits until the fabric has connected that many devices; gives their attachments by name."""
+
+        def all_there(found):
+            return (
+                len(found) == count
+                and all(
+                    any(
+                        one["type"] == "Attached" and one["status"] == "True"
+                        for one in each["status"]["conditions"]
+                    )
+                    for each in found.values()
+                    if "status" in each
+                )
+                and all("status" in each for each in found.values())
+            )
+
+        return await self.until(self.attachments, all_there)
+
+    async def allocated(self, name="c1"):
+        found = await self.until(lambda: self.read(name), lambda one: one.get("status", {}).get("allocation"))
+        return found["status"]
+
+    def handle(self, status):
+        if self.version == "v1alpha2":
+            return handles.decode(status["allocation"]["resourceHandles"][0]["data"])
+        (config,) = status["allocation"]["devices"]["config"]
+        return handles.recorded(config["opaque"]["parameters"])
+
+    async def change(self, name, status):
+        """What scheduler or kube-controller-manager write."""
+        await self.api.patch(
+            self.claims,
+            name,
+            {"status": status},
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace="default",
+            subresource="status",
+        )
+
+
+@pytest.fixture(params=tuple(VERSIONS))
+def profile(request):
+    return request.param
+
+
+async def test_a_pod_gets_its_device_attached_before_its_claim_is_allocated_and_gives_it_back(
+    tmp_path, until, profile
+):
+    async with running(tmp_path, until, profile) as classic:
+        await classic.claim()
+        pod = await classic.pod()
+        await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
+
+        ((name, attachment),) = (await classic.attached()).items()
+        assert attachment["spec"]["nodeName"] == "node-1"
+        claim = await classic.read()
+        assert claim["metadata"]["finalizers"] == [FINALIZER]
+        assert "allocation" not in claim.get("status", {})
+        await classic.node_says(name, attachments.VISIBLE)
+
+        status = await classic.allocated()
+        assert [one["uid"] for one in status["reservedFor"]] == [pod["metadata"]["uid"]]
+        handle = classic.handle(status)
+        assert (handle.node, [one.attachment for one in handle.devices]) == ("node-1", [name])
+        assert handle.allocated_at == attachment["spec"]["allocationTimestamp"]
+        assert await until(classic.answer, bool) == {"device": []}
+
+        await classic.change("c1", {"reservedFor": None, "deallocationRequested": True})
+        await until(classic.attachments, lambda found: "deletionTimestamp" in found[name]["metadata"])
+        assert (await classic.read())["status"]["allocation"]
+        await classic.node_says(name, attachments.RELEASED)
+        left = await until(classic.read, lambda one: not one["metadata"].get("finalizers"))
+        assert not left.get("status", {}).get("allocation")
+        assert not left.get("status", {}).get("deallocationRequested")
+        assert await classic.attachments() == {}
+
+
+async def test_an_immediate_claim_is_allocated_without_a_pod_by_the_parameters_of_its_class(tmp_path, until):
+    async with running(tmp_path, until, "1.30-classic") as classic:
+        data = {"deviceClass": "gpu", "selector": f"device.attributes['{DRIVER}'].serial == 'S1'"}
+        metadata = {"name": "second", "labels": {"drawbar.dev/parameters": ""}}
+        await classic.make(kinds.CONFIG_MAP, {"metadata": metadata, "data": data}, "default")
+        reference = {"kind": "ConfigMap", "name": "second", "namespace": "default"}
+        body = {"metadata": {"name": "chosen"}, "driverName": DRIVER, "parametersRef": reference}
+        await classic.make(kinds.RESOURCE_CLASS, body)
+        spec = {"resourceClassName": "chosen", "allocationMode": "Immediate"}
+        await classic.make(classic.claims, {"metadata": {"name": "c1"}, "spec": spec}, "default")
+
+        ((name, attachment),) = (await classic.attached()).items()
+        assert name == "fab.gpu-1"
+        await classic.node_says(name, attachments.VISIBLE)
+        status = await classic.allocated()
+        assert "reservedFor" not in status
+        assert classic.handle(status).node == attachment["spec"]["nodeName"]
+
+
+async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_tried(tmp_path, until):
+    async with running(tmp_path, until, "1.31-classic") as classic:
+        await classic.claim()
+        pod = await classic.pod()
+        await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
+        ((first, _),) = (await classic.attached()).items()
+        await classic.node_says(first, attachments.VISIBLE, status="False")
+        found = await until(
+            classic.attachments, lambda all_: "deletionTimestamp" in all_.get(first, {}).get("metadata", {})
+        )
+        assert found[first]["status"]["error"]["reason"] == "Said"
+        await classic.node_says(first, attachments.RELEASED)
+
+        second = await until(classic.attachments, lambda all_: all_ and first not in all_)
+        ((name, attachment),) = second.items()
+        assert attachment["spec"]["nodeName"] == "node-1"
+        await until(classic.attached, bool)
+        await classic.node_says(name, attachments.VISIBLE)
+        assert classic.handle(await classic.allocated()).devices[0].attachment == name
+
+
+async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(tmp_path, until):
+    async with running(tmp_path, until, "1.31-classic") as classic:
+        await classic.claim()
+        pod = await classic.pod()
+        await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
+        ((name, lost),) = (await classic.attached()).items()
+        await classic.node_says(name, attachments.VISIBLE)
+        await classic.allocated()
+        bare = {"metadata": {"finalizers": None}}
+        await classic.api.patch(kinds.ATTACHMENT, name, bare, content=client.Patch.MERGE, into=dict)
+        await classic.api.delete(kinds.ATTACHMENT, name)
+
+        def is_another(found):
+            return name in found and found[name]["metadata"]["uid"] != lost["metadata"]["uid"]
+
+        found = await until(classic.attachments, is_another)
+        for field in ("claim", "nodeName", "allocationTimestamp"):
+            assert found[name]["spec"][field] == lost["spec"][field]
+
+        await classic.api.patch(
+            classic.claims, "c1", bare, content=client.Patch.MERGE, into=dict, namespace="default"
+        )
+        await until(classic.read, lambda one: one["metadata"].get("finalizers"))
+        await classic.change("c1", {"reservedFor": None})
+        await classic.api.delete(classic.claims, "c1", namespace="default")
+        await until(classic.attachments, lambda all_: "deletionTimestamp" in all_[name]["metadata"])
+        await classic.node_says(name, attachments.RELEASED)
+        await until(classic.attachments, lambda all_: all_ == {})
+        listed = await until(classic.claims_left, lambda left: left == [])
+        assert listed == []
+
+
+async def test_a_claim_that_nobody_can_serve_hears_why(tmp_path, until):
+    async with running(tmp_path, until, "1.31-classic") as classic:
+        request = {"name": "gpu", "deviceClassName": "none", "allocationMode": "ExactCount", "count": 1}
+        spec = {"controller": DRIVER, "devices": {"requests": [request]}}
+        await classic.make(classic.claims, {"metadata": {"name": "c1"}, "spec": spec}, "default")
+        pod = await classic.pod()
+        await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
+        assert await until(classic.answer, bool) == {"device": ["node-1", "node-2"]}
+        found = await until(classic.events, lambda known: "CannotServeClaim" in known)
+        assert found["CannotServeClaim"] == "its class none does not exist"
+
+
+async def test_pods_that_compete_for_devices_are_all_served_by_scheduler_and_controller(
+    tmp_path, until, profile
+):
+    names = [f"p{number}" for number in range(5)]
+    admin = tmp_path / "admin"
+    times = scheduler.Settings(backoff_first_seconds=0.05, backoff_max_seconds=0.2, seed=1)
+    async with (
+        running(tmp_path, until, profile) as classic,
+        claims.serving(config.from_kubeconfig(admin)),
+        scheduler.serving(config.from_kubeconfig(admin), times),
+        asyncio.TaskGroup() as tasks,
+    ):
+        nodes = tasks.create_task(classic.play_nodes())
+        for name in names:
+            await classic.claim(f"of-{name}")
+            await classic.pod(name, f"of-{name}")
+        for left in range(len(names), 0, -1):
+            found = await until(classic.pods, lambda known: any(known.values()))
+            assert len(found) == left
+            await classic.end(next(name for name, node in found.items() if node))
+        await until(classic.attachments, lambda known: known == {})
+        for name in names:
+            await until(
+                lambda name=name: classic.read(f"of-{name}"),
+                lambda one: not one["metadata"].get("finalizers"),
+            )
+        nodes.cancel()

@@ -1,0 +1,214 @@
+"""Claims that are allocated at once: both daemons, the scheduler, the claim controller and the kubelet."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drawbar.driver.kube import kinds
+from drawbar.fabric import contract
+from drawbar.mocks.apiserver import faults as faults_of_server
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.fabric import faults
+
+PAGE = Path(__file__).parents[3] / "docs" / "immediate.md"
+IMMEDIATE = {"drawbar.dev/allocation-mode": "Immediate"}
+ON = {"immediate_allocation": True}
+# As an administrator of 1.34 may have set them.
+GATES = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
+ATTACH = contract.OperationKind.ATTACH
+
+
+def reserving(*devices, **policy):
+    return {"probationSeconds": 0, "immediate": {"devices": list(devices)}} | policy
+
+
+async def allow(cluster):
+    """What the page tells an administrator to apply."""
+    text = PAGE.read_text().split("```yaml\n")[1].split("```")[0]
+    for document in yaml.safe_load_all(text):
+        await cluster.api.create(deployment.KINDS[document["kind"]], document, into=dict)
+
+
+@contextlib.asynccontextmanager
+async def lab(flow_lab, profile="1.36", **changes):
+    async with flow_lab(profile, controller=ON, **changes) as cluster:
+        await allow(cluster)
+        yield cluster
+
+
+async def claim(cluster, name="early", *, node=None, **request):
+    annotations = IMMEDIATE | ({"drawbar.dev/node": node} if node else {})
+    asked = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"} | request}
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"devices": {"requests": [asked]}},
+    }
+    await cluster.api.create(kinds.CLAIM, body, namespace="default", into=dict)
+
+
+def given(one):
+    """The node and the devices of a claim; None while it is not allocated."""
+    allocation = one.get("status", {}).get("allocation")
+    if allocation is None:
+        return None
+    (term,) = allocation["nodeSelector"]["nodeSelectorTerms"]
+    return term["matchFields"][0]["values"][0], sorted(
+        result["device"] for result in allocation["devices"]["results"]
+    )
+
+
+async def read(cluster, name="early"):
+    return await cluster.api.read(kinds.CLAIM, name, namespace="default", into=dict)
+
+
+async def allocated(cluster, name="early", holds=bool):
+    found = await cluster.until(lambda: read(cluster, name), lambda one: given(one) and holds(given(one)))
+    return given(found)
+
+
+async def ready(cluster, name="early"):
+    """Waits until both binding conditions hold."""
+
+    def both(one):
+        devices = one.get("status", {}).get("devices", ())
+        true = [
+            c["type"] for device in devices for c in device.get("conditions", ()) if c["status"] == "True"
+        ]
+        return {"drawbar.dev/attached", "drawbar.dev/visible"} <= set(true)
+
+    await cluster.until(lambda: read(cluster, name), both)
+
+
+async def pod_with(cluster, name, claim_name="early"):
+    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
+    uses = [{"name": "disk", "resourceClaimName": claim_name}]
+    await cluster.create(kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses})
+
+
+async def phase(cluster, name):
+    return (await cluster.pods())[name].get("status", {}).get("phase")
+
+
+async def is_running(cluster, name):
+    await cluster.until(lambda: phase(cluster, name), lambda value: value == "Running")
+    return (await cluster.pods())[name]["spec"]["nodeName"]
+
+
+async def offered(cluster):
+    return {device["name"] for one in await cluster.slices() for device in one.get("devices", ())}
+
+
+@pytest.mark.parametrize(("profile", "gates"), [("1.34", GATES), ("1.37", None)])
+async def test_a_claim_has_its_device_before_any_pod_and_until_it_is_deleted(flow_lab, profile, gates):
+    async with lab(flow_lab, profile, gates=gates, policy=reserving("disk-1")) as cluster:
+        await claim(cluster, node="node-2")
+        assert await allocated(cluster) == ("node-2", ["disk-1"])
+        await ready(cluster)
+        assert await cluster.connected() == {"disk-1": "host-node-2"}
+        (attachment,) = (await cluster.attachments()).values()
+        for name in ("a", "b"):
+            await pod_with(cluster, name)
+            assert await is_running(cluster, name) == "node-2"
+            await cluster.api.delete(kinds.POD, name, namespace="default")
+            await cluster.gone(name)
+            # Nobody uses it, and it stays as it is.
+            kept = await cluster.until(
+                lambda: read(cluster), lambda one: not one["status"].get("reservedFor")
+            )
+            assert given(kept) == ("node-2", ["disk-1"])
+        assert (await cluster.attachments())["disk-1"]["metadata"]["uid"] == attachment["metadata"]["uid"]
+        await cluster.api.delete(kinds.CLAIM, "early", namespace="default")
+        await cluster.is_free("disk-1")
+
+
+async def test_a_reserved_device_is_never_the_schedulers_to_give(flow_lab):
+    async with lab(flow_lab, devices=3, policy=reserving("disk-1")) as cluster:
+        await cluster.until(lambda: offered(cluster), lambda found: found == {"disk-0", "disk-2"})
+        since = await cluster.version()
+        names = ["a", "b", "c", "d"]
+        for name in names:
+            await cluster.pod(name)
+        await claim(cluster)
+        await allocated(cluster)
+        # More want a disk than there are: each has one in its turn, and nobody the reserved one.
+        for _ in names:
+            busy = await cluster.until(lambda: some_running(cluster), bool)
+            await cluster.api.delete(kinds.POD, busy, namespace="default")
+            await cluster.gone(busy)
+        await ready(cluster)
+        await cluster.until(cluster.attachments, lambda found: list(found) == ["disk-1"])
+        for _, one in await cluster.history(kinds.CLAIM, since):
+            if given(one) is not None:
+                assert (given(one)[1] == ["disk-1"]) == (one["metadata"]["name"] == "early")
+
+
+async def some_running(cluster):
+    pods = await cluster.pods()
+    return next((name for name, one in pods.items() if one.get("status", {}).get("phase") == "Running"), "")
+
+
+async def test_a_device_that_fails_is_taken_back_and_another_is_given(flow_lab):
+    async with lab(flow_lab, policy=reserving("disk-0", "disk-1", probationSeconds=3600)) as cluster:
+        cluster.fabric.console.add_fault(
+            faults.Fail(method=ATTACH, device="disk-0", retryable=False, message="no light")
+        )
+        await claim(cluster)
+        await allocated(cluster, holds=lambda found: found[1] == ["disk-1"])
+        await ready(cluster)
+        await cluster.noted("ImmediateAllocationFailed", "no light")
+        await cluster.is_free("disk-0")
+        await pod_with(cluster, "a")
+        await is_running(cluster, "a")
+
+
+async def test_a_controller_that_dies_between_the_writes_is_taken_up_and_who_comes_later_waits(flow_lab):
+    async with lab(flow_lab, policy=reserving("disk-0")) as cluster:
+        refused = faults_of_server.Fault(
+            select=faults_of_server.Selection(verb="create", resource="deviceattachments"),
+            effect=faults_of_server.Refusal(code=503),
+        )
+        lost = cluster.server.faults.add(refused)
+        await claim(cluster)
+        await allocated(cluster)
+        await cluster.stop("controller")
+        # Allocated, and no more than that.
+        assert await cluster.attachments() == {}
+        lost.lift()
+        cluster.start_controller(**ON)
+        await ready(cluster)
+        assert given(await read(cluster))[1] == ["disk-0"]
+        assert list(await cluster.attachments()) == ["disk-0"]
+        # The next claim waits, and gets it when the first is deleted.
+        await claim(cluster, "second")
+        await cluster.noted("NoReservedDevice", "no free device is reserved")
+        await cluster.api.delete(kinds.CLAIM, "early", namespace="default")
+        assert (await allocated(cluster, "second"))[1] == ["disk-0"]
+        await ready(cluster, "second")
+
+
+async def test_a_claim_is_told_where_it_is_off_and_a_device_that_a_pod_has_is_reserved_after_it(flow_lab):
+    async with flow_lab("1.36") as cluster:
+        await allow(cluster)
+        await cluster.pod("a")
+        _, (device,) = await cluster.running("a")
+        await claim(cluster)
+        await cluster.noted("ImmediateAllocationOff", "immediateAllocation of the controller")
+        await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"immediate": {"devices": [device]}}})
+        await cluster.tainted(device, "reserved=:NoSchedule")
+        assert await phase(cluster, "a") == "Running"
+        await cluster.api.delete(kinds.POD, "a", namespace="default")
+        await cluster.until(lambda: offered(cluster), lambda found: found and device not in found)
+        await cluster.stop("controller")
+        cluster.start_controller(**ON)
+        assert (await allocated(cluster))[1] == [device]
+        await ready(cluster)
+        await claim(cluster, "all", allocationMode="All")
+        await cluster.noted("NoReservedDevice")
+        await cluster.api.delete(kinds.CLAIM, "early", namespace="default")
+        await cluster.noted("ImmediateAllocationUnsupported", "request disk has the allocationMode All")
+        assert given(await read(cluster, "all")) is None
+        await cluster.is_free(device)

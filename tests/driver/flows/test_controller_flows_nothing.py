@@ -1,0 +1,131 @@
+"""Requests that may go without a device: the null device with both daemons, the scheduler and the kubelet."""
+
+import json
+
+from drawbar.driver.kube import kinds
+from drawbar.driver.node.local import nulls
+
+WITH_NULLS = {"null_device": nulls.NullDevice(enabled=True, copies=1)}
+# As an administrator of 1.34 may have set them: binding conditions on, and no device for more than one.
+GATES = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
+
+
+async def perhaps_a_disk(cluster, name, *, surely=(), perhaps=("disk",)):
+    """A pod whose claim takes a disk for each request if there is one; without one those of `perhaps` get nothing."""
+    alternatives = [
+        {"name": "card", "deviceClassName": "nvme.drawbar.dev"},
+        {"name": "nothing", "deviceClassName": "none.drawbar.dev"},
+    ]
+    asked = [{"name": one, "exactly": {"deviceClassName": "nvme.drawbar.dev"}} for one in surely]
+    asked += [{"name": one, "firstAvailable": alternatives} for one in perhaps]
+    await cluster.create(
+        kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": {"devices": {"requests": asked}}}
+    )
+    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "it"}]}}
+    uses = [{"name": "it", "resourceClaimTemplateName": name}]
+    await cluster.create(kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses})
+
+
+async def nulls_published(cluster):
+    """By node the devices of its null class."""
+    listing = await cluster.api.list_all(kinds.SLICE, into=dict)
+    return {
+        one["spec"]["nodeName"]: [
+            device
+            for device in one["spec"].get("devices", ())
+            if device["attributes"]["class"]["string"] == "none"
+        ]
+        for one in listing.items
+        if one["spec"].get("nodeName")
+    }
+
+
+async def on_both_nodes(cluster, *names):
+    await cluster.until(
+        lambda: nulls_published(cluster),
+        lambda found: (
+            [[device["name"] for device in found[node]] for node in sorted(found)] == [list(names)] * 2
+        ),
+    )
+
+
+async def pool_is_there(cluster, disks):
+    await cluster.until(
+        cluster.slices, lambda found: [len(one.get("devices", ())) for one in found] == [disks]
+    )
+
+
+def variables(cluster):
+    """By CDI device what its container gets told."""
+    files = [
+        file for name in ("node-1", "node-2") for file in (cluster.path / name / "k" / "cdi").glob("*.json")
+    ]
+    return {
+        device["name"].split("-", 5)[-1]: sorted(device["containerEdits"].get("env", ()))
+        for file in files
+        for device in json.loads(file.read_text())["devices"]
+    }
+
+
+async def test_any_number_of_pods_go_without_when_the_disks_are_gone_and_are_told_so(flow_lab):
+    async with flow_lab("1.36", devices=1, node=WITH_NULLS) as cluster:
+        await on_both_nodes(cluster, "none")
+        await pool_is_there(cluster, 1)
+        await perhaps_a_disk(cluster, "lucky", surely=["disk"], perhaps=())
+        assert (await cluster.running("lucky"))[1] == ["disk-0"]
+        without = ["a", "b", "c"]
+        for name in without:
+            await perhaps_a_disk(cluster, name)
+        for name in without:
+            assert (await cluster.running(name))[1] == ["none"]
+        told = variables(cluster)
+        assert told["none.disk"] == ["DRAWBAR_DISK=none"]
+        assert "DRAWBAR_DISK_0_SERIAL=SN0000" in told["disk-0"]
+        assert len(cluster.cdi_files) == 4
+        # Nothing is attached for them, and nothing is waited for.
+        assert list(await cluster.attachments()) == ["disk-0"]
+        for name in without:
+            (allocation,) = await cluster.allocated(name)
+            (result,) = allocation["devices"]["results"]
+            assert result["shareID"]
+            assert "bindingConditions" not in result
+            await cluster.api.delete(kinds.POD, name, namespace="default")
+        for name in without:
+            await cluster.gone(name)
+        await cluster.until(read_files(cluster), lambda found: len(found) == 1)
+        await cluster.api.delete(kinds.POD, "lucky", namespace="default")
+        await cluster.is_free("disk-0")
+        # Of several requests each is answered by itself.
+        await perhaps_a_disk(cluster, "several", surely=["first"], perhaps=["second", "third-one"])
+        assert (await cluster.running("several"))[1] == ["disk-0", "none", "none"]
+        told = variables(cluster)
+        assert told["none.second"] == ["DRAWBAR_SECOND=none"]
+        assert told["none.third-one"] == ["DRAWBAR_THIRD_ONE=none"]
+
+
+async def test_where_devices_cannot_be_shared_each_node_has_copies_and_says_so(flow_lab):
+    async with flow_lab("1.34", gates=GATES, devices=1, node=WITH_NULLS) as cluster:
+        await on_both_nodes(cluster, "none-1")
+        await cluster.noted("NullDeviceNotShared", "no more than 1 claims at a time")
+        await pool_is_there(cluster, 1)
+        for name in ("a", "b", "c"):
+            await perhaps_a_disk(cluster, name)
+        for name in ("a", "b", "c"):
+            await cluster.running(name)
+        assert sorted([(await cluster.devices_of(name))[0] for name in ("a", "b", "c")]) == [
+            "disk-0",
+            "none-1",
+            "none-1",
+        ]
+        # Both copies and the disk are taken: the next one waits, and is served when somebody goes.
+        await perhaps_a_disk(cluster, "late")
+        await cluster.told("late", "FailedScheduling")
+        await cluster.api.delete(kinds.POD, "b", namespace="default")
+        await cluster.running("late")
+
+
+def read_files(cluster):
+    async def read():
+        return cluster.cdi_files
+
+    return read

@@ -1,0 +1,55 @@
+"""Opaque parameters through the whole cluster: obeyed in the container, or refused before anything is attached."""
+
+import json
+
+from drawbar.driver.kube import kinds
+
+HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+
+
+def config(**said):
+    return [{"opaque": {"driver": "drawbar.dev", "parameters": HEAD | said}}]
+
+
+async def make_pod(cluster, name, **said):
+    request = {"name": "disk", "exactly": {"deviceClassName": "tuned"}}
+    spec = {"devices": {"requests": [request], "config": config(**said)}}
+    await cluster.create(kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": spec})
+    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
+    uses = [{"name": "disk", "resourceClaimTemplateName": name}]
+    await cluster.create(kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses})
+
+
+async def test_parameters_are_obeyed_or_nothing_is_attached(flow_lab):
+    async with flow_lab("1.36") as cluster:
+        selector = {"cel": {"expression": 'device.driver == "drawbar.dev"'}}
+        mode = config(environment={"MODE": "fast"}, deviceFiles={"readOnly": True})
+        await cluster.create(kinds.DEVICE_CLASS, "tuned", spec={"selectors": [selector], "config": mode})
+
+        await make_pod(cluster, "bad", deviceFiles={"readOnly": False})
+        await cluster.noted("InvalidParameters", "deviceFiles.readOnly is set by its DeviceClass, to True")
+        assert (await cluster.attachments(), await cluster.connected()) == ({}, {})
+        await cluster.api.delete(kinds.POD, "bad", namespace="default")
+        await cluster.gone("bad")
+
+        await make_pod(cluster, "good", deviceFiles={"user": 1000})
+        node, _ = await cluster.running("good")
+        (file,) = (cluster.path / node / "k" / "cdi").glob("drawbar.dev-*.json")
+        (given,) = [one["containerEdits"] for one in json.loads(file.read_text())["devices"]]
+        assert "MODE=fast" in given["env"]
+        assert {(one["uid"], one["permissions"]) for one in given["deviceNodes"]} == {(1000, "r")}
+
+
+async def test_a_class_decides_how_long_an_attach_may_take(flow_lab):
+    async with flow_lab("1.36", attachSeconds=60) as cluster:
+        selector = {"cel": {"expression": 'device.driver == "drawbar.dev"'}}
+        short = config(attachTimeoutSeconds=2)
+        await cluster.create(kinds.DEVICE_CLASS, "tuned", spec={"selectors": [selector], "config": short})
+        await make_pod(cluster, "hasty")
+
+        async def notes():
+            # On a busy machine the fabric may not have been asked by then.
+            reasons = ("AttachDeadlineExceeded", "FabricUnreachable")
+            return [note for reason in reasons for note in await cluster.notes(reason)]
+
+        await cluster.until(notes, lambda found: any("within 2 s of the allocation" in one for one in found))

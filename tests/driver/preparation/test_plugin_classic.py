@@ -1,0 +1,174 @@
+"""The plugin as the kubelets of before 1.32 see it: each release's own calls, handles, restarts, a second instance."""
+
+import asyncio
+import contextlib
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.kube import config, kinds
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.plugin import server, sockets
+from drawbar.mocks import kubelet
+from drawbar.mocks.kubelet import statuses
+
+DRIVER = "drawbar.dev"
+DEADLINE_SECONDS = 30
+QUICK = {
+    "watch_seconds": 0.02,
+    "reconcile_seconds": 0.02,
+    "registration_first_seconds": 0.02,
+    "registration_max_seconds": 0.1,
+    "retry_first_seconds": 0.05,
+    "retry_max_seconds": 0.2,
+}
+
+
+class Healthy:
+    """Nobody asks after the health of devices."""
+
+    def of(self, key):
+        return verdicts.UNKNOWN
+
+    def all(self):
+        return {}
+
+    def subscribe(self, changed):
+        return lambda: None
+
+
+class Node:
+    """A kubelet of an old release, and the instances of the plugin that it may call."""
+
+    def __init__(self, world, directory, classic, until):
+        self.world, self.directory, self.classic, self.until = world, directory, classic, until
+        world.cdi_dir = directory / "cdi"
+
+    @contextlib.asynccontextmanager
+    async def kubelets(self, release):
+        spec = kubelet.NodeSpec(name="n", directory=self.directory)
+        connection = config.from_kubeconfig(self.world.folder / "kubeconfig")
+        settings = kubelet.Settings(release=release, **QUICK)
+        async with kubelet.serving(connection, [spec], settings) as kubelets:
+            yield kubelets
+
+    @contextlib.asynccontextmanager
+    async def instance(self, uid="", told=None):
+        preparer = await self.world.restarted()
+        where = sockets.paths(self.directory, DRIVER, uid)
+        async with server.serving(DRIVER, where, preparer, Healthy(), told):
+            yield where
+
+    async def connected(self, agent, *instances):
+        wanted = [str(where.service) for where in instances]
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while agent.plugins.connected() != wanted:
+                await agent.plugins.changed()
+
+    async def pod(self, name, device):
+        """A pod as its scheduler leaves it, whose claim has that device attached here; gives the claim's uid."""
+        api, classic = self.world.api, self.classic
+        claim = await classic.claim(api, name)
+        self.world.attached = [self.world.told(device, claim.uid)]
+        reference = {"resourceClaimName": name}
+        old = classic.version == "v1alpha2"
+        claims = [{"name": "it"} | ({"source": reference} if old else reference)]
+        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "it"}]}}
+        spec = {"nodeName": "n", "containers": [container], "resourceClaims": claims}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        pod = await api.create(kinds.POD, body, into=dict, namespace="default")
+        consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
+        await classic.say(api, name, classic.allocation(device) | {"reservedFor": [consumer]})
+        return claim.uid
+
+    async def pods(self):
+        found = (await self.world.api.list_all(kinds.POD, into=dict, namespace="default")).items
+        return {one["metadata"]["name"]: one for one in found}
+
+    async def runs(self, name):
+        pods = await self.until(self.pods, lambda pods: pods[name]["status"].get("phase") == "Running")
+        return pods[name]
+
+    async def remove(self, name):
+        await self.world.api.delete(kinds.POD, name, namespace="default")
+        await self.until(self.pods, lambda pods: name not in pods)
+
+
+@pytest.fixture
+def node_of(world_of, classic, until):
+    @contextlib.asynccontextmanager
+    async def made(profile):
+        api = classic("v1alpha2" if profile == "1.30-classic" else "v1alpha3")
+        # A test's own directory is too deep for a socket.
+        with tempfile.TemporaryDirectory(prefix="kubelet-", dir="/tmp") as folder:
+            directory = Path(folder)
+            (directory / "boot_id").write_text("3f0f8e1e-0000-4000-8000-000000000001\n")
+            async with world_of(profile) as world:
+                yield Node(world, directory, api, until)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("profile", "releases"), [("1.30-classic", ("1.26", "1.27", "1.30")), ("1.31-classic", ("1.31",))]
+)
+async def test_every_release_prepares_and_unprepares_the_same_device(node_of, profile, releases):
+    async with node_of(profile) as node:
+        for release in releases:
+            async with node.instance() as where, node.kubelets(release) as kubelets:
+                await node.connected(kubelets["n"], where)
+                name = f"pod-{release.replace('.', '-')}"
+                uid = await node.pod(name, "d1")
+                pod = await node.runs(name)
+                assert node.world.recorded() == [uid]
+                cdi = f"{DRIVER}/device={uid}-d1"
+                assert cdi in pod["metadata"]["annotations"][statuses.PREPARED_ANNOTATION]
+                (spec,) = (node.directory / "pods" / pod["metadata"]["uid"]).glob("*.json")
+                assert "DRAWBAR_D1_SERIAL=SN1" in spec.read_text()
+                await node.remove(name)
+                assert (node.world.recorded(), node.world.cdi()) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("profile", "release"), [("1.30-classic", "1.26"), ("1.30-classic", "1.30"), ("1.31-classic", "1.31")]
+)
+async def test_what_was_prepared_before_both_sides_began_again_is_unprepared(node_of, profile, release):
+    async with node_of(profile) as node:
+        async with node.instance() as where, node.kubelets(release) as kubelets:
+            await node.connected(kubelets["n"], where)
+            uid = await node.pod("p1", "d1")
+            await node.runs("p1")
+        node.world.attached = []
+        async with node.instance() as where, node.kubelets(release) as kubelets:
+            await node.connected(kubelets["n"], where)
+            assert node.world.recorded() == [uid]
+            await node.remove("p1")
+            assert (node.world.recorded(), node.world.cdi()) == ([], {})
+
+
+async def test_a_second_instance_is_registered_once_the_first_has_gone(node_of):
+    """Kubelets up to 1.31 refuse it before; it waits, and takes over what is prepared."""
+    told, refused = [], asyncio.Event()
+
+    def hears(registered):
+        told.append(registered)
+        refused.set()
+
+    async with (
+        node_of("1.30-classic") as node,
+        node.kubelets("1.30") as kubelets,
+        contextlib.AsyncExitStack() as old,
+    ):
+        first = await old.enter_async_context(node.instance("uid-old"))
+        await node.connected(kubelets["n"], first)
+        await node.pod("p1", "d1")
+        await node.runs("p1")
+        async with node.instance("uid-new", hears) as second:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await refused.wait()
+            assert not any(told)
+            await old.aclose()
+            await node.connected(kubelets["n"], second)
+            await node.remove("p1")
+            assert node.world.recorded() == []

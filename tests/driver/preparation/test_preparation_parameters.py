@@ -1,0 +1,189 @@
+"""Opaque parameters in Prepare: obeyed, kept over restarts and reboots, or refused with nothing changed."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import attachments
+from drawbar.driver.kube import client, kinds
+from drawbar.driver.node import errors
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
+
+HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+OWNED = {"deviceFiles": {"user": 1000, "mode": "0600", "readOnly": True}}
+
+
+def said(source, driver="drawbar.dev", requests=(), **content):
+    opaque = {"driver": driver, "parameters": HEAD | content}
+    return {"source": source, "requests": list(requests), "opaque": opaque}
+
+
+async def claimed(world, *config, results=None):
+    """A claim with d1 whose allocation has this configuration; its attachment knows no parameters."""
+    name = await world.claim(results=())
+    results = [world.result("d1")] if results is None else results
+    await world.api.patch(
+        kinds.CLAIM,
+        name.name,
+        {"status": {"allocation": {"devices": {"results": results, "config": list(config)}}}},
+        content=client.Patch.MERGE,
+        into=dict,
+        namespace="default",
+        subresource="status",
+    )
+    world.attached = [world.attachment(one["device"], name.uid, requests=("disk",)) for one in results]
+    return name
+
+
+def given(world, uid, device="d1"):
+    """What a container gets of the device."""
+    file = json.loads((world.cdi_dir / f"drawbar.dev-{uid}.json").read_text())
+    (found,) = [one for one in file["devices"] if one["name"] == f"{uid}-{device}"]
+    return found["containerEdits"]
+
+
+async def test_a_container_gets_the_device_as_class_and_claim_want_it(world):
+    name = await claimed(
+        world,
+        said("FromClass", environment={"MODE": "fast"}, claimVariables=["TUNE_*"]),
+        said("FromClaim", environment={"TUNE_DEPTH": "4"}, **OWNED),
+    )
+    await world.preparer.prepare(name)
+    edits = given(world, name.uid)
+    assert edits["env"][-2:] == ["MODE=fast", "TUNE_DEPTH=4"]
+    assert {(one["uid"], one["fileMode"], one["permissions"]) for one in edits["deviceNodes"]} == {
+        (1000, 0o600, "r")
+    }
+
+
+async def test_without_parameters_everything_is_as_the_class_of_device_has_it(world):
+    name = await claimed(world, said("FromClaim", driver="other.dev", deviceFiles={"user": 1}))
+    await world.preparer.prepare(name)
+    nodes = given(world, name.uid)["deviceNodes"]
+    assert [one for one in nodes if one.keys() & {"uid", "gid", "fileMode"}] == []
+
+
+async def test_each_request_has_its_own(world):
+    results = [world.result("d1"), world.result("d2", request="other")]
+    name = await claimed(world, said("FromClaim", requests=["disk"], **OWNED), results=results)
+    await world.preparer.prepare(name)
+    assert given(world, name.uid, "d1")["deviceNodes"][0]["uid"] == 1000
+    assert "uid" not in given(world, name.uid, "d2")["deviceNodes"][0]
+
+
+async def test_after_a_restart_and_a_reboot_a_container_gets_the_same(world):
+    name = await claimed(world, said("FromClass", environment={"MODE": "fast"}, **OWNED))
+    await world.preparer.prepare(name)
+    before = given(world, name.uid)
+    await world.restarted()
+    assert given(world, name.uid) == before
+    await world.reboot()
+    assert given(world, name.uid) == before
+
+
+async def put_network_cards(world):
+    """Network cards in place of the disks; gives the attachment of each by its device."""
+    for slot, device in enumerate(("d1", "d2"), start=1):
+        serial = f"00-11-22-33-44-55-66-0{slot}"
+        await world.unplug(device)
+        card = sysfs.MockDevice(
+            device_class=DeviceClass.NIC, vendor=0x15B3, device=0x1021, serial=serial, driver="mlx5_core"
+        )
+        await asyncio.to_thread(world.tree.attach, slot, card)
+        yield device, attachments.Identity(device_class="nic", serial=serial)
+    await world.arrivals.read()
+
+
+async def test_the_interfaces_of_a_claim_are_numbered_through_and_stay_so(world):
+    identities = {device: identity async for device, identity in put_network_cards(world)}
+    results = [world.result("d1"), world.result("d2", request="other")]
+    name = await claimed(world, said("FromClaim", network={"interfacePrefix": "data"}), results=results)
+    world.attached = [
+        msgspec.structs.replace(
+            one, spec=msgspec.structs.replace(one.spec, identity=identities[one.spec.device])
+        )
+        for one in world.attached
+    ]
+
+    def names():
+        return [
+            [one["name"] for one in given(world, name.uid, device)["netDevices"]] for device in ("d1", "d2")
+        ]
+
+    await world.preparer.prepare(name)
+    assert names() == [["data0"], ["data1"]]
+    await world.reboot()
+    assert names() == [["data0"], ["data1"]]
+
+
+async def test_without_a_record_the_claim_is_asked_and_the_file_stays_as_it_is(world):
+    name = await claimed(world, said("FromClass", environment={"MODE": "fast"}, **OWNED))
+    await world.preparer.prepare(name)
+    before = given(world, name.uid)
+    world.checkpoint.unlink()
+    await world.restarted()
+    assert (world.state(name.uid), given(world, name.uid)) == ("unexplained", before)
+    await world.settle()
+    assert world.state(name.uid) == "completed"
+    await world.restarted()
+    assert given(world, name.uid) == before
+
+
+async def test_a_claim_that_an_older_version_prepared_in_spite_of_its_parameters_stays_refused(world):
+    name = await world.claim()
+    world.attached = [world.attachment("d1", name.uid)]
+    await world.preparer.prepare(name)
+    bad = said("FromClaim", attachTimeoutSeconds=1)
+    await world.allocate(name.name, [])
+    await claimed_again(world, name, bad)
+    world.checkpoint.unlink()
+    await world.restarted()
+    await world.settle()
+    assert world.state(name.uid) == "completed"
+    assert world.cdi() == {f"drawbar.dev-{name.uid}.json": [f"{name.uid}-d1"]}
+
+
+async def claimed_again(world, name, *config):
+    await world.api.patch(
+        kinds.CLAIM,
+        name.name,
+        {"status": {"allocation": {"devices": {"results": [world.result("d1")], "config": list(config)}}}},
+        content=client.Patch.MERGE,
+        into=dict,
+        namespace="default",
+        subresource="status",
+    )
+
+
+WRONG = {
+    "a misspelt field": (
+        said("FromClaim", deviceFile={}),
+        "opaque parameters of the claim: deviceFile is no field of DeviceParameters: did you mean deviceFiles?",
+    ),
+    "what is the class's to say": (
+        said("FromClaim", attachTimeoutSeconds=5),
+        (
+            "opaque parameters of the claim: attachTimeoutSeconds is an administrator's to say: only the parameters of "
+            "a DeviceClass may have it"
+        ),
+    ),
+    "a class's mistake": (
+        said("FromClass", requests=["disk"], network=7),
+        "opaque parameters of the DeviceClass of request disk: network is 7, no object: give it some of interfacePrefix",
+    ),
+}
+
+
+@pytest.mark.parametrize(("config", "words"), WRONG.values(), ids=list(WRONG))
+async def test_what_cannot_be_obeyed_is_said_on_the_claim_and_changes_nothing(world, config, words):
+    name = await claimed(world, config)
+    for _ in range(2):
+        with pytest.raises(errors.PrepareError) as caught:
+            await world.preparer.prepare(name)
+        assert str(caught.value) == words
+    assert world.recorder.said == [(name.name, name.uid, "InvalidParameters", words)]
+    assert (world.cdi(), world.recorded()) == ({}, [])
+    assert world.preparer.holder("p", "d1") is None

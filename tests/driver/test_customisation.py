@@ -1,0 +1,94 @@
+"""What parameters change in what a container gets, and the numbers of network interfaces."""
+
+import pytest
+
+from drawbar.cdi import spec
+from drawbar.driver.api import parameters
+from drawbar.driver.node import classes, customisation, inventory
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.preparation import finding, interfaces, records
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree
+
+GIVEN = spec.ContainerEdits(
+    env=("DRAWBAR_X=1",),
+    device_nodes=(spec.DeviceNode(path="/dev/x", type="c", major=1, minor=2, gid=5),),
+    net_devices=(
+        spec.NetDevice(host_name="enp1", name="enp1"),
+        spec.NetDevice(host_name="enp2", name="nic0"),
+    ),
+)
+
+
+def custom(first=0, **said):
+    head = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
+    decoded = parameters.decode(head | said, parameters.Source.CLASS)
+    return customisation.customised(GIVEN, decoded, first_interface=first)
+
+
+def test_nothing_said_changes_nothing():
+    assert custom() == GIVEN
+    assert custom(attachTimeoutSeconds=9) == GIVEN
+
+
+def test_variables_follow_those_that_name_the_device():
+    assert custom(environment={"B": "x=y", "A": ""}).env == ("DRAWBAR_X=1", "A=", "B=x=y")
+
+
+def test_of_the_files_only_what_is_said_changes():
+    (node,) = custom(deviceFiles={"readOnly": True, "user": 0}).device_nodes
+    assert (node.permissions, node.uid, node.gid, node.file_mode) == ("r", 0, 5, None)
+    (node,) = custom(deviceFiles={"readOnly": False, "group": 7, "mode": "0640"}).device_nodes
+    assert (node.permissions, node.uid, node.gid, node.file_mode) == ("rw", None, 7, 0o640)
+    assert (node.path, node.major, node.minor) == ("/dev/x", 1, 2)
+
+
+def test_interfaces_get_numbers_behind_their_prefix():
+    found = custom(first=3, network={"interfacePrefix": "data"}).net_devices
+    assert [(one.host_name, one.name) for one in found] == [("enp1", "data3"), ("enp2", "data4")]
+
+
+@pytest.fixture
+def found(tmp_path):
+    """`found(device, prefix, share)`: a network card, as Prepare finds it."""
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    mocked = MockDevice(
+        device_class=DeviceClass.NIC, vendor=0x15B3, device=0x1021, serial="00-11-22-33-44-55-66-77"
+    )
+    function = inventory.read_function(tree.root, tree.attach(1, mocked))
+    card = model.Card(functions=(function,))
+    (interface,) = function.net_interfaces
+
+    def made(device, prefix=None, share=None, device_class=DeviceClass.NIC):
+        said = {"network": {"interfacePrefix": prefix}} if prefix else {}
+        record = records.PreparedDevice(
+            pool="p", device=device, cdi_id=f"x/y={device}", parameters=said, share_id=share
+        )
+        host = classes.Host.of(tree.root)
+        return finding.Found(record=record, card=card, device_class=device_class, claim_uid="u", host=host)
+
+    assert interface
+    return made
+
+
+def test_no_two_interfaces_of_a_claim_get_the_same_name(found):
+    given = [found("c", "data"), found("b", "data"), found("a", "ctl"), found("d"), found("e", "data")]
+    names = [[one.name for one in again.content().edits.net_devices] for again in interfaces.numbered(given)]
+    plain = found("d").content().edits.net_devices[0].name
+    assert names == [["data1"], ["data0"], ["ctl0"], [plain], ["data2"]]
+
+
+def test_shares_of_one_device_are_one_device(found):
+    given = [found("a", "data", "s1"), found("a", "data", "s2"), found("b", "data")]
+    assert [one.record.first_interface for one in interfaces.numbered(given)] == [0, 0, 1]
+
+
+def test_a_device_without_interfaces_takes_no_number(found):
+    given = [found("a", "data", device_class="other"), found("b", "data")]
+    assert [one.record.first_interface for one in interfaces.numbered(given)] == [0, 0]
+
+
+def test_the_number_is_recorded(found):
+    _, second = interfaces.numbered([found("a", "data"), found("b", "data")])
+    written = {"pool": "p", "device": "b", "cdiID": "x/y=b", "requests": (), "firstInterface": 1}
+    assert second.record.document() == written | {"parameters": {"network": {"interfacePrefix": "data"}}}

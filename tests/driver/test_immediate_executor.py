@@ -1,0 +1,322 @@
+"""The allocator of immediate claims with the fabric, the pools and the API server played by small stand-ins."""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import claims, demands, fabrics, meta, nodes, slices
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import faults, hosts, names
+from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller.immediate import executor, observation
+from drawbar.driver.controller.pools import devices
+from drawbar.driver.kube import errors
+from drawbar.fabric import contract
+
+DRIVER = "drawbar.dev"
+SELECTOR = f'device.attributes["{DRIVER}"].class == "gpu"'
+CLASS = {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": SELECTOR}}]}}
+
+
+def gpu(name):
+    return contract.Device(
+        id=name, enclosure="enc", device_class=contract.DeviceClass.GPU, model="H100", serial=name
+    )
+
+
+class Session:
+    """A fabric manager that answers, with one host for the node."""
+
+    name, listed, silent_since = "fab", True, None
+
+    def __init__(self, *found):
+        self.devices, self.hosts, self.faults = (
+            found,
+            (contract.Host(id="h", name="node-1"),),
+            faults.Ledger(),
+        )
+        self.nodes = hosts.NodeMap(host_of={"node-1": "h"}, with_room=frozenset({"node-1"}))
+
+
+class Store(dict):
+    """What a reflector holds, by name."""
+
+    def __iter__(self):
+        return iter(self.values())
+
+    def get(self, name, namespace=None):
+        return super().get(name)
+
+    def learn(self, item):
+        self[item.metadata.name] = item
+
+
+class Pools:
+    """What is published."""
+
+    def __init__(self):
+        self.published, self.keeps_conditions = (), True
+
+    def show(self, *found):
+        shown = tuple(devices.published(DRIVER, "fab", one, ()) for one in found)
+        pool = slices.Pool(name="fab/enc", generation=1, resource_slice_count=1)
+        spec = slices.SliceSpec(driver=DRIVER, pool=pool, devices=shown)
+        self.published = (slices.ResourceSlice(metadata=meta.ObjectMeta(name="s"), spec=spec),)
+
+    def of(self, fabric):
+        return self.published
+
+
+class World:
+    """An allocator, what it sees, and what it wrote; it is the client and the recorder itself."""
+
+    def __init__(self, *found, settle=0.1, enabled=True):
+        reserved = fabrics.Reservation(models=("H100",))
+        spec = fabrics.FabricSpec(
+            adapter="a", endpoint="e", policy=fabrics.Policy(immediate=reserved, probation_seconds=0)
+        )
+        fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
+        self.session, self.pools = Session(*found), Pools()
+        self.claims, self.writes, self.events, self.refuse = Store(), [], [], 0
+        self.index = claim_index.Index(DRIVER)
+        self.nodes = Store({"node-1": nodes.Node(metadata=meta.ObjectMeta(name="node-1"))})
+        view = observation.View(
+            driver=DRIVER,
+            fabrics=Store({"fab": fabric}),
+            sessions=[self.session],
+            attachments=Store(),
+            placed=index.Index(),
+            nodes=self.nodes,
+            given=self.index,
+            pools=self.pools,
+            clock=lambda: datetime.datetime.now(datetime.UTC),
+        )
+        self.allocator = executor.Allocator(
+            api=self,
+            view=view,
+            watched=self.claims,
+            recorder=self,
+            enabled=enabled,
+            manager="m",
+            settle_seconds=settle,
+        )
+
+    def change(self, claim):
+        old = self.claims.get(claim.metadata.name)
+        self.claims.learn(claim)
+        self.index.change(old, claim)
+        self.allocator.changed(old, claim)
+
+    def ask(self, name="c"):
+        annotations = {demands.MODE_ANNOTATION: demands.IMMEDIATE}
+        metadata = meta.ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", annotations=annotations)
+        self.change(claims.ResourceClaim(metadata=metadata))
+
+    async def read(self, kind, name, *, namespace=None, into):
+        if kind.kind == "DeviceClass":
+            return msgspec.convert(CLASS, into)
+        request = {"name": "r", "exactly": {"deviceClassName": "gpu.drawbar.dev"}}
+        metadata = msgspec.to_builtins(self.claims.get(name).metadata)
+        return msgspec.convert(
+            {"metadata": metadata, "spec": {"devices": {"requests": [request]}}}, into, strict=False
+        )
+
+    async def patch(self, kind, name, body, *, into, **options):
+        self.writes.append((name, body))
+        if self.refuse:
+            self.refuse -= 1
+            raise errors.Conflict("the object has been modified")
+        known = self.claims.get(name)
+        status = msgspec.convert(msgspec.json.decode(msgspec.json.encode(body["status"])), claims.ClaimStatus)
+        stored = msgspec.structs.replace(known, status=status)
+        self.change(stored)
+        return stored
+
+    def fail(self, name):
+        """The controller could not attach what the claim was given."""
+        known = self.claims.get(name)
+        (result,) = known.results(DRIVER)
+        failed = meta.Condition(type=f"{DRIVER}/attach-failed", status="True", message="dark")
+        said = claims.AllocatedDevice(
+            driver=DRIVER, pool=result.pool, device=result.device, conditions=(failed,)
+        )
+        status = msgspec.structs.replace(known.status, devices=(said,))
+        self.change(msgspec.structs.replace(known, status=status))
+
+    def normal(self, claim, *, reason, message):
+        self.events.append((claim.name, reason))
+
+    warning = normal
+
+    def given(self):
+        return {
+            one.metadata.name: [result.device for result in one.results(DRIVER)]
+            for one in self.claims
+            if one.status.allocation is not None
+        }
+
+
+@contextlib.asynccontextmanager
+async def running(world):
+    task = asyncio.Task(world.allocator.run(), name="allocator")
+    try:
+        yield world
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_of_two_claims_that_want_one_device_one_gets_it(until):
+    async with running(World(gpu("g-0"))) as world:
+        for name in ("a", "b"):
+            world.ask(name)
+
+        async def events():
+            return set(world.events)
+
+        await until(events, lambda found: len(found) == 2)
+        assert {reason for _, reason in world.events} == {"ImmediatelyAllocated", "NoReservedDevice"}
+        assert list(world.given().values()) == [["g-0"]]
+
+
+async def test_a_device_that_the_scheduler_was_shown_is_left_alone_for_a_while(until):
+    async with running(World(gpu("g-0"), settle=0.2)) as world:
+        loop = asyncio.get_running_loop()
+        world.pools.show(gpu("g-0"))
+        world.ask()
+
+        async def state():
+            return world.given(), world.events
+
+        await until(state, lambda found: found[1] == [("c", "NoReservedDevice")])
+        world.allocator.look_again()
+        world.pools.show()
+        withdrawn = loop.time()
+        await until(state, lambda found: found[0] == {"c": ["g-0"]})
+        # It was seen published until just before, and nobody was given it sooner.
+        assert loop.time() - withdrawn > 0.15
+
+
+async def test_a_write_that_lost_to_another_is_decided_anew(until):
+    async with running(World(gpu("g-0"))) as world:
+        world.refuse = 2
+        world.ask()
+
+        async def given():
+            return world.given()
+
+        await until(given, bool)
+        assert len(world.writes) == 3
+        assert {body["metadata"]["uid"] for _, body in world.writes} == {"uid-c"}
+
+
+async def test_after_a_failure_it_waits_and_another_device_is_tried_first(until):
+    async with running(World(gpu("g-0"), gpu("g-1"))) as world:
+        world.ask()
+
+        async def given():
+            return world.given().get("c")
+
+        assert await until(given, bool) == ["g-0"]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        world.fail("c")
+        await until(given, lambda found: found is None)
+        assert await until(given, bool) == ["g-1"]
+        assert loop.time() - began >= executor.RETRY_FIRST_SECONDS
+        assert ("c", "ImmediateAllocationFailed") in world.events
+
+
+UNFIT = {
+    "ill": {"health": contract.Health.CRITICAL},
+    "connected": {"connection": contract.Connection(host_id="elsewhere")},
+    "attached": {},
+}
+
+
+@pytest.mark.parametrize("why", UNFIT)
+async def test_a_device_that_cannot_be_used_is_not_given(until, why):
+    world = World(dataclasses.replace(gpu("g-0"), **UNFIT[why]), gpu("g-1"))
+    if why == "attached":
+        world.allocator.view.attachments[names.DeviceKey(fabric="fab", device="g-0").attachment] = object()
+    async with running(world):
+        world.ask()
+
+        async def given():
+            return world.given().get("c")
+
+        assert await until(given, bool) == ["g-1"]
+
+
+async def test_nothing_is_given_while_the_api_server_drops_binding_conditions(until):
+    async with running(World(gpu("g-0"))) as world:
+        world.pools.keeps_conditions = False
+        world.ask()
+
+        async def state():
+            return world.events, world.given()
+
+        await until(state, lambda found: found[0] == [("c", "BindingConditionsDropped")])
+        assert world.writes == []
+        world.pools.keeps_conditions = True
+        world.allocator.look_again()
+        await until(state, lambda found: found[1] == {"c": ["g-0"]})
+
+
+async def test_a_claim_is_left_to_the_scheduler_where_it_is_off(until):
+    async with running(World(gpu("g-0"), enabled=False)) as world:
+        world.ask()
+
+        async def events():
+            return world.events
+
+        await until(events, lambda found: found == [("c", "ImmediateAllocationOff")])
+        assert world.writes == []
+
+
+async def test_a_claim_whose_node_is_gone_gets_a_device_on_another(until):
+    world = World(gpu("g-0"))
+    async with running(world):
+        world.ask()
+
+        async def node():
+            allocation = world.claims.get("c").status.allocation
+            return allocation.node if allocation is not None else None
+
+        await until(node, lambda found: found == "node-1")
+        del world.nodes["node-1"]
+        world.nodes["node-2"] = nodes.Node(metadata=meta.ObjectMeta(name="node-2"))
+        world.session.nodes = hosts.NodeMap(host_of={"node-2": "h"})
+        world.allocator.look_again()
+        await until(node, lambda found: found == "node-2")
+        assert [reason for _, reason in world.events] == [
+            "ImmediatelyAllocated",
+            "NodeGone",
+            "ImmediatelyAllocated",
+        ]
+
+
+async def test_a_node_that_is_cordoned_or_full_is_not_chosen(until):
+    world = World(gpu("g-0"))
+    cordoned = nodes.NodeSpec(unschedulable=True)
+    world.nodes["node-1"] = nodes.Node(metadata=meta.ObjectMeta(name="node-1"), spec=cordoned)
+    full = contract.Host(
+        id="h2", name="node-2", ports=(contract.Port(id="p", state=contract.PortState.USED),)
+    )
+    world.nodes["node-2"] = nodes.Node(metadata=meta.ObjectMeta(name="node-2"))
+    world.nodes["node-3"] = nodes.Node(metadata=meta.ObjectMeta(name="node-3"))
+    world.session.hosts = (*world.session.hosts, full, contract.Host(id="h3", name="node-3"))
+    world.session.nodes = hosts.NodeMap(host_of={"node-1": "h", "node-2": "h2", "node-3": "h3"})
+    async with running(world):
+        world.ask()
+
+        async def node():
+            allocation = world.claims.get("c").status.allocation
+            return allocation.node if allocation is not None else None
+
+        assert await until(node, bool) == "node-3"

@@ -1,0 +1,93 @@
+"""Devices that are reserved for immediate allocation, as the plan of the pools and the ledger of failures see them."""
+
+import datetime
+
+from drawbar.driver.api import fabrics, slices
+from drawbar.driver.controller import faults
+from drawbar.driver.controller.pools import plan, sources
+from drawbar.fabric import contract
+
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+HOUR = datetime.timedelta(hours=1)
+
+
+def told(name, model="M1"):
+    return contract.Device(
+        id=name, enclosure="enc", device_class=contract.DeviceClass.NVME, model=model, serial=name
+    )
+
+
+def observed(*reserved, published=(), ours=()):
+    return plan.Observed(
+        driver="drawbar.dev",
+        fabric="fab",
+        devices=(told("d-0"), told("d-1")),
+        attached_by_us=frozenset(ours),
+        reserved=frozenset(reserved),
+        published=published,
+        keeps_conditions=True,
+        probation=HOUR,
+    )
+
+
+def published(actions):
+    (action,) = actions
+    assert isinstance(action, plan.Create | plan.Replace)
+    return {device.name: device.taints for device in action.slice.spec.devices}, action.slice
+
+
+def stored():
+    (action,) = plan.plan(observed(), NOW)
+    return (action.slice,)
+
+
+def test_what_is_reserved_is_not_published():
+    devices, _ = published(plan.plan(observed("d-1"), NOW))
+    assert devices.keys() == {"d-0"}
+
+
+def test_what_becomes_reserved_is_withdrawn_and_what_no_longer_is_comes_back():
+    devices, slice_ = published(plan.plan(observed("d-1", published=stored()), NOW))
+    assert devices.keys() == {"d-0"}
+    devices, _ = published(plan.plan(observed(published=(slice_,)), NOW))
+    assert devices.keys() == {"d-0", "d-1"}
+
+
+def test_what_the_scheduler_gave_away_before_stays_with_a_taint_until_it_is_let_go():
+    devices, slice_ = published(plan.plan(observed("d-1", published=stored(), ours=["d-1"]), NOW))
+    (taint,) = devices["d-1"]
+    assert (taint.key, taint.effect) == ("drawbar.dev/reserved", "NoSchedule")
+    assert plan.plan(observed("d-1", published=(slice_,), ours=["d-1"]), NOW) == ()
+    devices, _ = published(plan.plan(observed("d-1", published=(slice_,)), NOW))
+    assert devices.keys() == {"d-0"}
+
+
+def test_what_was_allocated_at_once_is_never_published_meanwhile():
+    devices, _ = published(plan.plan(observed("d-1", ours=["d-1"]), NOW))
+    assert devices.keys() == {"d-0"}
+
+
+def test_a_reservation_is_by_id_or_by_model():
+    wanted = fabrics.Reservation(devices=("d-0", "GPU/1"), models=("M2",))
+    found = [told("d-0"), told("d-1"), told("GPU/1"), told("d-3", "M2")]
+    names = sources.reserved(wanted, found)
+    assert len(names) == 3
+    assert {"d-0", "d-3"} < names
+    assert "d-1" not in names
+
+
+def test_a_device_rests_for_its_probation_and_not_where_its_host_is_at_fault():
+    ledger = faults.Ledger()
+    ledger.failed("d-0", "host-1", NOW)
+    assert ledger.resting(HOUR, (), NOW) == {"d-0"}
+    assert ledger.resting(HOUR, (), NOW + HOUR) == frozenset()
+    assert ledger.resting(HOUR, ("host-1",), NOW) == frozenset()
+    ledger.succeeded("d-0", "host-1")
+    assert ledger.resting(HOUR, (), NOW) == frozenset()
+
+
+def test_a_pool_of_nothing_but_reserved_devices_is_not_published():
+    assert plan.plan(observed("d-0", "d-1"), NOW) == ()
+    (action,) = plan.plan(observed("d-0", "d-1", published=stored()), NOW)
+    assert isinstance(action, plan.Delete)
+    assert isinstance(action.slice, slices.ResourceSlice)

@@ -1,0 +1,280 @@
+"""Opaque parameters: what may stand in them, who may say it, and which hold for a device."""
+
+import fnmatch
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawbar.driver.api import bindings, claims, configurations, parameters
+
+CLASS, CLAIM = parameters.Source.CLASS, parameters.Source.CLAIM
+HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+EVERYTHING = {
+    "environment": {"NCCL_DEBUG": "INFO"},
+    "claimVariables": ["FPGA_*", "NCCL_DEBUG"],
+    "deviceFiles": {"readOnly": True, "user": 1000, "group": 0, "mode": "0440"},
+    "network": {"interfacePrefix": "data"},
+    "attachTimeoutSeconds": 60,
+}
+DISK = bindings.Key(pool="fab/enc", device="disk-1")
+
+
+def decoded(source=CLASS, **said):
+    return parameters.decode(HEAD | said, source)
+
+
+def problems(document, source=CLASS, path=""):
+    with pytest.raises(parameters.Invalid) as caught:
+        parameters.decode(document, source, path=path)
+    return caught.value.problems
+
+
+def claim(*config, results=(("req", "disk-1"),), driver="drawbar.dev"):
+    entries = [
+        {
+            "source": source,
+            "requests": list(requests),
+            "opaque": {"driver": driver, "parameters": HEAD | said},
+        }
+        for source, requests, said in config
+    ]
+    given = [
+        {"request": request, "driver": "drawbar.dev", "pool": "fab/enc", "device": device}
+        for request, device in results
+    ]
+    document = {
+        "metadata": {"name": "c", "namespace": "default", "uid": "u"},
+        "status": {"allocation": {"devices": {"results": given, "config": entries}}},
+    }
+    return msgspec.convert(document, claims.ResourceClaim)
+
+
+def held(*config, **more):
+    return configurations.of_devices(claim(*config, **more), "drawbar.dev")
+
+
+def refused(*config, **more):
+    with pytest.raises(parameters.Invalid) as caught:
+        held(*config, **more)
+    return str(caught.value)
+
+
+def test_a_class_may_say_everything():
+    said = decoded(**EVERYTHING)
+    assert said.environment == {"NCCL_DEBUG": "INFO"}
+    assert said.device_files == parameters.DeviceFiles(read_only=True, user=1000, group=0, mode="0440")
+    assert said.network.interface_prefix == "data"
+    assert said.attach_timeout_seconds == 60
+
+
+def test_what_was_recorded_is_read_again_with_what_a_newer_version_wrote_besides():
+    said = decoded(**EVERYTHING)
+    written = parameters.document(said)
+    assert parameters.recorded(msgspec.json.decode(msgspec.json.encode(written))) == said
+    assert parameters.recorded(written | {"colour": "red"}) == said
+    assert parameters.recorded({"attachTimeoutSeconds": "soon"}) == parameters.NOTHING
+    assert parameters.document(parameters.NOTHING) == {}
+
+
+WRONG = (
+    (5, "the document is 5, no object: write apiVersion: drawbar.dev/v1alpha1 and kind: DeviceParameters"),
+    (None, "the document is None, no object"),
+    (
+        {"kind": "DeviceParameters"},
+        "apiVersion is missing: this version of Drawbar takes drawbar.dev/v1alpha1",
+    ),
+    (HEAD | {"apiVersion": "drawbar.dev/v2"}, "apiVersion is 'drawbar.dev/v2': this version"),
+    (HEAD | {"kind": "GpuConfig"}, "kind is 'GpuConfig': this version of Drawbar takes DeviceParameters"),
+    (HEAD | {"enviroment": {}}, "enviroment is no field of DeviceParameters: did you mean environment?"),
+    (HEAD | {"xyz": 1}, "xyz is no field of DeviceParameters: known are environment, claimVariables"),
+    (HEAD | {"a b": 1}, "['a b'] is no field"),
+    (HEAD | {"deviceFiles": {"readonly": True}}, "deviceFiles.readonly is no field of DeviceParameters: did"),
+    (HEAD | {"deviceFiles": True}, "deviceFiles is True, no object: give it some of readOnly, user"),
+    (HEAD | {"deviceFiles": {"readOnly": "yes"}}, "deviceFiles.readOnly is 'yes': write true or false"),
+    (HEAD | {"deviceFiles": {"readOnly": None}}, "deviceFiles.readOnly is None: write true or false"),
+    (HEAD | {"deviceFiles": {"user": True}}, "deviceFiles.user is True: write a whole number from 0 to"),
+    (HEAD | {"deviceFiles": {"group": 2**32 - 1}}, "deviceFiles.group is 4294967295: write a whole number"),
+    (HEAD | {"deviceFiles": {"mode": 660}}, "deviceFiles.mode is 660: write permission bits in octal as a s"),
+    (HEAD | {"deviceFiles": {"mode": "4755"}}, "deviceFiles.mode is '4755': write permission bits"),
+    (HEAD | {"network": {"interfacePrefix": "Data"}}, "network.interfacePrefix is 'Data': write at most 12"),
+    (HEAD | {"network": {"interfacePrefix": "eth"}}, "network.interfacePrefix is eth, and eth0 is the pod's"),
+    (HEAD | {"attachTimeoutSeconds": 0}, "attachTimeoutSeconds is 0: write a whole number from 1 to 86400"),
+    (HEAD | {"attachTimeoutSeconds": 1.5}, "attachTimeoutSeconds is 1.5: write a whole number"),
+    (HEAD | {"environment": ["A=b"]}, "environment is a list, no object: write each variable as NAME: value"),
+    (HEAD | {"environment": {"1ST": "x"}}, "environment['1ST'] is no name of a variable"),
+    (HEAD | {"environment": {"DRAWBAR_X": "x"}}, "environment.DRAWBAR_X is Drawbar's own: choose a name"),
+    (HEAD | {"environment": {"A": 1}}, "environment.A is a number, no string: put it in quotation marks"),
+    (HEAD | {"environment": {"A": "x\0"}}, "environment.A cannot be a variable's value"),
+    (HEAD | {"environment": {"A": "x" * 4097}}, "environment.A cannot be a variable's value: 4096 bytes"),
+    (
+        HEAD | {"environment": {f"A{n}": "" for n in range(65)}},
+        "environment has 65 variables: 64 are the most",
+    ),
+    (HEAD | {"claimVariables": "A"}, "claimVariables is 'A', no list"),
+    (HEAD | {"claimVariables": ["A", "*B"]}, "claimVariables[1] is '*B': write the name of a variable"),
+)
+
+
+@pytest.mark.parametrize(("document", "words"), WRONG, ids=[words for _, words in WRONG])
+def test_what_nobody_obeys_is_refused_with_its_place_and_a_remedy(document, words):
+    (problem,) = problems(document)
+    assert problem.startswith(words)
+
+
+def test_everything_that_is_wrong_is_said_at_once_and_a_long_list_is_cut():
+    document = HEAD | {"deviceFiles": {"mode": 1, "user": -1}, "environment": {"A": 1, "B": 2, "C": None}}
+    assert len(problems(document)) == 5
+    with pytest.raises(parameters.Invalid, match=r"; and 1 more$"):
+        parameters.decode(document, CLASS)
+
+
+def test_the_place_begins_where_the_document_stands():
+    path = "spec.config[0].opaque.parameters"
+    assert problems(HEAD | {"network": {"x": 1}}, path=path)[0].startswith(f"{path}.network.x is no field")
+    assert problems([], path=path)[0].startswith(f"{path} is [], no object")
+
+
+def test_the_value_of_a_variable_stands_in_no_message():
+    (problem,) = problems(HEAD | {"environment": {"A": "hunter2\0"}})
+    assert "hunter2" not in problem
+    (problem,) = problems(HEAD | {"environment": {"A": ["hunter2"]}})
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize("field", ["attachTimeoutSeconds", "claimVariables"])
+def test_a_claim_may_not_say_what_is_an_administrators_to_say(field):
+    (problem,) = problems(HEAD | {field: EVERYTHING[field]}, CLAIM)
+    assert problem == (
+        f"{field} is an administrator's to say: only the parameters of a DeviceClass may have it"
+    )
+
+
+def test_the_claim_adds_to_what_its_class_says():
+    found = held(
+        ("FromClaim", (), {"deviceFiles": {"user": 7}, "network": {"interfacePrefix": "b"}}),
+        ("FromClass", ("req",), {"deviceFiles": {"readOnly": True}, "attachTimeoutSeconds": 9}),
+    )[DISK]
+    assert found.device_files == parameters.DeviceFiles(read_only=True, user=7)
+    assert (found.network.interface_prefix, found.attach_timeout_seconds) == ("b", 9)
+
+
+def test_a_claim_changes_nothing_that_its_class_said():
+    fixed = ("FromClass", ("req",), {"deviceFiles": {"readOnly": True, "user": 5}})
+    assert held(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": True}}))
+    said = refused(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": False}}))
+    assert said == (
+        "opaque parameters of the claim: deviceFiles.readOnly is set by its DeviceClass, to True, and a claim cannot "
+        "change it: leave it out"
+    )
+
+
+def test_a_claim_sets_the_variables_that_its_class_lets_it_set_and_no_others():
+    lets = ("FromClass", ("req",), {"claimVariables": ["FPGA_*", "A"], "environment": {"A": "0", "B": "1"}})
+    found = held(lets, ("FromClaim", (), {"environment": {"FPGA_KERNEL": "fft", "A": "2"}}))[DISK]
+    assert found.environment == {"A": "2", "B": "1", "FPGA_KERNEL": "fft"}
+    assert (
+        "environment.B is none of the variables that its DeviceClass lets claims set: set it in"
+        in refused(lets, ("FromClaim", (), {"environment": {"B": "2"}}))
+    )
+    assert "environment.A is none of the variables" in refused(("FromClaim", (), {"environment": {"A": "2"}}))
+
+
+def test_what_has_no_source_counts_as_a_claims():
+    assert "is an administrator's to say" in refused(("", (), {"attachTimeoutSeconds": 9}))
+
+
+def test_an_entry_with_requests_is_for_their_devices_alone():
+    results = (("gpu/big", "gpu-1"), ("gpu/small", "gpu-2"), ("disk", "disk-1"), ("disk", "disk-2"))
+
+    def numbers(*requests):
+        found = held(("FromClaim", requests, {"deviceFiles": {"user": 7}}), results=results)
+        return sorted(key.device for key in found)
+
+    assert numbers() == ["disk-1", "disk-2", "gpu-1", "gpu-2"]
+    assert numbers("gpu") == ["gpu-1", "gpu-2"]
+    assert numbers("gpu/small") == ["gpu-2"]
+    assert numbers("disk", "gpu/big") == ["disk-1", "disk-2", "gpu-1"]
+    assert numbers("big") == []
+
+
+def test_of_two_entries_of_one_source_the_later_wins():
+    found = held(
+        ("FromClass", (), {"deviceFiles": {"user": 1, "group": 1}}),
+        ("FromClass", (), {"deviceFiles": {"user": 2}}),
+    )[DISK]
+    assert (found.device_files.user, found.device_files.group) == (2, 1)
+
+
+def test_what_is_for_another_driver_is_none_of_ours():
+    other = claim(("FromClaim", (), {"anything": 1}), driver="gpu.example.com")
+    assert configurations.of_devices(other, "drawbar.dev") == {}
+    assert not configurations.speaks(other, "drawbar.dev")
+    assert configurations.speaks(claim(("FromClaim", (), {})), "drawbar.dev")
+
+
+def test_what_a_class_says_wrong_is_told_with_the_request():
+    said = refused(("FromClass", ("gpu",), {"attachTimeoutSeconds": 0}))
+    assert said.startswith("opaque parameters of the DeviceClass of request gpu: attachTimeoutSeconds is 0")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*EVERYTHING, "readOnly", "user", "mode", "A", "x"]), inner, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.sampled_from([CLASS, CLAIM]), st.booleans())
+def test_whatever_is_written_is_decoded_or_refused_in_words(document, source, headed):
+    if headed and isinstance(document, dict):
+        document = document | HEAD
+    try:
+        said = parameters.decode(document, source)
+    except parameters.Invalid as invalid:
+        words = invalid.problems
+    else:
+        words = ("decoded",)
+        assert parameters.recorded(parameters.document(said)) == said
+        assert source is CLASS or not (said.claim_variables or said.attach_timeout_seconds)
+    assert words
+    assert all(problem and "\n" not in problem for problem in words)
+
+
+FILES = st.builds(
+    parameters.DeviceFiles,
+    read_only=st.none() | st.booleans(),
+    user=st.none() | st.integers(0, 2),
+    mode=st.none() | st.sampled_from(["0600", "0660"]),
+)
+VARIABLES = st.dictionaries(st.sampled_from(["A", "AB", "B"]), st.sampled_from(["0", "1"]))
+BY_CLASS = st.builds(
+    parameters.DeviceParameters,
+    environment=VARIABLES,
+    claim_variables=st.lists(st.sampled_from(["A", "A*", "B"])).map(tuple),
+    device_files=FILES,
+)
+BY_CLAIM = st.builds(parameters.DeviceParameters, environment=VARIABLES, device_files=FILES)
+
+
+@given(st.lists(BY_CLASS, max_size=3), st.lists(BY_CLAIM, max_size=3), st.randoms())
+def test_a_claim_never_has_more_than_its_class_gives(by_class, by_claim, order):
+    layers = [configurations.Layer(source=CLASS, requests=(), said=said) for said in by_class]
+    alone = configurations.merged(layers)
+    patterns = [pattern for said in by_class for pattern in said.claim_variables]
+    claimed = [configurations.Layer(source=CLAIM, requests=(), said=said) for said in by_claim]
+    try:
+        both = configurations.merged([*claimed, *layers] if order.random() < 0.5 else [*layers, *claimed])
+    except parameters.Invalid:
+        return
+    fixed = msgspec.to_builtins(alone.device_files)
+    assert {name: msgspec.to_builtins(both.device_files).get(name) for name in fixed} == fixed
+    changed = {name for name, value in both.environment.items() if alone.environment.get(name) != value}
+    assert all(any(fnmatch.fnmatchcase(name, one) for one in patterns) for name in changed)
+    assert both.claim_variables == ()

@@ -1,0 +1,141 @@
+"""Parameters at the controller: nothing is attached for a claim whose parameters nobody can obey."""
+
+import datetime
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.controller import adminaccess, names
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller.attachments import actions, plan
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+KEY = names.DeviceKey(fabric="f", device="d")
+UNFIT = attachments.Failure(reason="InvalidParameters", message="why")
+HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+
+
+def claim(*config, admin=False):
+    entries = [
+        {"source": source, "opaque": {"driver": "drawbar.dev", "parameters": HEAD | said}}
+        for source, said in config
+    ]
+    result = {"request": "r", "driver": "drawbar.dev", "pool": "f/e", "device": "d"}
+    result |= {"adminAccess": True} if admin else {}
+    node = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    allocation = {
+        "devices": {
+            "results": [result | {"bindingConditions": ["drawbar.dev/attached"]}],
+            "config": entries,
+        },
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [node]}]},
+        "allocationTimestamp": "2026-01-02T00:00:00Z",
+    }
+    document = {
+        "metadata": {"name": "c", "namespace": "ns", "uid": "u"},
+        "status": {"allocation": allocation},
+    }
+    return msgspec.convert(document, claims.ResourceClaim)
+
+
+def wish(*config):
+    return claim_index.wish(claim(*config), "drawbar.dev", KEY, "h1")
+
+
+def observed(wanted, **changes):
+    unasked = plan.Call(state="unasked")
+    known = {
+        "attachment": None,
+        "wish": wanted,
+        "present": True,
+        "host_id": None,
+        "attach": unasked,
+        "detach": unasked,
+        "tainted": False,
+        "node_gone": False,
+        "patience": datetime.timedelta(seconds=60),
+    }
+    return plan.Observed(**(known | changes))
+
+
+def attachment(*, uid="u", deleting=False):
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(
+            name="f.d",
+            uid="a1",
+            finalizers=(attachments.FINALIZER,),
+            deletion_timestamp="now" if deleting else None,
+        ),
+        spec=attachments.AttachmentSpec(
+            fabric="f",
+            device_id="d",
+            driver="drawbar.dev",
+            pool="f/e",
+            device="d",
+            node_name="n1",
+            host_id="h1",
+            identity=attachments.Identity(device_class="gpu"),
+            claim=attachments.ClaimReference(namespace="ns", name="c", uid=uid),
+            allocation_timestamp="2026-01-02T00:00:00Z",
+        ),
+    )
+
+
+def test_a_wish_says_what_is_wrong_with_the_claims_parameters():
+    bad = wish(("FromClaim", {"attachTimeoutSeconds": 5}))
+    assert bad.unfit.reason == "InvalidParameters"
+    assert "attachTimeoutSeconds is an administrator's to say" in bad.unfit.message
+    assert wish(("FromClaim", {"deviceFiles": {"user": 5}})).unfit is None
+
+
+def test_a_class_decides_how_long_an_attach_may_take():
+    assert wish(("FromClass", {"attachTimeoutSeconds": 5})).patience == datetime.timedelta(seconds=5)
+    assert wish().patience is None
+
+
+def test_the_node_reads_a_claim_with_parameters():
+    assert wish().claim.devices == 1
+    assert wish(("FromClaim", {})).claim.devices == 0
+
+
+REFUSED = {
+    "nothing is attached": {},
+    "the fabric is silent": {"present": None},
+    "the last claim's device is still attached": {"attachment": attachment(uid="other")},
+    "the device is on its way back": {"attachment": attachment(uid="other", deleting=True)},
+}
+
+
+@pytest.mark.parametrize("changes", REFUSED.values(), ids=list(REFUSED))
+def test_the_claim_is_told_before_anything_else_is_done(changes):
+    bad = changed(wish(), unfit=UNFIT)
+    assert plan.plan(observed(bad, **changes), NOW) == (actions.SayFailed(wish=bad, failure=UNFIT),)
+
+
+def test_once_it_is_told_the_device_goes_its_way():
+    told = changed(wish(), unfit=UNFIT, failed_said=True)
+    assert plan.plan(observed(told), NOW) == ()
+    held = observed(told, attachment=attachment(uid="other"), host_id="h1")
+    assert plan.plan(held, NOW) == (actions.Delete(),)
+
+
+def test_what_is_attached_for_the_claim_already_is_left_alone():
+    bad = changed(wish(), unfit=UNFIT)
+    steps = plan.plan(observed(bad, attachment=attachment()), NOW)
+    assert steps == (actions.Ask(side=actions.Side.ATTACH),)
+
+
+def test_a_claim_with_admin_access_is_told_too():
+    bad = claim(("FromClaim", {"attachTimeoutSeconds": 5}), admin=True)
+    key, attached = names.DeviceKey(fabric="f", device="d"), attachment(uid="other")
+    body = adminaccess.applied(bad, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z")
+    (condition,) = body["status"]["devices"][0]["conditions"]
+    assert (condition["type"], condition["reason"]) == ("drawbar.dev/attach-failed", "InvalidParameters")
+    good = claim(("FromClaim", {"deviceFiles": {"user": 5}}), admin=True)
+    assert adminaccess.applied(good, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z") is None
+
+
+def changed(wanted, **changes):
+    """The wish with other fields."""
+    return actions.Wish(**({name: getattr(wanted, name) for name in wanted.__slots__} | changes))

@@ -1,0 +1,138 @@
+"""What the webhook answers to an AdmissionReview."""
+
+import msgspec
+import pytest
+
+from drawbar.driver.webhook import review
+
+HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+GOOD = HEAD | {"deviceFiles": {"user": 1000}}
+BAD = HEAD | {"deviceFiles": {"usr": 1000}}
+CLASSES = HEAD | {"attachTimeoutSeconds": 60}
+WORDS = "deviceFiles.usr is no field of DeviceParameters: did you mean user?"
+
+
+def config(*documents, driver="drawbar.dev"):
+    return [{"opaque": {"driver": driver, "parameters": one}} for one in documents]
+
+
+def shaped(kind, entries):
+    """An object of that kind with this configuration."""
+    if kind == "DeviceClass":
+        spec = {"config": entries}
+    else:
+        spec = {"devices": {"requests": [{"name": "r"}], "config": entries}}
+        spec = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
+    return {"metadata": {"name": "x"}, "spec": spec}
+
+
+def asked(kind, after, before=None, *, version="v1", operation="CREATE", group="resource.k8s.io"):
+    request = {
+        "uid": "u1",
+        "kind": {"group": group, "version": version, "kind": kind},
+        "operation": operation,
+        "object": after,
+        "oldObject": before,
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return review.answer(review.read(msgspec.json.encode(body)), "drawbar.dev")
+
+
+def allowed(*args, **more):
+    return asked(*args, **more)["response"]["allowed"]
+
+
+KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
+PLACES = {
+    "ResourceClaim": "spec.devices.config[1].opaque.parameters.",
+    "ResourceClaimTemplate": "spec.spec.devices.config[1].opaque.parameters.",
+    "DeviceClass": "spec.config[1].opaque.parameters.",
+}
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1", "v1alpha3"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_nobody_can_obey_is_refused_with_its_place(kind, version):
+    said = asked(kind, shaped(kind, config(GOOD, BAD)), version=version)
+    assert said == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {
+            "uid": "u1",
+            "allowed": False,
+            "status": {
+                "status": "Failure",
+                "reason": "Invalid",
+                "code": 422,
+                "message": PLACES[kind] + WORDS,
+            },
+        },
+    }
+    assert asked(kind, shaped(kind, config(GOOD)), version=version)["response"] == {
+        "uid": "u1",
+        "allowed": True,
+    }
+
+
+def test_a_class_may_say_what_a_claim_may_not():
+    assert allowed("DeviceClass", shaped("DeviceClass", config(CLASSES)))
+    for kind in ("ResourceClaim", "ResourceClaimTemplate"):
+        status = asked(kind, shaped(kind, config(CLASSES)))["response"]["status"]
+        assert "attachTimeoutSeconds is an administrator's to say" in status["message"]
+
+
+PASSED_OVER = {
+    "another driver's parameters": ("ResourceClaim", shaped("ResourceClaim", config(BAD, driver="x.dev"))),
+    "an object without any": ("ResourceClaim", {"metadata": {}, "spec": {}}),
+    "a kind that has none": ("ResourceSlice", shaped("ResourceClaim", config(BAD))),
+    "what is no list": ("DeviceClass", {"spec": {"config": "x"}}),
+    "entries that are no objects": ("DeviceClass", {"spec": {"config": [None, 5, {"opaque": []}]}}),
+    "a deletion": ("ResourceClaim", None),
+}
+
+
+@pytest.mark.parametrize(("kind", "after"), PASSED_OVER.values(), ids=list(PASSED_OVER))
+def test_it_has_no_word_about(kind, after):
+    assert allowed(kind, after)
+
+
+def test_parameters_of_an_allocation_are_for_the_version_that_has_them():
+    wanted = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "AllocationParameters", "optional": True}
+    assert allowed("DeviceClass", shaped("DeviceClass", config(wanted)), version="v1alpha3")
+    assert not allowed("DeviceClass", shaped("DeviceClass", config(wanted)), version="v1")
+
+
+def test_a_kind_of_that_name_in_another_group_is_somebody_elses():
+    assert allowed("ResourceClaim", shaped("ResourceClaim", config(BAD)), group="example.com")
+
+
+def test_an_update_that_leaves_the_parameters_as_they_are_is_let_through():
+    old = shaped("DeviceClass", config(BAD))
+    more = {"before": old, "operation": "UPDATE"}
+    assert allowed("DeviceClass", old | {"metadata": {"name": "x", "labels": {"a": "b"}}}, **more)
+    assert not allowed("DeviceClass", shaped("DeviceClass", config(GOOD, BAD)), **more)
+    assert allowed("DeviceClass", shaped("DeviceClass", config(GOOD)), **more)
+
+
+def test_what_is_being_deleted_is_let_through():
+    leaving = shaped("ResourceClaim", config(BAD))
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert allowed("ResourceClaim", leaving)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}',
+        b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"u","kind":{}}}',
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{},"object":'
+        + b"[" * 100_000,
+    ],
+    ids=["empty", "no text", "a list", "no request", "an older version", "brackets without end"],
+)
+def test_what_is_no_review_is_said_to_be_none(body):
+    with pytest.raises(review.Unreadable):
+        review.read(body)

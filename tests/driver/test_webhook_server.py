@@ -1,0 +1,185 @@
+"""The webhook over HTTPS: its answers, its bounds, and a certificate that is renewed while it runs."""
+
+import asyncio
+import contextlib
+import io
+import json
+import ssl
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+
+from drawbar.driver import errors, main
+from drawbar.driver.webhook import certificates, daemon, server, settings
+from drawbar.mocks.apiserver import certificates as throwaway
+
+PARAMETERS = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters", "colour": "red"}
+
+
+def question():
+    opaque = {"driver": "drawbar.dev", "parameters": PARAMETERS}
+    request = {
+        "uid": "u1",
+        "kind": {"group": "resource.k8s.io", "version": "v1", "kind": "DeviceClass"},
+        "operation": "CREATE",
+        "object": {"spec": {"config": [{"opaque": opaque}]}},
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+class Pair:
+    """A certificate and its key, as files that somebody renews."""
+
+    def __init__(self, folder):
+        self.certificate, self.key = folder / "tls.crt", folder / "tls.key"
+        self.renew()
+
+    def renew(self, *, whole=True):
+        self.text, key = throwaway.self_signed()
+        self.certificate.write_bytes(self.text)
+        if whole:
+            self.key.write_bytes(key)
+        self._next = key
+
+    def finish(self):
+        self.key.write_bytes(self._next)
+
+    @property
+    def binary(self):
+        return ssl.PEM_cert_to_DER_cert(self.text.decode())
+
+    @property
+    def trust(self):
+        return ssl.create_default_context(cadata=self.text.decode())
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return Pair(tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def served(pair):
+    held = certificates.Certificates(pair.certificate, pair.key, pause_seconds=0.02)
+    context = await held.load()
+    async with server.serving("drawbar.dev", settings.Listen(port=0), context) as port:
+        following = asyncio.Task(held.follow())
+        try:
+            yield port, held
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+
+
+async def shown(port):
+    """The certificate that a new connection is shown."""
+    anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=anything)
+    try:
+        return writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    finally:
+        writer.transport.abort()
+
+
+async def test_it_answers_over_https(pair):
+    async with served(pair) as (port, _), aiohttp.ClientSession(f"https://localhost:{port}") as client:
+        async with client.post("/validate?timeout=5s", json=question(), ssl=pair.trust) as response:
+            assert (response.status, response.content_type) == (200, "application/json")
+            said = (await response.json())["response"]
+        assert (said["uid"], said["allowed"]) == ("u1", False)
+        assert said["status"]["message"].startswith("spec.config[0].opaque.parameters.colour is no field")
+        async with client.get("/healthz", ssl=pair.trust) as response:
+            assert response.status == 200
+
+
+async def test_what_is_no_review_is_a_bad_request_and_what_is_too_long_is_not_read(pair):
+    async with served(pair) as (port, _), aiohttp.ClientSession(f"https://localhost:{port}") as client:
+        async with client.post("/validate", data=b"[", ssl=pair.trust) as response:
+            assert response.status == 400
+            assert "this is no AdmissionReview" in await response.text()
+        long = io.BytesIO(b" " * (server.BODY_BYTES + 1))
+        async with client.post("/validate", data=long, ssl=pair.trust) as response:
+            assert response.status == 413
+        async with client.get("/", ssl=pair.trust) as response:
+            assert response.status == 404
+
+
+async def test_a_renewed_certificate_is_served_and_half_of_one_is_not(pair, until):
+    async with served(pair) as (port, held):
+        old = pair.binary
+        assert await shown(port) == old
+        pair.renew(whole=False)
+        with pytest.raises(errors.UsageError):
+            await held.look()
+        assert await shown(port) == old
+        pair.finish()
+        await until(lambda: shown(port), lambda value: value == pair.binary)
+
+
+@pytest.mark.parametrize("fault", ["no certificate", "no key", "no pair", "no pem"])
+async def test_a_certificate_that_cannot_be_used_is_said_at_the_start(pair, fault):
+    if fault == "no certificate":
+        pair.certificate.unlink()
+    elif fault == "no key":
+        pair.key.unlink()
+    elif fault == "no pair":
+        pair.renew(whole=False)
+    else:
+        pair.certificate.write_text("hello")
+    options = settings.Settings(tls=settings.Tls(certificate=pair.certificate, key=pair.key))
+    with pytest.raises(errors.UsageError) as caught:
+        await daemon.run(options)
+    assert str(pair.key if fault == "no key" else pair.certificate) in str(caught.value)
+
+
+async def test_the_daemon_serves_until_it_is_told_to_end_and_says_when_its_port_is_taken(
+    pair, unused_tcp_port, until
+):
+    listen = settings.Listen(port=unused_tcp_port)
+    options = settings.Settings(listen=listen, tls=settings.Tls(certificate=pair.certificate, key=pair.key))
+    running = asyncio.Task(daemon.run(options))
+
+    async def answers():
+        with contextlib.suppress(ConnectionRefusedError):
+            return await shown(unused_tcp_port)
+
+    assert await until(answers, bool) == pair.binary
+    with pytest.raises(errors.DrawbarError, match="choose another by --listen-address"):
+        await daemon.run(options)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+def test_settings_that_cannot_be_are_all_named():
+    wrong = settings.Settings(driver="No", listen=settings.Listen(address="here", port=70_000))
+    assert [one.split()[0] for one in settings.problems(wrong)] == [
+        "--driver-name",
+        "--listen-address",
+        "--listen-port",
+    ]
+    assert settings.problems(settings.Settings()) == []
+
+
+def test_the_verb_shows_its_settings_and_says_what_a_user_can_mend(capsys, tmp_path):
+    assert main.main(["webhook", "--listen-port", "1234", "--print-config", "--json"]) == 0
+    settings_shown = json.loads(capsys.readouterr().out)
+    assert settings_shown["listen.port"] == {"value": 1234, "source": "--listen-port"}
+    words = [
+        sys.executable,
+        "-m",
+        "drawbar.driver.main",
+        "webhook",
+        "--tls-certificate",
+        str(tmp_path / "no"),
+    ]
+    # A process of its own, since it would change the log of this one.
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(
+        f"error: cannot read {tmp_path / 'no'}: No such file or directory; name the"
+    )

@@ -1,0 +1,295 @@
+"""A cluster with classic DRA for one test, and a resource driver of a few lines that plays its part in it."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from drawbar.driver.kube import client, config, errors, kinds
+from drawbar.mocks import apiserver, claims, scheduler
+from drawbar.mocks.claims import dialects
+
+DRIVER = "gpu.example.com"
+FINALIZER = f"{DRIVER}/deletion-protection"
+DIALECTS = {"1.30-classic": dialects.V1ALPHA2, "1.31-classic": dialects.V1ALPHA3}
+QUICK = scheduler.Settings(backoff_first_seconds=0.02, backoff_max_seconds=0.1, seed=7)
+
+
+class Cluster:
+    """The cluster as a test sees it, and every write that a driver does."""
+
+    def __init__(self, api, connection, server, dialect):
+        self.api, self.connection, self.server, self.dialect = api, connection, server, dialect
+
+    async def create(self, kind, name, namespace="default", **content):
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
+        return await self.api.create(kind, body, into=dict, namespace=namespace if kind.namespaced else None)
+
+    async def patch(self, kind, name, body, subresource=None):
+        namespace = "default" if kind.namespaced else None
+        return await self.api.patch(
+            kind,
+            name,
+            body,
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace=namespace,
+            subresource=subresource,
+        )
+
+    async def nodes(self, *names):
+        for name in names:
+            await self.create(kinds.NODE, name)
+            ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+            await self.patch(kinds.NODE, name, ready, "status")
+
+    async def device_class(self):
+        content = {"driverName": DRIVER} if self.dialect is dialects.V1ALPHA2 else {"spec": {}}
+        await self.create(self.dialect.class_kind, "any", **content)
+
+    def claim_spec(self, mode="WaitForFirstConsumer"):
+        if self.dialect is dialects.V1ALPHA2:
+            return {"resourceClassName": "any", "allocationMode": mode}
+        requests = [{"name": "one", "deviceClassName": "any"}]
+        return {"controller": DRIVER, "devices": {"requests": requests}}
+
+    async def claim(self, name, **spec):
+        return await self.create(self.dialect.claim, name, spec=self.claim_spec(**spec))
+
+    async def template(self, name):
+        await self.create(self.dialect.template, name, spec={"spec": self.claim_spec()})
+
+    async def pod(self, name, *claims_, template="", node=""):
+        sources = {claim: {"resourceClaimName": claim} for claim in claims_}
+        if template:
+            sources["gpu"] = {"resourceClaimTemplateName": template}
+        nested = self.dialect is dialects.V1ALPHA2
+        uses = [
+            {"name": entry, **({"source": source} if nested else source)} for entry, source in sources.items()
+        ]
+        spec = {"containers": [{"name": "main", "image": "none"}], "resourceClaims": uses}
+        if node:
+            spec["nodeName"] = node
+        return await self.create(kinds.POD, name, spec=spec)
+
+    async def delete(self, kind, name):
+        await self.api.delete(kind, name, namespace="default")
+
+    async def all(self, kind):
+        listing = await self.api.list_all(kind, into=dict, namespace="default" if kind.namespaced else None)
+        return {item["metadata"]["name"]: item for item in listing.items}
+
+    async def until(self, kind, holds, seconds=30):
+        """What `holds` makes of all objects of the kind, by name, once that is truthy; asked after every change."""
+        async with asyncio.timeout(seconds):
+            while True:
+                listing = await self.api.list_all(kind, into=dict, namespace="default")
+                if found := holds({item["metadata"]["name"]: item for item in listing.items}):
+                    return found
+                version = listing.resource_version
+                async for event in self.api.watch(
+                    kind, into=dict, resource_version=version, namespace="default"
+                ):
+                    if event.item is not None:
+                        break
+
+    async def one(self, kind, name, holds=lambda _: True):
+        """The object of that name, once it is there and `holds`."""
+        return await self.until(kind, lambda found: name in found and holds(found[name]) and found[name])
+
+    async def gone(self, kind, name):
+        await self.until(kind, lambda found: name not in found)
+
+    async def event(self, pod, words):
+        """Waits for a report of the scheduler about the pod."""
+        await self.until(
+            kinds.EVENT,
+            lambda found: any(
+                words in one.get("note", "") and one["regarding"]["name"] == pod for one in found.values()
+            ),
+        )
+
+    async def bound(self, pod):
+        return (await self.one(kinds.POD, pod, lambda found: found["spec"].get("nodeName")))["spec"][
+            "nodeName"
+        ]
+
+    def writes(self, resource, subresource="", name=None):
+        return [
+            one
+            for one in self.server.writes
+            if (one.resource, one.subresource) == (resource, subresource)
+            and one.code < 300
+            and name in {None, one.name}
+        ]
+
+    # What a resource driver writes.
+
+    async def answer(self, pod, **unsuitable):
+        answers = [{"name": entry, "unsuitableNodes": nodes} for entry, nodes in unsuitable.items()]
+        await self.patch(self.dialect.context, pod, {"status": {"resourceClaims": answers}}, "status")
+
+    async def allocate(self, claim, node, *pods):
+        """Finalizer first, then allocation and reservation in one write."""
+        known = (await self.all(self.dialect.claim))[claim]
+        finalizers = {"finalizers": [FINALIZER], "resourceVersion": known["metadata"]["resourceVersion"]}
+        known = await self.patch(self.dialect.claim, claim, {"metadata": finalizers})
+        selector = {
+            "nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+            ]
+        }
+        if self.dialect is dialects.V1ALPHA2:
+            handles = [{"driverName": DRIVER, "data": "a device"}]
+            allocation = {"resourceHandles": handles, "availableOnNodes": selector, "shareable": True}
+            status = {"driverName": DRIVER, "allocation": allocation}
+        else:
+            result = {"request": "one", "driver": DRIVER, "pool": "pool", "device": "device"}
+            allocation = {"controller": DRIVER, "devices": {"results": [result]}, "nodeSelector": selector}
+            status = {"allocation": allocation}
+        if pods:
+            status["reservedFor"] = [
+                {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+                for pod in pods
+            ]
+        version = {"resourceVersion": known["metadata"]["resourceVersion"]}
+        await self.patch(self.dialect.claim, claim, {"metadata": version, "status": status}, "status")
+
+    async def deallocate(self, claim):
+        status = {"allocation": None, "deallocationRequested": None, "driverName": None}
+        if self.dialect is not dialects.V1ALPHA2:
+            del status["driverName"]
+        await self.patch(self.dialect.claim, claim, {"status": status}, "status")
+        with contextlib.suppress(errors.NotFound):
+            await self.patch(self.dialect.claim, claim, {"metadata": {"finalizers": None}})
+
+
+class ResourceDriver:
+    """Gives out devices: so many that reach the given nodes. It looks at everything again after every change."""
+
+    def __init__(self, cluster, devices, nodes, limit=128):
+        self.cluster, self.devices, self.nodes, self.limit = cluster, devices, frozenset(nodes), limit
+        self._changed = asyncio.Event()
+        self.most_used = 0
+
+    async def run(self):
+        async with asyncio.TaskGroup() as group:
+            for kind in (self.cluster.dialect.claim, self.cluster.dialect.context, kinds.POD):
+                group.create_task(self._follow(kind), name=f"driver-{kind.plural}")
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                try:
+                    await self._look()
+                except (errors.Conflict, errors.NotFound):
+                    self._changed.set()
+
+    async def _follow(self, kind):
+        listing = await self.cluster.api.list_all(kind, into=dict, namespace="default")
+        version = listing.resource_version
+        self._changed.set()
+        while True:
+            async for event in self.cluster.api.watch(
+                kind, into=dict, resource_version=version, namespace="default"
+            ):
+                version = event.resource_version or version
+                self._changed.set()
+
+    async def _look(self):
+        cluster = self.cluster
+        pods = await cluster.all(kinds.POD)
+        contexts = await cluster.all(cluster.dialect.context)
+        claims_ = await cluster.all(cluster.dialect.claim)
+        for name, claim in claims_.items():
+            status = claim.get("status", {})
+            ended = claim["metadata"].get("deletionTimestamp") and not status.get("reservedFor")
+            if status.get("deallocationRequested") or (ended and claim["metadata"].get("finalizers")):
+                await cluster.deallocate(name)
+                self._changed.set()
+                return
+        used = sum(bool(claim.get("status", {}).get("allocation")) for claim in claims_.values())
+        self.most_used = max(used, self.most_used)
+        for name, context in sorted(contexts.items()):
+            if name in pods and await self._serve(pods[name], context, claims_, self.devices - used):
+                self._changed.set()
+                return
+
+    async def _serve(self, pod, context, claims_, free):
+        """Allocates or answers for one pod; says whether it wrote anything."""
+        recorded = {
+            one["name"]: one["resourceClaimName"] for one in pod["status"].get("resourceClaimStatuses", ())
+        }
+        pending = {}
+        for use in pod["spec"]["resourceClaims"]:
+            source = use.get("source", use)
+            claim = source.get("resourceClaimName") or recorded.get(use["name"])
+            if claim in claims_ and not claims_[claim].get("status", {}).get("allocation"):
+                pending[use["name"]] = claim
+        node = context["spec"].get("selectedNode")
+        enough = len(pending) <= free
+        if pending and node in self.nodes and enough:
+            for claim in pending.values():
+                await self.cluster.allocate(claim, node, pod)
+            return True
+        known = {one["name"]: one for one in context.get("status", {}).get("resourceClaims", ())}
+        asked = {node, *context["spec"].get("potentialNodes", ())} - {None, ""}
+        for one in known.values():
+            asked |= set(one.get("unsuitableNodes", ()))
+        unsuitable = sorted(asked - self.nodes if enough else asked)
+        # The selected one matters most when the list is too long.
+        unsuitable = sorted(unsuitable, key=lambda name: name != node)[: self.limit]
+        if all(
+            set(known.get(entry, {}).get("unsuitableNodes", [None])) == set(unsuitable) for entry in pending
+        ):
+            return False
+        await self.cluster.answer(pod["metadata"]["name"], **dict.fromkeys(pending, unsuitable))
+        return True
+
+
+@contextlib.asynccontextmanager
+async def _working(driver):
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(driver.run(), name="driver")
+        try:
+            yield driver
+        finally:
+            task.cancel()
+
+
+@pytest.fixture(params=list(DIALECTS))
+def profile(request):
+    return request.param
+
+
+@pytest.fixture
+async def idle(tmp_path, profile):
+    """A cluster with classes, in which nobody works yet."""
+    async with apiserver.serving(profile=profile) as server:
+        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
+        async with client.connecting(connection) as api:
+            cluster = Cluster(api, connection, server, DIALECTS[profile])
+            await cluster.device_class()
+            yield cluster
+
+
+@pytest.fixture
+def scheduling(idle):
+    return lambda times=QUICK: scheduler.serving(idle.connection, times)
+
+
+@pytest.fixture
+def controlling(idle):
+    return lambda: claims.serving(idle.connection)
+
+
+@pytest.fixture
+async def cluster(idle, scheduling):
+    """A cluster with a scheduler at work."""
+    async with scheduling():
+        yield idle
+
+
+@pytest.fixture
+def driving(idle):
+    """A resource driver at work, for as long as the block lasts: `driving(devices, nodes)`."""
+    return lambda devices, nodes: _working(ResourceDriver(idle, devices, nodes))

@@ -1,0 +1,290 @@
+"""The scheduler double and a resource driver negotiate over the API server double."""
+
+import argparse
+import asyncio
+import json
+
+import pytest
+
+from drawbar.driver.kube import kinds
+from drawbar.mocks.apiserver import faults
+from drawbar.mocks.scheduler import command
+
+NEWER = pytest.mark.parametrize("profile", ["1.31-classic"], indirect=True)
+OLDER = pytest.mark.parametrize("profile", ["1.30-classic"], indirect=True)
+
+
+def _selected(context):
+    return context["spec"].get("selectedNode")
+
+
+def _reserved(claim):
+    return [one["name"] for one in claim.get("status", {}).get("reservedFor", ())]
+
+
+async def test_one_claim_is_negotiated_as_on_a_real_cluster(cluster):
+    context = cluster.dialect.context
+    await cluster.nodes("a", "b")
+    await cluster.claim("c1")
+    pod = await cluster.pod("p1", "c1")
+
+    first = await cluster.one(context, "p1")
+    assert first["spec"]["potentialNodes"] == ["a", "b"]
+    (owner,) = first["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
+    await cluster.event("p1", "0/1 nodes are available: 1 waiting for resource driver.")
+
+    refused = _selected(first)
+    await cluster.answer("p1", c1=[refused])
+    second = await cluster.one(context, "p1", lambda found: _selected(found) != refused)
+    assert second["spec"]["potentialNodes"] == ["a", "b"]
+    assert {refused, _selected(second)} == {"a", "b"}
+
+    await cluster.allocate("c1", _selected(second), pod)
+    assert await cluster.bound("p1") == _selected(second)
+    await cluster.gone(context, "p1")
+    claim = await cluster.one(cluster.dialect.claim, "c1")
+    assert _reserved(claim) == ["p1"]
+    assert [one.verb for one in cluster.writes("podschedulingcontexts")] == ["create", "update", "delete"]
+
+
+@NEWER
+async def test_several_claims_wait_for_every_answer_and_stay_unreserved_until_all_are_allocated(cluster):
+    context, claim = cluster.dialect.context, cluster.dialect.claim
+    await cluster.nodes("a", "b")
+    await cluster.claim("c1")
+    await cluster.claim("c2")
+    pod = await cluster.pod("p1", "c1", "c2")
+    await cluster.event("p1", "waiting for resource driver")
+    assert not _selected(await cluster.one(context, "p1"))
+
+    await cluster.answer("p1", c1=["a"])
+    await cluster.answer("p1", c1=["a"], c2=[])
+    await cluster.one(context, "p1", lambda found: _selected(found) == "b")
+
+    await cluster.allocate("c1", "b", pod)
+    await cluster.event("p1", "waiting for resource driver to provide information")
+    await cluster.one(claim, "c1", lambda found: not _reserved(found))
+    assert (await cluster.one(claim, "c1"))["status"]["allocation"], "it only left reservedFor"
+    assert not (await cluster.one(claim, "c1"))["status"].get("deallocationRequested")
+
+    await cluster.allocate("c2", "b", pod)
+    assert await cluster.bound("p1") == "b"
+    assert _reserved(await cluster.one(claim, "c1")) == _reserved(await cluster.one(claim, "c2")) == ["p1"]
+
+
+async def test_claims_that_exclude_each_other_are_given_back_until_the_pod_fits(cluster, driving):
+    claim = cluster.dialect.claim
+    # The first attempt breaks off.
+    refused = faults.Selection(verb="update", resource="resourceclaims", subresource="status")
+    once = faults.Occasions(times=1)
+    cluster.server.faults.add(faults.Fault(select=refused, when=once, effect=faults.Refusal(code=500)))
+    await cluster.nodes("a", "b")
+    for name, node in (("c1", "a"), ("c2", "b")):
+        await cluster.claim(name)
+        await cluster.allocate(name, node)
+    await cluster.pod("p1", "c1", "c2")
+    await cluster.event("p1", "deallocation of ResourceClaim completed")
+    asked = await cluster.until(
+        claim,
+        lambda found: [name for name in found if found[name]["status"].get("deallocationRequested")],
+    )
+    assert len(asked) == 1, "one at a time"
+    assert (await cluster.one(claim, asked[0]))["status"]["allocation"], "the driver clears it"
+    async with driving(2, ["a", "b"]):
+        node = await cluster.bound("p1")
+    found = await cluster.all(claim)
+    assert {tuple(_reserved(one)) for one in found.values()} == {("p1",)}
+    assert all(f"'{node}'" in str(one["status"]["allocation"]) for one in found.values())
+
+
+@NEWER
+async def test_a_selection_is_withdrawn_before_deallocation_is_asked_for(cluster):
+    await cluster.nodes("a", "b")
+    await cluster.claim("c1")
+    pod = await cluster.pod("p1", "c1")
+    await cluster.one(cluster.dialect.context, "p1", _selected)
+    await cluster.allocate("c1", "elsewhere", pod)
+    claim = await cluster.one(
+        cluster.dialect.claim, "c1", lambda found: found["status"].get("deallocationRequested")
+    )
+    assert not _reserved(claim)
+    assert not _selected(await cluster.one(cluster.dialect.context, "p1"))
+    updates = [(one.resource, one.subresource) for one in cluster.server.writes if one.verb == "update"]
+    assert updates == [("podschedulingcontexts", ""), ("resourceclaims", "status")]
+
+
+@OLDER
+async def test_a_pod_waits_for_an_immediate_claim_and_reserves_it_itself(cluster):
+    await cluster.nodes("a", "b")
+    await cluster.claim("c1", mode="Immediate")
+    await cluster.pod("p1", "c1")
+    await cluster.event("p1", "unallocated immediate resourceclaim")
+    await cluster.allocate("c1", "b")
+    assert await cluster.bound("p1") == "b"
+    assert _reserved(await cluster.one(cluster.dialect.claim, "c1")) == ["p1"]
+    assert not cluster.writes("podschedulingcontexts"), "there was nothing to negotiate"
+
+
+@NEWER
+async def test_a_pod_finds_the_one_node_of_many_that_its_claim_can_be_allocated_for(cluster, driving):
+    names = [f"n{number:03}" for number in range(131)]
+    await cluster.nodes(*names)
+    await cluster.claim("c1")
+    async with driving(1, ["n070"]):
+        await cluster.pod("p1", "c1")
+        assert await cluster.bound("p1") == "n070"
+
+
+async def test_pods_that_compete_are_all_served_in_turn(cluster, controlling, driving):
+    await cluster.nodes("a", "b", "c")
+    await cluster.template("gpus")
+    waiting = {f"p{number}" for number in range(5)}
+    async with controlling(), driving(2, ["a", "b"]) as driver:
+        for name in sorted(waiting):
+            await cluster.pod(name, template="gpus")
+        while waiting:
+            ready = await cluster.until(
+                kinds.POD,
+                lambda found: [name for name in found if found[name]["spec"].get("nodeName")],
+            )
+            for name in ready:
+                await cluster.patch(kinds.POD, name, {"status": {"phase": "Succeeded"}}, "status")
+                await cluster.delete(kinds.POD, name)
+                waiting.discard(name)
+        await cluster.until(cluster.dialect.claim, lambda found: not found)
+        await cluster.until(cluster.dialect.context, lambda found: not found)
+    assert driver.most_used <= 2
+    # Nobody else writes the spec: so it is the scheduler that does not go round in circles.
+    for number in range(5):
+        assert len(cluster.writes("podschedulingcontexts", name=f"p{number}")) <= 12
+
+
+@NEWER
+async def test_a_restarted_scheduler_takes_a_negotiation_up_where_it_stands(idle, scheduling):
+    await idle.nodes("a", "b")
+    await idle.claim("c1")
+    pod = await idle.pod("p1", "c1")
+    async with scheduling():
+        await idle.one(idle.dialect.context, "p1", _selected)
+    await idle.allocate("c1", "a", pod)
+    async with scheduling():
+        assert await idle.bound("p1") == "a"
+        await idle.gone(idle.dialect.context, "p1")
+
+
+@pytest.fixture
+def late(cluster):
+    """The scheduler's first context is there at once, and the scheduler hears of it later."""
+    effect = faults.Latency(seconds=0.3, after=True)
+    select = faults.Selection(verb="create", resource="podschedulingcontexts")
+    cluster.server.faults.add(faults.Fault(select=select, when=faults.Occasions(times=1), effect=effect))
+    return cluster
+
+
+@NEWER
+async def test_an_answer_that_comes_while_the_scheduler_still_writes_is_not_lost(late):
+    await late.nodes("a", "b")
+    await late.claim("c1")
+    await late.pod("p1", "c1")
+    refused = _selected(await late.one(late.dialect.context, "p1"))
+    await late.answer("p1", c1=[refused])
+    await late.one(late.dialect.context, "p1", lambda found: _selected(found) not in {"", refused})
+
+
+@NEWER
+async def test_what_a_driver_reserves_while_the_scheduler_still_writes_stays_reserved(late):
+    await late.nodes("a")
+    await late.claim("c1")
+    pod = await late.pod("p1", "c1")
+    await late.one(late.dialect.context, "p1")
+    await late.allocate("c1", "a", pod)
+    assert await late.bound("p1") == "a"
+    assert [one.verb for one in late.writes("resourceclaims", "status")] == ["patch"], "the driver's alone"
+
+
+@NEWER
+@pytest.mark.parametrize("after", [False, True], ids=["refused", "done-but-unanswered"])
+async def test_any_write_may_fail_once_and_the_pod_is_bound_and_its_claim_reserved(
+    cluster, controlling, driving, after
+):
+    for select in (
+        faults.Selection(verb="create", resource="podschedulingcontexts"),
+        faults.Selection(verb="update", resource="podschedulingcontexts"),
+        faults.Selection(verb="update", resource="resourceclaims", subresource="status"),
+        faults.Selection(verb="create", resource="pods", subresource="binding"),
+    ):
+        refusal = faults.Refusal(code=500, after=after)
+        cluster.server.faults.add(faults.Fault(select=select, when=faults.Occasions(times=1), effect=refusal))
+    await cluster.nodes("a", "b")
+    await cluster.claim("c1")
+    async with controlling(), driving(1, ["b"]):
+        await cluster.pod("p1", "c1")
+        assert await cluster.bound("p1") == "b"
+        await cluster.one(cluster.dialect.claim, "c1", lambda found: _reserved(found) == ["p1"])
+
+
+@NEWER
+async def test_a_pod_that_goes_while_it_waits_leaves_nothing_behind(cluster, controlling):
+    await cluster.nodes("a")
+    await cluster.claim("c1")
+    async with controlling():
+        await cluster.pod("p1", "c1")
+        await cluster.one(cluster.dialect.context, "p1", _selected)
+        await cluster.delete(kinds.POD, "p1")
+        await cluster.gone(cluster.dialect.context, "p1")
+        again = await cluster.pod("p1", "c1")
+        context = await cluster.one(cluster.dialect.context, "p1", _selected)
+        assert context["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
+        await cluster.allocate("c1", "a", again)
+        assert await cluster.bound("p1") == "a"
+
+
+@NEWER
+async def test_a_pod_that_goes_at_the_last_moment_leaves_its_claim_unreserved(cluster):
+    slow = faults.Selection(verb="create", resource="pods", subresource="binding")
+    cluster.server.faults.add(faults.Fault(select=slow, effect=faults.Latency(seconds=0.3)))
+    claim = cluster.dialect.claim
+    await cluster.nodes("a")
+    await cluster.claim("c1")
+    await cluster.allocate("c1", "a")
+    await cluster.pod("p1", "c1")
+    await cluster.one(claim, "c1", lambda found: _reserved(found) == ["p1"])
+    await cluster.delete(kinds.POD, "p1")
+    left = await cluster.one(claim, "c1", lambda found: not _reserved(found))
+    assert not left["status"].get("deallocationRequested")
+
+
+@NEWER
+async def test_a_context_that_belongs_to_another_pod_is_left_alone_until_it_goes(cluster):
+    await cluster.nodes("a")
+    await cluster.claim("c1")
+    other = await cluster.pod("other", "missing")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "other", "controller": True}
+    metadata = {"name": "p1", "ownerReferences": [{**owner, "uid": other["metadata"]["uid"]}]}
+    await cluster.create(cluster.dialect.context, "p1", metadata=metadata, spec={})
+    pod = await cluster.pod("p1", "c1")
+    await cluster.event("p1", "is not owned by Pod default/p1")
+    assert await cluster.one(cluster.dialect.context, "p1", lambda found: not _selected(found))
+    await cluster.delete(cluster.dialect.context, "p1")
+    await cluster.one(cluster.dialect.context, "p1", _selected)
+    await cluster.allocate("c1", "a", pod)
+    assert await cluster.bound("p1") == "a"
+
+
+@NEWER
+async def test_the_command_serves_a_cluster_that_has_no_device_taints(idle, tmp_path, capsys):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = parser.parse_args(["--kubeconfig", str(tmp_path / "kubeconfig"), "--seed", "1"])
+    await idle.nodes("a")
+    await idle.template("gpus")
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(command.serve(arguments))
+        pod = await idle.pod("p1", template="gpus")
+        await idle.one(idle.dialect.context, "p1", _selected)
+        (name,) = await idle.all(idle.dialect.claim)
+        await idle.allocate(name, "a", pod)
+        assert await idle.bound("p1") == "a"
+        task.cancel()
+    assert json.loads(capsys.readouterr().out)["ready"]

@@ -1,0 +1,179 @@
+"""Kubelets of before 1.32: which calls they make, with what, and which plugins they take."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import grpc
+import grpc.aio
+import pytest
+
+from drawbar.driver.kube import kinds
+from drawbar.mocks.kubelet import errors, protocols, versions
+from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2 as v1alpha1
+from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
+from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2 as v1alpha2
+from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2_grpc as v1alpha2_grpc
+from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2 as registration
+from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+
+CLAIM = kinds.CLASSIC_CLAIMS["v1alpha2"]
+
+
+@pytest.mark.parametrize(
+    ("release", "supported", "chosen"),
+    [
+        pytest.param("1.26", ("1.0.0",), versions.V1ALPHA1, id="1.26"),
+        pytest.param("1.27", ("v1.DRAPlugin", "1.0.0"), versions.V1ALPHA2, id="1.27"),
+        pytest.param("1.28", ("v1.2",), versions.V1ALPHA3, id="1.28"),
+        pytest.param("1.30", ("1.0.0", "2.0.0"), versions.V1ALPHA3, id="1.30"),
+        pytest.param("1.31", ("1.0.0",), versions.V1ALPHA4, id="1.31"),
+    ],
+)
+def test_a_plugin_of_any_version_1_x_is_called_as_the_release_calls_every_plugin(release, supported, chosen):
+    assert versions.service(release, "d", "/e", supported) == chosen
+
+
+@pytest.mark.parametrize(
+    ("supported", "words"),
+    [
+        ((), "empty list for supported versions"),
+        (("v1.DRAPlugin", "2.0.0"), r"none of the versions are supported: .*\[v1.DRAPlugin 2.0.0\]"),
+    ],
+)
+def test_a_plugin_without_a_version_1_x_is_refused(supported, words):
+    with pytest.raises(errors.RegistrationError, match=words):
+        versions.service("1.30", "d", "/e", supported)
+
+
+def test_kubelets_of_before_1_28_are_impatient():
+    limits = {one: versions.call_timeout_seconds(one, 45.0) for one in versions.SERVICES_BY_RELEASE}
+    assert {one for one, seconds in limits.items() if seconds == 10.0} == {"1.26", "1.27"}
+    assert set(limits.values()) == {10.0, 45.0}
+    assert versions.call_timeout_seconds("1.26", 3.0) == 3.0
+
+
+class Plugin(registration_grpc.RegistrationServicer, v1alpha1_grpc.NodeServicer, v1alpha2_grpc.NodeServicer):
+    """Answers with the world's CDI device, or fails; keeps what it was asked."""
+
+    def __init__(self, endpoint="", fails=False):
+        self.endpoint, self.fails, self.asked = endpoint, fails, []
+        self.registered = asyncio.Queue()
+
+    async def GetInfo(self, request, context):  # noqa: N802 - the name is the wire's
+        return registration.PluginInfo(
+            type="DRAPlugin", name="drawbar.dev", endpoint=self.endpoint, supported_versions=["1.0.0"]
+        )
+
+    async def NotifyRegistrationStatus(self, request, context):  # noqa: N802 - the name is the wire's
+        self.registered.put_nowait(request)
+        return registration.RegistrationStatusResponse()
+
+    async def NodePrepareResource(self, request, context):  # noqa: N802 - the name is the wire's
+        self.asked.append(request)
+        if self.fails:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "who?")
+        messages = v1alpha1 if isinstance(request, v1alpha1.NodePrepareResourceRequest) else v1alpha2
+        return messages.NodePrepareResourceResponse(cdi_devices=["drawbar.dev/claim=slot-1"])
+
+    async def NodeUnprepareResource(self, request, context):  # noqa: N802 - the name is the wire's
+        self.asked.append(request)
+        messages = v1alpha1 if isinstance(request, v1alpha1.NodeUnprepareResourceRequest) else v1alpha2
+        return messages.NodeUnprepareResourceResponse()
+
+
+@asynccontextmanager
+async def served(plugin, path, *adders):
+    server = grpc.aio.server()
+    for add in adders:
+        add(plugin, server)
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    try:
+        yield plugin
+    finally:
+        await server.stop(None)
+
+
+@asynccontextmanager
+async def plugged(directory, **options):
+    plugin = Plugin(str(directory / "plugins" / "dra.sock"), **options)
+    nodes = (v1alpha1_grpc.add_NodeServicer_to_server, v1alpha2_grpc.add_NodeServicer_to_server)
+    socket = directory / "plugins_registry" / "drawbar.dev-reg.sock"
+    async with (
+        served(plugin, plugin.endpoint, *nodes),
+        served(plugin, socket, registration_grpc.add_RegistrationServicer_to_server),
+    ):
+        yield plugin
+
+
+async def test_from_1_28_to_1_30_an_older_plugin_is_asked_claim_by_claim(tmp_path):
+    add, path = v1alpha2_grpc.add_NodeServicer_to_server, tmp_path / "dra.sock"
+    claims = [protocols.Claim(namespace="n", name=uid, uid=uid, handle="h") for uid in ("a", "b")]
+    async with (
+        served(Plugin(), path, add) as plugin,
+        grpc.aio.insecure_channel(f"unix:{path}") as channel,
+    ):
+        answers = await protocols.prepare(channel, versions.V1ALPHA3, claims, 20)
+        assert [answers[uid].devices[0].cdi for uid in ("a", "b")] == [("drawbar.dev/claim=slot-1",)] * 2
+        assert [(one.claim_uid, one.resource_handle) for one in plugin.asked] == [("a", "h"), ("b", "h")]
+        plugin.fails = True
+        answers = await protocols.prepare(channel, versions.V1ALPHA3, claims, 20)
+        assert answers["b"].error == "rpc error: code = NotFound desc = who?"
+        assert await protocols.unprepare(channel, versions.V1ALPHA3, claims, 20) == {
+            uid: protocols.Answer() for uid in ("a", "b")
+        }
+        with pytest.raises(errors.CallFailed, match="Unimplemented"):
+            await protocols.prepare(channel, versions.V1ALPHA4, claims, 20)
+
+
+async def claimed(world, name, *claims, used):
+    """A pod with these claims, allocated by handles; of them one container uses some."""
+    for claim in claims:
+        await world.create(CLAIM, claim, {"resourceClassName": "any"})
+    pod = await world.create(
+        kinds.POD,
+        name,
+        {
+            "nodeName": "node-a",
+            "containers": [
+                {"name": "main", "image": "none", "resources": {"claims": [{"name": one} for one in used]}}
+            ],
+            "resourceClaims": [{"name": one, "source": {"resourceClaimName": one}} for one in claims],
+        },
+    )
+    consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
+    for claim in claims:
+        allocation = {"resourceHandles": [{"driverName": "drawbar.dev", "data": f"handle of {claim}"}]}
+        status = {"driverName": "drawbar.dev", "allocation": allocation, "reservedFor": [consumer]}
+        await world.patch(CLAIM, claim, {"status": status}, "status")
+
+
+@pytest.mark.parametrize("release", ["1.26", "1.27"])
+async def test_handles_are_passed_for_what_a_container_uses_also_after_a_restart(classic_world, release):
+    world = classic_world
+    async with plugged(world.directory) as plugin, world.kubelets(release=release) as kubelets:
+        assert (await plugin.registered.get()).plugin_registered
+        await claimed(world, "p1", "c1", "c2", used=["c1"])
+        await world.runs()
+        (asked,) = plugin.asked
+        assert (asked.claim_name, asked.resource_handle) == ("c1", "handle of c1")
+        await kubelets.restart("node-a")
+        await plugin.registered.get()
+        await world.delete(kinds.POD, "p1")
+        await world.gone()
+    _, undone = plugin.asked
+    assert undone.claim_name == "c1"
+    if release == "1.26":
+        assert list(undone.cdi_devices) == ["drawbar.dev/claim=slot-1"]
+    else:
+        assert undone.resource_handle == "handle of c1"
+
+
+async def test_a_call_that_fails_keeps_the_pod_from_starting_and_is_made_again(classic_world):
+    world = classic_world
+    async with plugged(world.directory, fails=True) as plugin, world.kubelet(release="1.27"):
+        await plugin.registered.get()
+        await claimed(world, "p1", "c1", used=["c1"])
+        await world.event("FailedPrepareDynamicResources", "code = NotFound desc = who?")
+        plugin.fails = False
+        await world.runs()
