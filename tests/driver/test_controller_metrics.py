@@ -150,6 +150,37 @@ def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(co
     assert counted.steps() == {}
 
 
+def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_allocation(counted):
+    known = counted.journeys
+    known.begun(KEY)
+    known.changed(KEY, None, NEW)
+    known.asked(KEY, ATTACH)
+    known.settled(KEY, ATTACH, None)
+    known.changed(KEY, NEW, TOLD)
+    known.changed(KEY, TOLD, READY)
+    known.allocated(KEY)
+    assert counted.steps() == dict.fromkeys(metrics.STEPS_THERE, 1.0)
+    assert counted.told("attach_duration_seconds_count", way="Attached") == 1
+    assert counted.told("attaches_total", result="Attached") == 1
+    come_back(known)
+    assert (known._there.known, known._back.known) == ({}, {})
+
+
+def test_a_classic_claim_that_is_allocated_without_its_attach_being_seen_is_counted(counted):
+    counted.journeys.allocated(KEY)
+    assert counted.told("attaches_total", result="Attached") == 1
+    assert counted.steps() == {}
+
+
+def test_an_attempt_for_a_classic_claim_that_is_given_up_is_no_attach(counted):
+    known = counted.journeys
+    known.begun(KEY)
+    known.changed(KEY, None, NEW)
+    known.changed(KEY, NEW, attachment(deleting=True))
+    assert known._there.known == {}
+    assert counted.told("attaches_total", result="Attached") == 0
+
+
 def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
     known = counted.journeys
     known.claim_changed([KEY], UNUSED, GIVEN)

@@ -13,7 +13,7 @@ from drawbar.driver.doctor import observation, observed, permissions, plan, read
 from drawbar.driver.doctor.findings import Severity, Unread
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver
-from drawbar.mocks.apiserver import faults
+from drawbar.mocks.apiserver import faults, profiles
 from drawbar.mocks.cluster import deployment
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,6 +24,9 @@ WHERE = observed.Where(
     controller="drawbar-controller",
     node="drawbar-node",
 )
+
+
+CLUSTER_ROLE = deployment.KINDS["ClusterRole"]
 
 
 class Cluster:
@@ -56,7 +59,8 @@ def serving(tmp_path):
             client.connecting(config.from_kubeconfig(server.kubeconfig(tmp_path / "admin"))) as api,
         ):
             if deployed:
-                await deployment.apply(api, policies=True)
+                version = profiles.profile(profile).dynamic_version
+                await deployment.apply(api, policies=True, version=version)
             yield Cluster(tmp_path, server, api)
 
     return serving
@@ -91,6 +95,42 @@ async def test_each_release_is_told_what_it_lacks(serving, profile, lacking):
         if one.check.topic == "features" and profile == "1.34" and one.severity in ("error", "warning"):
             assert "1.34" in one.message
             assert "--feature-gates=" in one.remedy
+
+
+@pytest.mark.parametrize(("profile", "served"), [("1.30-classic", "v1alpha2"), ("1.31-classic", "v1alpha3")])
+async def test_a_release_in_which_our_controller_allocates_is_told_what_it_lacks_and_nothing_is_wrong(
+    serving, profile, served
+):
+    async with serving(profile) as cluster:
+        status = {"status": {"nodeInfo": {"kubeletVersion": f"v{profile.partition('-')[0]}.0"}}}
+        await cluster.make(kinds.NODE, "node-1")
+        merge = {"content": client.Patch.MERGE, "subresource": "status", "into": dict}
+        await cluster.api.patch(kinds.NODE, "node-1", status, **merge)
+        seen = await cluster.look()
+        await cluster.api.delete(CLUSTER_ROLE, "drawbar-controller-classic")
+        without = await cluster.said()
+    said = plan.plan(seen)
+    assert unlike(said, "server", "features", "access") == {
+        "note server.resource-api",
+        "note features.taint-rules",
+    }
+    (lacks,) = [one for one in said if one.check == "server.resource-api"]
+    assert f"({served} is)" in lacks.message
+    assert "docs/classic.md" in lacks.remedy
+    assert [one.severity for one in said if one.check == "nodes.kubelet"] == [Severity.OK]
+    missing = [one for one in without if one.check == "access.permission" and one.severity == "error"]
+    # Whatever the role grants was missed: it grants nothing that the controller does not ask for.
+    manifest = yaml.safe_load_all((deployment.folder() / deployment.CLASSES[served][0]).read_text())
+    (role,) = [one for one in manifest if one["kind"] == "ClusterRole"]
+    granted = {
+        f"may not {', '.join(rule['verbs'])} {resource}"
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+    assert {one.message.partition(":")[0].partition(" of ")[0] for one in missing} == granted
+    assert {one.remedy for one in missing} == {
+        "apply deploy/manifests/classic/controller-classic.yaml, or set classic.enabled in the chart's values"
+    }
 
 
 async def test_a_gate_that_was_turned_on_or_off_counts_and_not_the_release(serving):

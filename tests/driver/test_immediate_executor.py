@@ -81,7 +81,7 @@ class World:
         )
         fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
         self.session, self.pools = Session(*found), Pools()
-        self.claims, self.writes, self.events, self.refuse = Store(), [], [], 0
+        self.claims, self.writes, self.events, self.refuse, self.config = Store(), [], [], 0, []
         self.index = claim_index.Index(DRIVER)
         self.nodes = Store({"node-1": nodes.Node(metadata=meta.ObjectMeta(name="node-1"))})
         view = observation.View(
@@ -121,9 +121,8 @@ class World:
             return msgspec.convert(CLASS, into)
         request = {"name": "r", "exactly": {"deviceClassName": "gpu.drawbar.dev"}}
         metadata = msgspec.to_builtins(self.claims.get(name).metadata)
-        return msgspec.convert(
-            {"metadata": metadata, "spec": {"devices": {"requests": [request]}}}, into, strict=False
-        )
+        wanted = {"requests": [request], "config": self.config}
+        return msgspec.convert({"metadata": metadata, "spec": {"devices": wanted}}, into, strict=False)
 
     async def patch(self, kind, name, body, *, into, **options):
         self.writes.append((name, body))
@@ -251,6 +250,28 @@ async def test_a_device_that_cannot_be_used_is_not_given(until, why):
             return world.given().get("c")
 
         assert await until(given, bool) == ["g-1"]
+
+
+async def test_a_claim_with_parameters_that_nobody_can_obey_is_told_once_and_never_allocated(until):
+    world = World(gpu("g-0"))
+    parameters = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters", "colour": "red"}
+    world.config = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+    async with running(world):
+        world.ask()
+
+        async def events():
+            return list(world.events)
+
+        await until(events, bool)
+        world.config = []
+        world.ask("good")
+        await until(events, lambda found: ("good", "ImmediatelyAllocated") in found)
+        world.allocator.look_again()
+        world.session.devices = (*world.session.devices, gpu("g-1"))
+        world.ask("last")
+        await until(events, lambda found: ("last", "ImmediatelyAllocated") in found)
+    assert [reason for name, reason in world.events if name == "c"] == ["InvalidParameters"]
+    assert "c" not in [name for name, _ in world.writes]
 
 
 async def test_nothing_is_given_while_the_api_server_drops_binding_conditions(until):

@@ -15,7 +15,8 @@ from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 DRIVER = "drawbar.dev"
-OPAQUE = claims.OpaqueConfiguration(driver=DRIVER, parameters={"kind": "Some"})
+SAID = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+OPAQUE = claims.OpaqueConfiguration(driver=DRIVER, parameters=SAID)
 
 
 def cel(text):
@@ -126,6 +127,27 @@ def test_the_allocation_is_what_the_scheduler_would_have_written():
         "allocationTimestamp": "2026-01-02T03:04:05Z",
     }
     assert (action.node, action.devices) == ("node-1", (key("g-0"),))
+
+
+@pytest.mark.parametrize(
+    ("of_class", "own", "problem"),
+    [
+        ({}, {"colour": "red"}, "opaque parameters of the claim: colour is no field"),
+        ({"colour": "red"}, {}, "opaque parameters of the DeviceClass of request gpu: colour is no field"),
+        ({}, {"environment": {"MODE": "mine"}}, "lets claims set"),
+    ],
+)
+def test_a_claim_whose_parameters_nobody_can_obey_is_not_allocated(of_class, own, problem):
+    def said(**content):
+        opaque = claims.OpaqueConfiguration(driver=DRIVER, parameters=SAID | content)
+        return (claims.AllocatedConfiguration(opaque=opaque),)
+
+    asked = claim(request(), config=said(**own))
+    known = classes("gpu", config=said(**of_class))
+    found = planned(asked, inventory(device("g-0")), known=known)
+    assert isinstance(found, plan.Wait)
+    assert found.reason == "InvalidParameters"
+    assert problem in found.message
 
 
 def test_the_selectors_of_class_and_request_decide():

@@ -116,6 +116,18 @@ def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
     assert found.regions == ()
 
 
+def test_a_cxl_serial_that_is_no_number_of_64_bits_is_none(tmp_path):
+    root = recorded("sysfs-3-cxl-powered", tmp_path)
+    (serial,) = (one for one in (root / "devices").rglob("mem0/serial"))
+    for text in ("20000000000000000000", "0x10000000000000000", "-1", "0"):
+        serial.chmod(0o644)
+        serial.write_text(f"{text}\n")
+        found = inventory.read(root)
+        (card,) = (one for one in found.cards if one.memdevs)
+        assert card.memdevs[0].serial is None
+        assert card.serial == card.first.dsn
+
+
 @pytest.mark.parametrize(
     "serial",
     ["4660", "0x1234", "00-00-00-00-00-00-12-34", "00:00:00:00:00:00:12:34", "00-00-00-00-00-00-12-34:0001"],

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import tempfile
-from pathlib import Path
 
 import grpc
 import pytest
@@ -76,13 +74,6 @@ class World:
             stub = api_pb2_grpc.DRAPluginStub(channel)
             answer = await getattr(stub, method)(request(claims=[name]), wait_for_ready=True)
         return answer.claims[uid]
-
-
-@pytest.fixture
-def tmp_path():
-    """A short path: the sockets of the kubelet are below it, and theirs may have no more than 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="drawbar-") as folder:
-        yield Path(folder)
 
 
 @contextlib.asynccontextmanager

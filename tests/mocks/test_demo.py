@@ -129,6 +129,28 @@ async def test_four_pods_get_their_devices_and_every_device_comes_back(folder):
     assert list(folder.iterdir()) == []
 
 
+CLASSIC = ("attaching", "attached", "visible", "allocated", "bound", "prepared", "running")
+
+
+@pytest.mark.parametrize("profile", ["1.30-classic", "1.31-classic"])
+async def test_where_our_controller_allocates_the_demo_ends_as_everywhere(folder, profile):
+    asked = ("--nodes", "1", "--pods", "2", "--attach-seconds", "0.1", "--detach-seconds", "0.1")
+    async with demo(folder, "--profile", profile, *asked) as running:
+        assert await running.finish() == 0, running.complaints
+    summary = running.events[-1]["summary"]
+    counts = {key: summary[key] for key in ("pods", "running", "detached", "leaked")}
+    assert counts == {"pods": 2, "running": 2, "detached": 2, "leaked": 0}
+    for pod in ("demo-1", "demo-2"):
+        at = {event["event"]: event["at"] for event in running.events if event.get("pod") == pod}
+        assert {*CLASSIC, "deleted", "released", "detached"} <= at.keys()
+        # The claim is allocated once the device is there, and the pod bound after it.
+        assert max(at["attached"], at["visible"]) <= at["allocated"] <= at["bound"] <= at["running"]
+    assert {event["device"] for event in running.named("attaching")} == {"gpu-1", "fpga-1"}
+    assert sorted(attaches_begun(running).values()) == [1, 1]
+    assert not alive(running.pids)
+    assert list(folder.iterdir()) == []
+
+
 async def test_node_daemons_killed_on_the_way_lose_no_device_and_no_pod(folder):
     async with demo(folder, *QUICK, "--attach-seconds", "1") as running:
         await running.until("ready")

@@ -29,8 +29,10 @@ def test_four_pods_ask_for_four_different_classes():
     assert len(set(pods.wanted(4).values())) == 4
 
 
-def test_every_class_of_the_demo_has_a_device_class_that_is_deployed():
-    names = {one["metadata"]["name"] for one in deployment.documents(deployment.folder())}
+@pytest.mark.parametrize("version", deployment.CLASSES)
+def test_every_class_of_the_demo_has_a_class_that_is_deployed(version):
+    deployed = deployment.documents(deployment.folder(), version=version)
+    names = {one["metadata"]["name"] for one in deployed if one["kind"].endswith("Class")}
     assert {f"{device_class.value}.drawbar.dev" for device_class in pods.CLASSES} <= names
 
 
@@ -40,6 +42,8 @@ def test_every_class_of_the_demo_has_a_device_class_that_is_deployed():
         ({"pods": 0}, "--pods 0"),
         ({"pods": 1000}, "--pods 1000"),
         ({"nodes": 0}, "--nodes 0"),
+        ({"profile": "1.33"}, "--profile 1.33 is not imitated: use one of 1.30-classic"),
+        ({"profile": "1.34"}, "--profile 1.34 cannot show it: .*DRADeviceBindingConditions"),
         ({"nodes": 100}, "--nodes 100"),
         ({"attach_seconds": -1.0}, "--attach-seconds -1"),
         ({"detach_seconds": 1000.0}, "--detach-seconds 1000"),

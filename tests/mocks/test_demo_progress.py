@@ -64,6 +64,27 @@ def test_the_whole_way_of_a_device_is_told_with_the_time_of_each_step():
     assert (view.attach_seconds, view.detach_seconds) == (2.0, 1.5)
 
 
+def test_a_claim_that_is_allocated_after_the_attach_is_told_of_from_the_start_and_to_the_end():
+    waiting = progress.ClaimSeen(uid="c", pod="p", allocated=False)
+    made = dataclasses.replace(ATTACHMENT, pool="rack/e", device="gpu-1", node="n1")
+    there = dataclasses.replace(made, attached=True, visible=True)
+    begun = after(waiting, made)["p"]
+    assert (begun.steps, begun.node, begun.pool, begun.device) == (
+        {Step.ATTACHING: 1.0},
+        *("n1", "rack/e", "gpu-1"),
+    )
+    # Of a claim that gives its device back, it is not forgotten what it went through.
+    view = after(waiting, made, there, CLAIM, progress.PodSeen(pod="p", node="n1"), waiting)["p"]
+    assert view.steps == {
+        Step.ATTACHING: 1.0,
+        Step.ATTACHED: 2.0,
+        Step.VISIBLE: 2.0,
+        Step.ALLOCATED: 3.0,
+        Step.BOUND: 4.0,
+    }
+    assert set(progress.CLASSIC) == set(progress.SIMULATED)
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_sightings_that_overtake_each_other_lose_nothing(order):
     sightings = [CLAIM, ATTACHMENT, progress.PodSeen(pod="p", node="n1")]

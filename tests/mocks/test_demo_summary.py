@@ -153,3 +153,18 @@ def test_plain_lines_name_the_device_its_serial_and_the_cdi_device(monkeypatch):
     assert "rack/e/gpu-1 for n1" in lines[0]
     assert "serial s1" in lines[1]
     assert "x=y" in lines[5]
+
+
+LATE = {**WAY, Step.ATTACHING: 1.0, Step.ATTACHED: 3.25, Step.VISIBLE: 3.5, Step.ALLOCATED: 3.75}
+
+
+def test_where_claims_are_allocated_after_the_attach_the_time_is_from_the_attachment_to_the_allocation():
+    late = view(steps=LATE)
+    assert summary.added_milliseconds(late) == 750.0
+    assert summary.step_milliseconds(late, Step.ALLOCATED) == 250.0
+    assert summary.step_milliseconds(late, Step.ATTACHING) is None
+    assert summary.step_milliseconds(late, Step.BOUND) == 2250.0
+    said = "\n".join(screens.lines(summary.summarise([late], leaked=0, seconds=1.0)))
+    assert "from the choice of a device to its allocation" in said
+    said = "\n".join(screens.lines(summary.summarise([view()], leaked=0, seconds=1.0)))
+    assert "from allocation to ready" in said

@@ -163,8 +163,7 @@ async def test_a_card_is_handed_to_a_guest_and_comes_back(host):
     host.write(f"{host.function()}/driver/unbind", address)
     await host.shows(("unbind", address))
     host.write("bus/pci/drivers_probe", address)
-    await host.until((host.tree.root / host.function() / "driver").exists)
-    assert inventory.read_function(host.tree.root, address).driver == "vfio-pci"
+    await host.until(lambda: inventory.read_function(host.tree.root, address).driver == "vfio-pci")
     assert not inventory.read_function(host.tree.root, address).device_nodes
     await asyncio.to_thread(host.tree.detach, 1)
     assert not (host.tree.root / f"bus/pci/drivers/vfio-pci/{address}").is_symlink()

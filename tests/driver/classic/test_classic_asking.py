@@ -169,6 +169,36 @@ def opaque(requests_=(), driver=DRIVER, **said):
     return {"requests": list(requests_), "opaque": {"driver": driver, "parameters": content}}
 
 
+def use(requests_=(), driver=DRIVER, **said):
+    found = opaque(requests_, driver, **said)
+    found["opaque"]["parameters"] = {**found["opaque"]["parameters"], "kind": "DeviceParameters"} | said
+    return found
+
+
+def test_what_class_and_claim_say_of_the_devices_goes_with_the_allocation():
+    said = use(environment={"MODE": "fast"}, claimVariables=["DEPTH"])
+    big = {"metadata": {"name": "big"}, "spec": CLASS["spec"] | {"config": [said, opaque(optional=True)]}}
+    own = use(["s"], environment={"DEPTH": "4"})
+    claim = new_claim(
+        requests=[
+            {"name": "r", "deviceClassName": "gpu"},
+            {"name": "s", "deviceClassName": "big"},
+            {"name": "t", "deviceClassName": "big"},
+        ],
+        config=[own, use(driver="other.io"), opaque(tolerations=[{"key": "k"}])],
+    )
+    found = wanted(claim, sources(CLASS, big))
+    assert found.problem == ""
+    assert [(one.source, one.requests) for one in found.config] == [
+        ("FromClass", ("s", "t")),
+        ("FromClaim", ("s",)),
+    ]
+    assert [one.opaque.parameters for one in found.config] == [
+        said["opaque"]["parameters"],
+        own["opaque"]["parameters"],
+    ]
+
+
 def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own():
     request = {
         "name": "r",
@@ -182,7 +212,6 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
             opaque(["s"], optional=True),
             opaque(tolerations=[{"key": "k"}]),
             opaque(driver="other.io", optional=True),
-            {"opaque": {"driver": DRIVER, "parameters": {"kind": "DeviceParameters"}}},
         ],
     )
     found = wanted(claim, sources(CLASS))
@@ -192,6 +221,7 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
         requests.Request(name="s", selectors=("true",), tolerations=tolerations, optional=True),
     )
     assert len(found.suitable_nodes) == 2
+    assert found.config == ()
 
 
 @pytest.mark.parametrize(
@@ -209,6 +239,28 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
         (
             {"requests": [{"name": "r", "deviceClassName": "gpu"}], "config": [opaque(apiVersion="x/v1")]},
             "x/v1 is not known",
+        ),
+        (
+            {"requests": [{"name": "r", "deviceClassName": "gpu"}], "config": [use(colour="red")]},
+            "opaque parameters of the claim: colour is no field of DeviceParameters",
+        ),
+        (
+            {"requests": [{"name": "r", "deviceClassName": "gpu"}], "config": [use(kind="Other")]},
+            "this version of Drawbar takes DeviceParameters",
+        ),
+        (
+            {
+                "requests": [{"name": "r", "deviceClassName": "gpu"}],
+                "config": [use(environment={"MODE": "mine"})],
+            },
+            "environment.MODE is none of the variables that its DeviceClass lets claims set",
+        ),
+        (
+            {
+                "requests": [{"name": "r", "deviceClassName": "gpu"}],
+                "config": [use(environment={"MODE": "mine"})] * 64,
+            },
+            "it and its classes have 64 entries of opaque parameters, and 63 are the most",
         ),
     ],
 )
@@ -252,6 +304,9 @@ def test_a_handle_of_another_version_is_refused_and_unknown_fields_are_passed_ov
     for wrong in ("no json", '{"kind": "Other"}', "[]", '{"apiVersion": "drawbar.dev/v1alpha1", "kind": 1}'):
         with pytest.raises(handles.InvalidHandle):
             handles.decode(wrong)
+    for deep in ("[" * 100_000, '{"a":' * 900 + "1" + "}" * 900):
+        with pytest.raises(handles.InvalidHandle):
+            handles.decode(deep)
     with pytest.raises(handles.InvalidHandle, match="cannot be read"):
         handles.recorded(document | {"devices": "none"})
 
@@ -262,8 +317,10 @@ def test_a_handle_that_has_no_room_is_refused_with_the_remedy():
         handles.encode(many)
 
 
-def test_an_allocation_that_is_not_to_be_read_is_one_without_a_handle():
-    status = {"driverName": DRIVER, "allocation": {"resourceHandles": [{"driverName": DRIVER, "data": "?"}]}}
+@pytest.mark.parametrize("data", ["?", "[" * 16_000])
+def test_an_allocation_that_is_not_to_be_read_is_one_without_a_handle(data):
+    handle = {"driverName": DRIVER, "data": data}
+    status = {"driverName": DRIVER, "allocation": {"resourceHandles": [handle]}}
     claim = msgspec.convert({"metadata": {}, "status": status}, classic_v1alpha2.ResourceClaim)
     assert classic_v1alpha2.claim(claim, DRIVER).allocation.handle is None
 

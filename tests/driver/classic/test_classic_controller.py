@@ -94,11 +94,9 @@ class Classic:
         document = {"apiVersion": kind.api_version, "kind": kind.kind} | body
         return await self.api.create(kind, document, into=dict, namespace=namespace)
 
-    async def claim(self, name="c1", *, immediate=False, optional=False):
-        if self.version == "v1alpha2":
-            spec = {"resourceClassName": "gpu"}
-            spec |= {"allocationMode": "Immediate"} if immediate else {}
-        else:
+    async def claim(self, name="c1"):
+        spec = {"resourceClassName": "gpu"}
+        if self.version == "v1alpha3":
             request = {"name": "gpu", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
             spec = {"controller": DRIVER, "devices": {"requests": [request]}}
         return await self.make(self.claims, {"metadata": {"name": name}, "spec": spec}, "default")
@@ -191,18 +189,9 @@ class Classic:
         """Waits until the fabric has connected that many devices; gives their attachments by name."""
 
         def all_there(found):
-            return (
-                len(found) == count
-                and all(
-                    any(
-                        one["type"] == "Attached" and one["status"] == "True"
-                        for one in each["status"]["conditions"]
-                    )
-                    for each in found.values()
-                    if "status" in each
-                )
-                and all("status" in each for each in found.values())
-            )
+            said = [one.get("status", {}).get("conditions", ()) for one in found.values()]
+            is_attached = [any((c["type"], c["status"]) == ("Attached", "True") for c in one) for one in said]
+            return len(found) == count and all(is_attached)
 
         return await self.until(self.attachments, all_there)
 
@@ -213,8 +202,7 @@ class Classic:
     def handle(self, status):
         if self.version == "v1alpha2":
             return handles.decode(status["allocation"]["resourceHandles"][0]["data"])
-        (config,) = status["allocation"]["devices"]["config"]
-        return handles.recorded(config["opaque"]["parameters"])
+        return handles.recorded(status["allocation"]["devices"]["config"][0]["opaque"]["parameters"])
 
     async def change(self, name, status):
         """What scheduler or kube-controller-manager write."""
@@ -334,8 +322,7 @@ async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(tmp_
         await until(classic.attachments, lambda all_: "deletionTimestamp" in all_[name]["metadata"])
         await classic.node_says(name, attachments.RELEASED)
         await until(classic.attachments, lambda all_: all_ == {})
-        listed = await until(classic.claims_left, lambda left: left == [])
-        assert listed == []
+        assert await until(classic.claims_left, lambda left: left == []) == []
 
 
 async def test_a_claim_that_nobody_can_serve_hears_why(tmp_path, until):
@@ -348,6 +335,40 @@ async def test_a_claim_that_nobody_can_serve_hears_why(tmp_path, until):
         assert await until(classic.answer, bool) == {"device": ["node-1", "node-2"]}
         found = await until(classic.events, lambda known: "CannotServeClaim" in known)
         assert found["CannotServeClaim"] == "its class none does not exist"
+
+
+async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(tmp_path, until):
+    def said(**content):
+        head = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+        return {"opaque": {"driver": DRIVER, "parameters": head | content}}
+
+    async with running(tmp_path, until, "1.31-classic") as classic:
+        of_class = said(environment={"MODE": "fast"}, claimVariables=["DEPTH"])
+        body = {"metadata": {"name": "fast"}, "spec": {"config": [of_class]}}
+        await classic.make(kinds.CLASSIC_DEVICE_CLASS, body)
+        request = {"name": "gpu", "deviceClassName": "fast", "allocationMode": "ExactCount", "count": 1}
+        own, bad = said(environment={"DEPTH": "4"}), said(environment={"MODE": "slow"})
+        for name, config in (("bad", bad), ("good", own)):
+            devices = {"requests": [request], "config": [config]}
+            body = {"metadata": {"name": name}, "spec": {"controller": DRIVER, "devices": devices}}
+            await classic.make(classic.claims, body, "default")
+            pod = await classic.pod(f"pod-{name}", name)
+            await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
+
+        ((name, attachment),) = (await classic.attached()).items()
+        assert attachment["spec"]["claim"]["name"] == "good"
+        await classic.node_says(name, attachments.VISIBLE)
+        status = await classic.allocated("good")
+        handle, *config = status["allocation"]["devices"]["config"]
+        assert handles.is_handle(handle["opaque"]["parameters"])
+        assert config == [
+            of_class | {"source": "FromClass", "requests": ["gpu"]},
+            own | {"source": "FromClaim"},
+        ]
+
+        found = await until(classic.events, lambda known: "CannotServeClaim" in known)
+        assert "environment.MODE is none of the variables" in found["CannotServeClaim"]
+        assert "allocation" not in (await classic.read("bad")).get("status", {})
 
 
 async def test_pods_that_compete_for_devices_are_all_served_by_scheduler_and_controller(

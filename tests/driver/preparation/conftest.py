@@ -118,13 +118,13 @@ class Classic:
     def data(self, *devices, **more):
         return handles.encode(self.handle(*devices, **more))
 
-    def allocation(self, *devices, **more):
-        """The part of the status; `v1alpha3` has the handle among its configuration, too."""
+    def allocation(self, *devices, config=(), **more):
+        """The part of the status; `v1alpha3` has the handle among its configuration, before `config`."""
         found = self.handle(*devices, **more)
         if self.version == "v1alpha2":
             return classic_v1alpha2.allocated(found, DRIVER, shareable=False)
         nothing = tuple((request, NODE, "none") for request in found.without)
-        return classic_v1alpha3.allocated(found, DRIVER, nothing)
+        return classic_v1alpha3.allocated(found, DRIVER, nothing, config)
 
     async def claim(self, api, name="c1", status=None, requests=("disk",)):
         """Gives how the kubelet names it. The requests are of `v1alpha3` alone."""

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import checkpoint, errors
 from drawbar.driver.node.classic import allocations
@@ -155,6 +156,24 @@ async def test_a_claim_of_1_31_is_read_and_its_handle_is_no_parameter(world_of, 
         with pytest.raises(errors.PrepareError, match="was replaced") as refused:
             await world.preparer.prepare(other)
         assert refused.value.reason == errors.CLAIM_GONE
+
+
+async def test_what_class_and_claim_of_1_31_say_of_the_device_is_obeyed(world_of, classic):
+    def said(source, **content):
+        head = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+        opaque = claims.OpaqueConfiguration(driver=DRIVER, parameters=head | content)
+        return claims.AllocatedConfiguration(source=source, requests=("disk",), opaque=opaque)
+
+    config = (
+        said("FromClass", environment={"MODE": "fast"}, claimVariables=["DEPTH"]),
+        said("FromClaim", environment={"DEPTH": "4"}),
+    )
+    async with world_of("1.31-classic") as world:
+        api = classic("v1alpha3")
+        claim = await api.claim(world.api, status=api.allocation("d1", config=config))
+        world.attached = [world.told("d1", claim.uid)]
+        await world.preparer.prepare(claim)
+        assert {"MODE=fast", "DEPTH=4"} <= set(environment(world, claim.uid)[1])
 
 
 async def test_requests_of_1_31_that_go_without_are_told_so_beside_devices_and_claims_share_that(

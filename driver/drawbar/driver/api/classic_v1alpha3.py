@@ -154,7 +154,10 @@ def device_class(found: DeviceClass, driver: str) -> classic.Class:
 
 
 def allocated(
-    handle: handles.Handle, driver: str, nothing: tuple[tuple[str, str, str], ...] = ()
+    handle: handles.Handle,
+    driver: str,
+    nothing: tuple[tuple[str, str, str], ...] = (),
+    config: tuple[claims.AllocatedConfiguration, ...] = (),
 ) -> dict[str, Any]:
     """The part of a claim's status that says what it got.
 
@@ -162,6 +165,7 @@ def allocated(
         handle: the devices.
         driver: whose.
         nothing: request, pool and name of the null device of those requests that go without.
+        config: what class and claim say of the devices, for the node.
 
     Raises:
         handles.TooLarge: there is no room for so many devices.
@@ -179,7 +183,8 @@ def allocated(
                 {
                     "source": FROM_CLAIM,
                     "opaque": {"driver": driver, "parameters": handles.document(handle)},
-                }
+                },
+                *msgspec.to_builtins(config),
             ],
         },
     }

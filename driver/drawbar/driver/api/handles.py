@@ -98,6 +98,8 @@ def decode(data: str) -> Handle:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise InvalidHandle(f"{_shown(data)} is no JSON: {error}") from error
+    except RecursionError as error:
+        raise _too_deep() from error
     return recorded(content)
 
 
@@ -107,12 +109,14 @@ def recorded(content: object) -> Handle:
     Raises:
         InvalidHandle: they hold none.
     """
-    if not is_handle(content):
-        raise InvalidHandle(f"{_shown(str(content))} is no {KIND} of {API_VERSION}")
     try:
+        if not is_handle(content):
+            raise InvalidHandle(f"{_shown(str(content))} is no {KIND} of {API_VERSION}")
         return msgspec.convert(content, Handle)
     except msgspec.ValidationError as error:
         raise InvalidHandle(f"the {KIND} cannot be read: {error}") from error
+    except RecursionError as error:
+        raise _too_deep() from error
 
 
 def is_handle(content: object) -> bool:
@@ -121,6 +125,10 @@ def is_handle(content: object) -> bool:
         API_VERSION,
         KIND,
     )
+
+
+def _too_deep() -> InvalidHandle:
+    return InvalidHandle(f"its JSON is nested too deeply for an {KIND}")
 
 
 def _shown(text: str) -> str:

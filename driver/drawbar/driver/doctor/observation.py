@@ -22,6 +22,7 @@ T = TypeVar("T")
 NODE_LEASES = "kube-node-lease"
 _GROUP = "/apis/resource.k8s.io"
 _TAINT_RULES = "devicetaintrules"
+_CONTEXTS = "podschedulingcontexts"
 _SERVICE_ACCOUNT = kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts")
 
 
@@ -101,9 +102,11 @@ class _Look:
             published = start(reader.list_all(kinds.SLICE, into=objects.Slice, fields=ours))
             attached = start(reader.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment))
             managers = await reader.list_all(kinds.FABRIC, into=fabrics.Fabric)
-            access = start(self._access(managers))
             served = await versions
-            rules, features = start(self._taint_rules(served)), start(self._features(served))
+            contexts = await self._having(_CONTEXTS, "PodSchedulingContexts", served)
+            access = start(self._access(managers, classic=bool(observed.seen(contexts))))
+            rules = start(self._having(_TAINT_RULES, "DeviceTaintRules", served))
+            features = start(self._features(served))
         return observed.Cluster(
             where=where,
             server=reader.api.server,
@@ -124,6 +127,7 @@ class _Look:
             published=published.result(),
             fabrics=managers,
             attachments=attached.result(),
+            contexts=contexts,
         )
 
     async def _versions(self) -> observed.Reading[tuple[str, ...]]:
@@ -133,19 +137,21 @@ class _Look:
 
         return await self._reader.attempt("resource.k8s.io", f"get {_GROUP}", ask, absent=())
 
-    async def _taint_rules(
-        self, served: observed.Reading[tuple[str, ...]]
+    async def _having(
+        self, plural: str, what: str, served: observed.Reading[tuple[str, ...]]
     ) -> observed.Reading[tuple[str, ...]]:
+        """The versions that have a resource."""
+
         async def ask() -> tuple[str, ...]:
             found = []
             for version in observed.seen(served):
                 answer = await self._reader.api.request("GET", f"{_GROUP}/{version}")
                 resources = _decoded(answer, objects.ServedResources).resources
-                if any(one.name == _TAINT_RULES for one in resources):
+                if any(one.name == plural for one in resources):
                     found.append(version)
             return tuple(found)
 
-        return await self._reader.attempt("DeviceTaintRules", f"get {_GROUP}/*", ask, absent=())
+        return await self._reader.attempt(what, f"get {_GROUP}/*", ask, absent=())
 
     async def _features(
         self, served: observed.Reading[tuple[str, ...]]
@@ -168,7 +174,7 @@ class _Look:
         return found if isinstance(found, Unread) else found is not None
 
     async def _access(
-        self, managers: observed.Reading[tuple[fabrics.Fabric, ...]]
+        self, managers: observed.Reading[tuple[fabrics.Fabric, ...]], *, classic: bool
     ) -> tuple[observed.Reading[permissions.Answer], ...]:
         secrets = {
             one.spec.credentials_secret_ref.name
@@ -177,7 +183,11 @@ class _Look:
         }
         where = self._where
         wanted = permissions.needed(
-            driver=where.driver, namespace=where.namespace, lease=where.lease, secrets=secrets
+            driver=where.driver,
+            namespace=where.namespace,
+            lease=where.lease,
+            secrets=secrets,
+            classic=classic,
         )
         return await reviews.ask(self._reader, where, wanted)
 

@@ -90,6 +90,7 @@ class Cluster:
         version: such as v1.36.2.
         resource_versions: those of resource.k8s.io that are served; empty if none is.
         taint_rules: the versions that have DeviceTaintRules.
+        contexts: the versions that have PodSchedulingContexts, by which a driver's controller can allocate.
         definitions: by their name our two; None for one that is not there.
         features: None where resource.k8s.io/v1 is not served.
         accounts: by name, whether it exists.
@@ -119,6 +120,13 @@ class Cluster:
     published: Reading[tuple[objects.Slice, ...]]
     fabrics: Reading[tuple[fabrics.Fabric, ...]]
     attachments: Reading[tuple[attachments.DeviceAttachment, ...]]
+    contexts: Reading[tuple[str, ...]] = ()
+
+    @property
+    def classic(self) -> str:
+        """The version in which our controller allocates; empty where the scheduler does, or nobody."""
+        versions = seen(self.contexts)
+        return versions[0] if versions and "v1" not in seen(self.resource_versions) else ""
 
     @property
     def minor(self) -> int | None:

@@ -4,6 +4,7 @@ Taken from what the daemons ask of the API server, not from the roles of `deploy
 for hears of it here, and one that nobody asks for is not missed.
 """
 
+import dataclasses
 import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class Permission:
         name: of the only object that is meant; empty for any.
         consequence: what does not work without it.
         since: the first minor version that asks for it; 0 for all.
+        classic: asked for where our controller allocates, and nowhere else.
     """
 
     daemon: Daemon
@@ -40,6 +42,7 @@ class Permission:
     namespace: str = ""
     name: str = ""
     since: int = 0
+    classic: bool = False
 
     @property
     def rule(self) -> str:
@@ -59,7 +62,7 @@ class Answer:
 
 
 def needed(
-    *, driver: str, namespace: str, lease: str, secrets: Collection[str] = ()
+    *, driver: str, namespace: str, lease: str, secrets: Collection[str] = (), classic: bool = False
 ) -> tuple[Permission, ...]:
     """Everything that both daemons ask for.
 
@@ -68,8 +71,15 @@ def needed(
         namespace: of the daemons.
         lease: of the controller.
         secrets: names of the Secrets that the Fabrics name.
+        classic: the cluster is one in which our controller allocates.
     """
-    return (*_controller(driver), *_lease(namespace, lease), *_secrets(namespace, secrets), *_node(driver))
+    return (
+        *_controller(driver),
+        *(_allocating() if classic else ()),
+        *_lease(namespace, lease),
+        *_secrets(namespace, secrets),
+        *_node(driver),
+    )
 
 
 _CONTROLLER: Mapping[tuple[str, str], tuple[str, str]] = {
@@ -85,6 +95,15 @@ _CONTROLLER: Mapping[tuple[str, str], tuple[str, str]] = {
     ),
     ("", "nodes"): ("list watch patch", "no host is mapped to a node"),
     ("events.k8s.io", "events"): ("create", "nobody is told why a pod waits"),
+}
+_CLASSIC: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("", "pods"): ("list watch", "no claim is allocated"),
+    ("", "configmaps"): ("list watch", "no claim is allocated"),
+    (_RESOURCES, "podschedulingcontexts"): ("list watch", "no claim is allocated"),
+    (_RESOURCES, "resourceclasses"): ("list watch", "no claim of v1alpha2 is allocated"),
+    (_RESOURCES, "deviceclasses"): ("list watch", "no claim of v1alpha3 is allocated"),
+    (_RESOURCES, "podschedulingcontexts/status"): ("patch", "no pod finds a node"),
+    (_RESOURCES, "resourceclaims"): ("patch", "no claim is allocated"),
 }
 _NODE: Mapping[tuple[str, str], tuple[str, str]] = {
     (_OURS, "deviceattachments"): ("list watch", "the node daemon is never ready"),
@@ -114,6 +133,11 @@ def _controller(driver: str) -> Iterable[Permission]:
         name="kube-system",
         consequence="connections carry no mark of this cluster, and a lost one is never taken back",
     )
+
+
+def _allocating() -> Iterable[Permission]:
+    for one in _all(Daemon.CONTROLLER, _CLASSIC):
+        yield dataclasses.replace(one, classic=True)
 
 
 def _node(driver: str) -> Iterable[Permission]:

@@ -27,6 +27,7 @@ from drawbar.driver.kube import client, config, kinds
 from drawbar.fabric import contract, registry
 from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks import sysfs
+from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.cluster import children, deployment, errors, places, publication, settings
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.kubelet import settings as kubelet_settings
@@ -212,7 +213,8 @@ class Cluster:
         await self._children.ready("apiserver")
         self.api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(where.admin)))
         self._do("applying deploy/ and starting the scheduler and the kubelets")
-        await deployment.apply(self.api)
+        release = profiles.profile(options.profile)
+        await deployment.apply(self.api, version=release.dynamic_version)
         admin = ("--kubeconfig", str(where.admin))
         start(
             "scheduler", "mock", "scheduler", *admin, "--poll-seconds", str(options.poll_seconds), double=True
@@ -272,8 +274,9 @@ class Cluster:
                 double=False,
             )
         await self._declare_fabric()
-        self._do("waiting for the controller to publish the pool")
-        await publication.complete(self.api, FABRIC, self._options.devices)
+        self._do("waiting for the controller to see the pool")
+        classic = profiles.profile(self._options.profile).classic
+        await publication.complete(self.api, FABRIC, self._options.devices, published=not classic)
         for name in self._options.nodes:
             self._do(f"waiting for the daemon of {name} to serve its kubelet")
             await _exists(self.places.node(name).registration)

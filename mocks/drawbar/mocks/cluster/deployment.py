@@ -1,8 +1,10 @@
 """Applies the files that an administrator without Helm applies: namespace, CRDs, RBAC, DeviceClasses, policies.
 
-The CRDs are the chart's own files; the others are what the chart renders (`deploy/render`).
+The CRDs are the chart's own files; the others are what the chart renders (`deploy/render`). Clusters with classic
+allocation get other classes and policies, and a further role.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,17 @@ ORDER = (
     "drawbar/crds",
     "manifests/controller-rbac.yaml",
     "manifests/node-rbac.yaml",
-    "manifests/deviceclasses.yaml",
 )
 """What later files need comes first."""
+MODERN = "v1"
+CLASSES = {
+    MODERN: ("manifests/deviceclasses.yaml",),
+    "v1alpha3": ("manifests/classic/controller-classic.yaml", "manifests/classic/deviceclasses.yaml"),
+    "v1alpha2": ("manifests/classic/controller-classic.yaml", "manifests/classic/resourceclasses.yaml"),
+}
+"""What hangs on the version of `resource.k8s.io` that is served."""
 POLICIES = "manifests/policies.yaml"
+CLASSIC_POLICIES = "manifests/classic/policies.yaml"
 
 _RBAC = {"group": "rbac.authorization.k8s.io", "version": "v1"}
 KINDS = {
@@ -32,6 +41,7 @@ KINDS = {
         kinds.NAMESPACE,
         kinds.CUSTOM_RESOURCE,
         kinds.DEVICE_CLASS,
+        kinds.RESOURCE_CLASS,
         kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts"),
         kinds.Kind(**_RBAC, kind="Role", plural="roles", namespaced=True),
         kinds.Kind(**_RBAC, kind="RoleBinding", plural="rolebindings", namespaced=True),
@@ -43,23 +53,25 @@ KINDS = {
 }
 
 
-async def apply(api: client.Client, *, policies: bool = False) -> None:
+async def apply(api: client.Client, *, policies: bool = False, version: str = MODERN) -> None:
     """Creates everything in an empty API server.
 
     Args:
         api: with all rights.
         policies: the admission policies too, which pin each daemon to its own objects.
+        version: of `resource.k8s.io`, as the API server serves it.
 
     Raises:
         errors.ClusterError: the files are not there, or hold something that is not known here.
         kube.errors.KubeError: the API server refuses one.
     """
-    for document in documents(folder(), policies=policies):
-        kind = KINDS.get(document["kind"])
-        if kind is None:
+    for document in documents(folder(), policies=policies, version=version):
+        known = KINDS.get(document["kind"])
+        if known is None:
             raise errors.ClusterError(
                 f"deploy/ holds a {document['kind']}, which a cluster of doubles cannot apply"
             )
+        kind = dataclasses.replace(known, version=document["apiVersion"].rpartition("/")[2])
         await api.create(kind, document, namespace=document["metadata"].get("namespace"), into=dict[str, Any])
 
 
@@ -77,9 +89,10 @@ def folder() -> Path:
     return found
 
 
-def documents(deploy: Path, *, policies: bool = False) -> Iterator[dict[str, Any]]:
+def documents(deploy: Path, *, policies: bool = False, version: str = MODERN) -> Iterator[dict[str, Any]]:
     """All objects of the files, in an order in which they can be created."""
-    for name in (*ORDER, POLICIES) if policies else ORDER:
+    pinned = (POLICIES if version == MODERN else CLASSIC_POLICIES,) if policies else ()
+    for name in (*ORDER, *CLASSES[version], *pinned):
         path = deploy / name
         for file in [path] if path.is_file() else sorted(path.glob("*.yaml")):
             yield from yaml.safe_load_all(file.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Waits until the controller has a fabric and its whole pool is published."""
+"""Waits until the controller has a fabric, and its whole pool where devices are published."""
 
 import asyncio
 
@@ -6,18 +6,34 @@ from drawbar.driver.api import fabrics, meta, slices
 from drawbar.driver.kube import client, kinds, reflector
 
 
-async def complete(api: client.Client, fabric: str, devices: int) -> None:
-    """Returns when the Fabric is Connected and so many devices are in ResourceSlices; the caller sets the deadline."""
+async def complete(api: client.Client, fabric: str, devices: int, *, published: bool = True) -> None:
+    """Returns when the Fabric is Connected and its devices are there; the caller sets the deadline.
+
+    Args:
+        api: reads Fabrics and ResourceSlices.
+        fabric: its name.
+        devices: how many there are to be.
+        published: they are to be in ResourceSlices. In clusters with classic allocation nothing is published, and the
+            Fabric's own count has to do.
+    """
     changed = asyncio.Event()
 
     def notice(_old: object, _new: object) -> None:
         changed.set()
 
     known = reflector.Reflector(api, kinds.FABRIC, into=fabrics.Fabric, changed=notice)
-    published = reflector.Reflector(api, kinds.SLICE, into=slices.ResourceSlice, changed=notice)
+    offers = reflector.Reflector(api, kinds.SLICE, into=slices.ResourceSlice, changed=notice)
+
+    def whole() -> bool:
+        found = known.get(fabric)
+        seen = _offered(offers) if published else found.status.devices if found is not None else 0
+        return _connected(found) and seen >= devices
+
     async with asyncio.TaskGroup() as tasks:
-        watches = [tasks.create_task(watch.run()) for watch in (known, published)]
-        while not (_connected(known.get(fabric)) and _devices(published) >= devices):
+        watches = [tasks.create_task(known.run())]
+        if published:
+            watches.append(tasks.create_task(offers.run()))
+        while not whole():
             await changed.wait()
             changed.clear()
         for watch in watches:
@@ -28,5 +44,5 @@ def _connected(fabric: fabrics.Fabric | None) -> bool:
     return fabric is not None and meta.is_true(fabric.status.conditions, fabrics.CONNECTED)
 
 
-def _devices(published: reflector.Reflector[slices.ResourceSlice]) -> int:
-    return sum(len(one.spec.devices) for one in published)
+def _offered(offers: reflector.Reflector[slices.ResourceSlice]) -> int:
+    return sum(len(one.spec.devices) for one in offers)

@@ -14,6 +14,7 @@ from drawbar.driver import errors, logs
 from drawbar.driver.cli.command import Command
 
 if TYPE_CHECKING:
+    from drawbar.mocks.claims import dialects
     from drawbar.mocks.demo import demonstration as demonstration_types
     from drawbar.mocks.demo import stages
 
@@ -32,6 +33,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help=(
             "the fabric: simulated, with mocked kernels; or qemu, a virtual machine with a real kernel that gets NVMe "
             "disks (from a checkout on Debian, takes minutes; see docs/lab.md) (default: %(default)s)"
+        ),
+    )
+    add(
+        "--profile",
+        metavar="NAME",
+        help=(
+            "the Kubernetes release to imitate, as in `drawbar mock apiserver --help`; 1.30-classic and 1.31-classic are "
+            "those in which our controller allocates (default: 1.36)"
         ),
     )
     add("--nodes", type=int, metavar="N", help="how many nodes (default: 3; on qemu there is one)")
@@ -62,11 +71,11 @@ def _run(args: argparse.Namespace) -> int:
     # What goes wrong is said once, by the error; everything else is in the children's logs.
     logs.configure("text", level="ERROR")
     deadline_seconds = DEADLINE_SECONDS[args.adapter] if args.deadline is None else args.deadline
-    stage = (_qemu if args.adapter == QEMU else _simulated)(args, deadline_seconds)
+    stage, dialect = (_qemu if args.adapter == QEMU else _simulated)(args, deadline_seconds)
     # Imported here: gRPC, aiohttp and rich take a second that neither `drawbar --help` nor a refusal need wait.
     from drawbar.mocks.demo import demonstration
 
-    options = demonstration.Options(deadline_seconds=deadline_seconds, keep=args.keep)
+    options = demonstration.Options(deadline_seconds=deadline_seconds, keep=args.keep, dialect=dialect)
     if importlib.util.find_spec("cel") is None:
         raise errors.UsageError(
             "the scheduler double cannot read selectors without its CEL library: install drawbar[mocks]"
@@ -79,11 +88,12 @@ def _run(args: argparse.Namespace) -> int:
     return 1
 
 
-def _simulated(args: argparse.Namespace, deadline_seconds: float) -> "stages.Stage":
+def _simulated(args: argparse.Namespace, deadline_seconds: float) -> "tuple[stages.Stage, dialects.Dialect]":
     from drawbar.mocks.demo import simulated
 
     given = {
         "pods": args.pods,
+        "profile": args.profile,
         "nodes": args.nodes,
         "attach_seconds": args.attach_seconds,
         "detach_seconds": args.detach_seconds,
@@ -91,20 +101,22 @@ def _simulated(args: argparse.Namespace, deadline_seconds: float) -> "stages.Sta
     known = {name: value for name, value in given.items() if value is not None}
     options = simulated.Options(deadline_seconds=deadline_seconds, **known)
     simulated.validate(options)
-    return simulated.Stage(options)
+    return simulated.Stage(options), options.dialect
 
 
-def _qemu(args: argparse.Namespace, deadline_seconds: float) -> "stages.Stage":
+def _qemu(args: argparse.Namespace, deadline_seconds: float) -> "tuple[stages.Stage, dialects.Dialect]":
+    from drawbar.mocks.claims import dialects
     from drawbar.mocks.demo import laboratory
 
     pods = 1 if args.pods is None else args.pods
     given = {
+        "--profile": args.profile,
         "--nodes": args.nodes,
         "--attach-seconds": args.attach_seconds,
         "--detach-seconds": args.detach_seconds,
     }
     laboratory.validate(pods=pods, given=given, deadline_seconds=deadline_seconds)
-    return laboratory.stage(pods)
+    return laboratory.stage(pods), dialects.MODERN
 
 
 async def _until_signal(
@@ -159,6 +171,7 @@ COMMAND = Command(
         "drawbar demo",
         "drawbar demo --nodes 2 --pods 12 --attach-seconds 5",
         "drawbar demo --keep",
+        "drawbar demo --profile 1.31-classic",
         "drawbar demo --adapter qemu",
         "drawbar demo --json | tail -n 1",
     ),

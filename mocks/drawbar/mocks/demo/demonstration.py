@@ -7,6 +7,7 @@ from typing import Any
 
 from drawbar.driver import errors
 from drawbar.driver.kube import client, kinds
+from drawbar.mocks.claims import dialects
 from drawbar.mocks.demo import observation, pods, progress, screens, stages, summary
 from drawbar.mocks.demo.progress import Step
 
@@ -18,10 +19,12 @@ class Options:
     Attributes:
         deadline_seconds: for the run, after set-up.
         keep: leave everything running once all pods run.
+        dialect: the version in which claims are made and seen.
     """
 
     deadline_seconds: float
     keep: bool = False
+    dialect: dialects.Dialect = dialects.MODERN
 
 
 class Demonstration:
@@ -60,7 +63,7 @@ class Demonstration:
 
     async def _show(self, world: stages.World) -> bool:
         known = progress.begin({name: kind.value for name, kind in self._stage.wanted.items()})
-        observer = observation.Observer(known, self._screen, self._clock)
+        observer = observation.Observer(known, self._screen, self._clock, self._options.dialect)
         began = self._clock()
         self._screen.running(began)
         async with asyncio.TaskGroup() as tasks:
@@ -87,11 +90,12 @@ class Demonstration:
         return whole.good
 
     async def _create(self, api: client.Client) -> None:
+        dialect = self._options.dialect
         for device_class in dict.fromkeys(self._stage.wanted.values()):
-            body = pods.template(device_class)
-            await api.create(kinds.CLAIM_TEMPLATE, body, namespace=pods.NAMESPACE, into=dict[str, Any])
+            for kind, body in pods.prerequisites(device_class, dialect):
+                await api.create(kind, body, namespace=pods.NAMESPACE, into=dict[str, Any])
         for name, device_class in self._stage.wanted.items():
-            body = pods.pod(name, device_class)
+            body = pods.pod(name, device_class, dialect)
             await api.create(kinds.POD, body, namespace=pods.NAMESPACE, into=dict[str, Any])
 
     async def _use(self, world: stages.World, observer: observation.Observer) -> None:
@@ -133,7 +137,7 @@ class Demonstration:
 
 
 def _stuck_sentence(view: progress.View, awaited: Step, seconds: float) -> str:
-    reached = list(view.steps)
+    reached = sorted(view.steps, key=view.steps.__getitem__)
     got = f"got as far as {reached[-1].value}" if reached else "was not even allocated a device"
     where = f", device {view.pool}/{view.device} on {view.node}" if view.device else ""
     return f"{view.pod} ({view.device_class}{where}) {got}; it was not {awaited.value} within {seconds:g} s"

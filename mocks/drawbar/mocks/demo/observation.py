@@ -7,20 +7,18 @@ import asyncio
 import json
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from drawbar.driver.api import attachments, bindings, claims
+from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, kinds, reflector
-from drawbar.driver.node import settings
 from drawbar.fabric import contract
-from drawbar.mocks.claims import documents
-from drawbar.mocks.demo import pods, progress
+from drawbar.mocks.claims import dialects, documents
+from drawbar.mocks.demo import pods, progress, readings
 from drawbar.mocks.fabric import journal
 from drawbar.mocks.kubelet import server as kubelet
 
-DRIVER = settings.DRIVER
 JOURNAL_LOOK_SECONDS = 0.05
 """The standard library cannot watch a file. This delays what is shown of the fabric, not what is measured."""
 
@@ -42,8 +40,16 @@ class Observer:
         progress: what was seen so far.
     """
 
-    def __init__(self, known: progress.Progress, listener: Listener, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        known: progress.Progress,
+        listener: Listener,
+        clock: Callable[[], float],
+        dialect: dialects.Dialect = dialects.MODERN,
+    ) -> None:
         self.progress = known
+        self._dialect = dialect
+        self._reading = readings.of(dialect.version)
         self._listener = listener
         self._clock = clock
         self._views = progress.views(known)
@@ -61,7 +67,11 @@ class Observer:
                 api, kinds.POD, into=documents.Document, changed=self._pod, namespace=pods.NAMESPACE
             ),
             reflector.Reflector(
-                api, kinds.CLAIM, into=claims.ResourceClaim, changed=self._claim, namespace=pods.NAMESPACE
+                api,
+                self._dialect.claim,
+                into=self._reading.into,
+                changed=self._claim,
+                namespace=pods.NAMESPACE,
             ),
             reflector.Reflector(
                 api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=self._attachment
@@ -103,26 +113,13 @@ class Observer:
             )
         )
 
-    def _claim(self, _old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        owner = (
-            next((one.name for one in new.metadata.owner_references if one.kind == "Pod"), "") if new else ""
-        )
-        results = new.results(DRIVER) if new else ()
-        if new is None or new.status.allocation is None or not results or not owner:
+    def _claim(self, _old: Any, new: Any) -> None:
+        if new is None:
             return
-        result = results[0]
-        key = bindings.Key(pool=result.pool, device=result.device)
-        self.see(
-            progress.ClaimSeen(
-                uid=new.metadata.uid,
-                pod=owner,
-                pool=result.pool,
-                device=result.device,
-                node=new.status.allocation.node or "",
-                attached=bindings.said(new, DRIVER, key, bindings.ATTACHED),
-                visible=bindings.said(new, DRIVER, key, bindings.VISIBLE),
-            )
-        )
+        owner = next((one.name for one in new.metadata.owner_references if one.kind == "Pod"), "")
+        sighting = self._reading.sighting(new, owner) if owner else None
+        if sighting is not None:
+            self.see(sighting)
 
     def _attachment(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
@@ -134,12 +131,19 @@ class Observer:
         if new is None:
             self.see(progress.AttachmentGone(claim_uid=uid))
             return
+        # Where claims say how far their devices are, that is what pods wait for.
+        silent = self._dialect.context is not None
         self.see(
             progress.AttachmentSeen(
                 claim_uid=uid,
                 device_id=new.spec.device_id,
+                pool=new.spec.pool,
+                device=new.spec.device,
+                node=new.spec.node_name,
                 serial=new.spec.identity.serial,
                 slot=new.status.connection.slot if new.status.connection is not None else "",
+                attached=silent and new.holds(attachments.ATTACHED),
+                visible=silent and new.holds(attachments.VISIBLE),
                 released=new.holds(attachments.RELEASED),
             )
         )

@@ -1,9 +1,12 @@
-"""The pods of the demo, and the claims they make from templates."""
+"""The pods of the demo, and the claims they make from templates, in the form of each version of the API."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from drawbar.driver.kube import kinds
+from drawbar.driver.node import settings
 from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.claims import dialects
 
 NAMESPACE = "default"
 CLASSES = (
@@ -29,33 +32,48 @@ def amounts(pods: int) -> dict[DeviceClass, int]:
     return {device_class: asked.count(device_class) + SPARE for device_class in CLASSES}
 
 
-def template(device_class: DeviceClass) -> dict[str, Any]:
-    """The claim template for one device of a class."""
-    request = {"name": "device", "exactly": {"deviceClassName": f"{device_class.value}.drawbar.dev"}}
-    return {
-        "apiVersion": kinds.CLAIM_TEMPLATE.api_version,
-        "kind": kinds.CLAIM_TEMPLATE.kind,
-        "metadata": {"name": _template_name(device_class), "namespace": NAMESPACE},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
+def prerequisites(
+    device_class: DeviceClass, dialect: dialects.Dialect
+) -> Iterator[tuple[kinds.Kind, dict[str, Any]]]:
+    """What has to be there before a pod that claims a device of a class: a claim template, in `v1alpha2` parameters."""
+    name = _template_name(device_class)
+    spec: dict[str, Any]
+    request = {"name": "device", "deviceClassName": _class_name(device_class)}
+    if dialect.version == dialects.V1ALPHA2.version:
+        labels = {"drawbar.dev/parameters": ""}
+        parameters = {"deviceClass": device_class.value, "count": "1"}
+        yield kinds.CONFIG_MAP, _object(kinds.CONFIG_MAP, name, labels=labels) | {"data": parameters}
+        reference = {"kind": kinds.CONFIG_MAP.kind, "name": name}
+        spec = {"resourceClassName": _class_name(device_class), "parametersRef": reference}
+    elif dialect.version == dialects.V1ALPHA3.version:
+        spec = {"controller": settings.DRIVER, "devices": {"requests": [request]}}
+    else:
+        exactly = {"deviceClassName": request.pop("deviceClassName")}
+        spec = {"devices": {"requests": [request | {"exactly": exactly}]}}
+    yield dialect.template, _object(dialect.template, name) | {"spec": {"spec": spec}}
 
 
-def pod(name: str, device_class: DeviceClass) -> dict[str, Any]:
+def pod(name: str, device_class: DeviceClass, dialect: dialects.Dialect) -> dict[str, Any]:
     """A pod that claims one device of a class."""
     container = {
         "name": "main",
         "image": "pause",
         "resources": {"claims": [{"name": "device"}]},
     }
-    return {
-        "apiVersion": kinds.POD.api_version,
-        "kind": kinds.POD.kind,
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "containers": [container],
-            "resourceClaims": [{"name": "device", "resourceClaimTemplateName": _template_name(device_class)}],
-        },
-    }
+    source: dict[str, Any] = {"resourceClaimTemplateName": _template_name(device_class)}
+    if dialect.version == dialects.V1ALPHA2.version:
+        source = {"source": source}
+    spec = {"containers": [container], "resourceClaims": [{"name": "device"} | source]}
+    return _object(kinds.POD, name) | {"spec": spec}
+
+
+def _object(kind: kinds.Kind, name: str, **metadata: Any) -> dict[str, Any]:
+    named = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": named | metadata}
+
+
+def _class_name(device_class: DeviceClass) -> str:
+    return f"{device_class.value}.{settings.DRIVER}"
 
 
 def _template_name(device_class: DeviceClass) -> str:

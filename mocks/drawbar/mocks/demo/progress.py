@@ -4,6 +4,9 @@ Sightings of pods, claims, attachments, of the fabric's journal and of a kernel 
 other, so `seen` only records them, each with its first time, and `views` joins what belongs to one pod. A step, once reached,
 keeps its time whatever is seen later, with two exceptions: a claim that is allocated another device begins anew, and
 an attachment that comes back takes `detached` back.
+
+On clusters with classic allocation a claim is allocated only once its device is there (`CLASSIC`). Until then it tells
+which pod it is for, and the attachment all the rest.
 """
 
 import dataclasses
@@ -33,6 +36,14 @@ class Step(StrEnum):
 KERNEL = frozenset({Step.SEEN, Step.READ})
 """The steps that only a node with a kernel of its own takes: it finds the device, and a container reads it."""
 SIMULATED = tuple(step for step in Step if step not in KERNEL)
+CLASSIC = (
+    Step.ATTACHING,
+    Step.ATTACHED,
+    Step.VISIBLE,
+    Step.ALLOCATED,
+    *SIMULATED[SIMULATED.index(Step.BOUND) :],
+)
+"""The same steps where a claim is allocated after the attach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,25 +65,34 @@ class PodDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSeen:
-    """An allocated claim of a pod, with the binding conditions that are True."""
+    """A claim of a pod, with the binding conditions that are True; what follows the pod is of an allocated one."""
 
     uid: str
     pod: str
-    pool: str
-    device: str
-    node: str
+    allocated: bool = True
+    pool: str = ""
+    device: str = ""
+    node: str = ""
     attached: bool = False
     visible: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentSeen:
-    """A DeviceAttachment for a claim; `slot` is where the fabric connected it, once it has."""
+    """A DeviceAttachment for a claim; `slot` is where the fabric connected it, once it has.
+
+    It is `attached` and `visible` where nobody but the attachment says so.
+    """
 
     claim_uid: str
     device_id: str
+    pool: str = ""
+    device: str = ""
+    node: str = ""
     serial: str = ""
     slot: str = ""
+    attached: bool = False
+    visible: bool = False
     released: bool = False
 
 
@@ -130,7 +150,7 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRecord:
-    """What is known of a claim."""
+    """What is known of a claim; without a device while it was never allocated."""
 
     pod: str
     pool: str
@@ -145,6 +165,9 @@ class AttachmentRecord:
 
     device_id: str
     serial: str
+    pool: str = ""
+    device: str = ""
+    node: str = ""
     slot: str = ""
     times: Times = field(default_factory=dict)
     gone: float | None = None
@@ -262,6 +285,9 @@ def _pod_seen(known: Progress, sighting: PodSeen | PodDeleted | ContentRead, at:
 def _claim_seen(known: Progress, sighting: ClaimSeen, at: float) -> Progress:
     fresh = ClaimRecord(pod=sighting.pod, pool=sighting.pool, device=sighting.device, node=sighting.node)
     record = known.claims.get(sighting.uid, fresh)
+    if not sighting.allocated:
+        # Of one that was, what became of it stays: it is being given back.
+        return dataclasses.replace(known, claims={**known.claims, sighting.uid: record})
     if dataclasses.replace(record, times={}) != fresh:
         record = fresh
     reached = {Step.ALLOCATED: True, Step.ATTACHED: sighting.attached, Step.VISIBLE: sighting.visible}
@@ -272,9 +298,21 @@ def _attachment_seen(known: Progress, sighting: AttachmentSeen | AttachmentGone,
     record = known.attachments.get(sighting.claim_uid)
     if isinstance(sighting, AttachmentSeen):
         if record is None or record.device_id != sighting.device_id:
-            record = AttachmentRecord(device_id=sighting.device_id, serial=sighting.serial)
+            record = AttachmentRecord(
+                device_id=sighting.device_id,
+                serial=sighting.serial,
+                pool=sighting.pool,
+                device=sighting.device,
+                node=sighting.node,
+            )
         record = dataclasses.replace(record, gone=None, slot=sighting.slot or record.slot)
-        record = _reached(record, at, {Step.ATTACHING: True, Step.RELEASED: sighting.released})
+        reached = {
+            Step.ATTACHING: True,
+            Step.ATTACHED: sighting.attached,
+            Step.VISIBLE: sighting.visible,
+            Step.RELEASED: sighting.released,
+        }
+        record = _reached(record, at, reached)
     elif record is None:
         return known
     else:
@@ -317,9 +355,9 @@ def _view(known: Progress, pod: str, claim_uid: str | None) -> View:
     return View(
         pod=pod,
         device_class=record.device_class,
-        node=record.node or claim.node,
-        pool=claim.pool,
-        device=claim.device,
+        node=record.node or claim.node or (attachment.node if attachment is not None else ""),
+        pool=claim.pool or (attachment.pool if attachment is not None else ""),
+        device=claim.device or (attachment.device if attachment is not None else ""),
         serial=attachment.serial if attachment is not None else "",
         cdi=record.cdi,
         steps=_ordered(times),

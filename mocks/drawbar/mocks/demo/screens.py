@@ -203,8 +203,9 @@ def lines(whole: summary.Summary) -> list[str]:
     said = [f"{counts}, {whole.leaked} leaked, in {whole.seconds:.1f} s."]
     if whole.added is not None:
         kernel = "" if whole.read is None else ", the emulated kernel's included"
+        span = "the choice of a device to its allocation" if whole.classic else "allocation to ready"
         said.append(
-            f"Time added by the software from allocation to ready, the fabric's own taken out{kernel}: "
+            f"Time added by the software from {span}, the fabric's own taken out{kernel}: "
             f"p50 {whole.added.p50:.0f} ms, p99 {whole.added.p99:.0f} ms."
         )
     said += [

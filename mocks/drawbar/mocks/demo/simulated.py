@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from drawbar.driver import errors
 from drawbar.mocks import cluster
+from drawbar.mocks.apiserver import profiles
+from drawbar.mocks.claims import dialects
 from drawbar.mocks.cluster import pool
 from drawbar.mocks.demo import pods, progress, stages
 
@@ -22,6 +24,13 @@ class Options:
     attach_seconds: float = 2.0
     detach_seconds: float = 1.0
     deadline_seconds: float = 120.0
+    profile: str = "1.36"
+
+    @property
+    def dialect(self) -> dialects.Dialect:
+        """The version in which that release has claims."""
+        version = profiles.profile(self.profile).dynamic_version
+        return next(one for one in (dialects.MODERN, *dialects.CLASSIC) if one.version == version)
 
 
 def validate(options: Options) -> None:
@@ -31,6 +40,14 @@ def validate(options: Options) -> None:
         errors.UsageError: something is wrong.
     """
     problems = []
+    if options.profile not in profiles.PROFILES:
+        known = ", ".join(profiles.PROFILES)
+        problems.append(f"--profile {options.profile} is not imitated: use one of {known}")
+    elif not _offers(profiles.profile(options.profile)):
+        problems.append(
+            f"--profile {options.profile} cannot show it: its feature gate {profiles.BINDING_CONDITIONS} is off, so no device "
+            f"is offered that has to be attached first; use 1.36 or later, or a classic one"
+        )
     if not 1 <= options.pods <= MOST_PODS:
         problems.append(f"--pods {options.pods} is not possible: the demo runs 1 to {MOST_PODS} pods")
     if not 1 <= options.nodes <= cluster.MOST_NODES:
@@ -47,6 +64,11 @@ def validate(options: Options) -> None:
         problems.append(f"--deadline {options.deadline_seconds:g} is not a positive number of seconds")
     if problems:
         raise errors.UsageError("; ".join(problems))
+
+
+def _offers(profile: profiles.Profile) -> bool:
+    """Whether a pod can be given a device there that is yet to be attached."""
+    return profile.classic or profile.on(profiles.BINDING_CONDITIONS)
 
 
 class World:
@@ -88,9 +110,9 @@ class World:
 class Stage:
     """A cluster of doubles; see `stages.Stage`."""
 
-    steps = progress.SIMULATED
-
     def __init__(self, options: Options) -> None:
+        classic = options.dialect.context is not None
+        self.steps = progress.CLASSIC if classic else progress.SIMULATED
         self.wanted = pods.wanted(options.pods)
         self._options = options
 
@@ -104,6 +126,7 @@ class Stage:
             slots=max(LEAST_SLOTS, options.pods),
             attach_seconds=options.attach_seconds,
             detach_seconds=options.detach_seconds,
+            profile=options.profile,
         )
         async with cluster.Cluster.running(settings, told) as running:
             yield World(running)

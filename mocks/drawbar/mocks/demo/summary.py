@@ -1,7 +1,8 @@
 """What the run amounts to: how many pods ran, what was left behind, and the time that the software added.
 
 The time added to a pod is from the moment when its allocation was seen to the moment when both binding conditions
-were seen, less what the fabric itself took for the attach. All times are as the demo saw them, so the API server's
+were seen, less what the fabric itself took for the attach; where a claim is allocated after the attach, from the
+attachment to the allocation. All times are as the demo saw them, so the API server's
 and the demo's own share is in them, and that of a kernel where there is one.
 """
 
@@ -33,6 +34,7 @@ class Summary:
         detached: how many devices came back.
         leaked: how many things were left behind.
         added: over all pods that were attached; None without one.
+        classic: claims were allocated after the attach.
         steps: the time from the step before to each step; the fabric's own time is taken out.
         attach: what the fabric itself took to attach; None without an attach.
         detach: to detach.
@@ -49,6 +51,7 @@ class Summary:
     attach: Percentiles | None
     detach: Percentiles | None
     seconds: float
+    classic: bool = False
 
     @property
     def good(self) -> bool:
@@ -79,16 +82,28 @@ def summarise(views: Iterable[View], *, leaked: int, seconds: float, reads: bool
         attach=percentiles(attach) if attach else None,
         detach=percentiles(detach) if detach else None,
         seconds=seconds,
+        classic=any(_late(view) for view in pods),
     )
 
 
 def added_milliseconds(view: View) -> float | None:
-    """What the software added between the allocation and both conditions; None while that is not known."""
+    """What the software added between the choice of a device and its being usable; None while that is not known."""
     steps = view.steps
     if view.attach_seconds is None or not {Step.ALLOCATED, Step.ATTACHED, Step.VISIBLE} <= steps.keys():
         return None
-    whole = max(steps[Step.ATTACHED], steps[Step.VISIBLE]) - steps[Step.ALLOCATED]
+    if _late(view):
+        if Step.ATTACHING not in steps:
+            return None
+        whole = steps[Step.ALLOCATED] - steps[Step.ATTACHING]
+    else:
+        whole = max(steps[Step.ATTACHED], steps[Step.VISIBLE]) - steps[Step.ALLOCATED]
     return max(0.0, whole - view.attach_seconds) * MILLISECONDS
+
+
+def _late(view: View) -> bool:
+    """Whether the claim was allocated for a device that was there already, as in classic allocation."""
+    steps = view.steps
+    return Step.ALLOCATED in steps and steps[Step.ALLOCATED] >= steps.get(Step.VISIBLE, math.inf)
 
 
 # The step that each one follows, or where that was not taken, the next. The two that wait for the fabric have its
@@ -105,11 +120,13 @@ _BEFORE = {
     Step.RELEASED: (Step.DELETED,),
     Step.DETACHED: (Step.RELEASED,),
 }
+_BEFORE_LATE = _BEFORE | {Step.ATTACHING: (), Step.ALLOCATED: (Step.VISIBLE,), Step.BOUND: (Step.ALLOCATED,)}
 
 
 def step_milliseconds(view: View, step: Step) -> float | None:
     """The time from the step before; never negative, for two steps may be seen in the other order."""
-    before = next((one for one in _BEFORE.get(step, ()) if one in view.steps), None)
+    order = _BEFORE_LATE if _late(view) else _BEFORE
+    before = next((one for one in order.get(step, ()) if one in view.steps), None)
     if before is None or step not in view.steps:
         return None
     fabric: float | None = 0.0

@@ -138,5 +138,5 @@ class LiveTable:
     def _last_step(self, view: progress.View) -> text.Text:
         if not view.steps:
             return text.Text(" ·", "dim")
-        last = max(view.steps, key=list(Step).index)
+        last = max(reversed(list(view.steps)), key=view.steps.__getitem__)
         return text.Text(f" {last.value} {view.steps[last] - self._origin:.2f} s", "green")

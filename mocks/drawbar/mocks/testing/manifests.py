@@ -1,12 +1,19 @@
 """The files of `deploy/manifests`, as the chart renders them with its own values."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from drawbar.mocks.testing import helm
 
 FILES = ("controller-rbac.yaml", "node-rbac.yaml", "deviceclasses.yaml", "policies.yaml")
 HEADER = "# Made from the chart by deploy/render: change deploy/drawbar and run that.\n"
+CLASSIC_FILES = {
+    "v1alpha3": ("controller-classic.yaml", "deviceclasses.yaml", "policies.yaml"),
+    "v1alpha2": ("resourceclasses.yaml",),
+}
+"""What is other in clusters with classic allocation, in a folder of its own; by the version that it is rendered for."""
 # No part of the deployed objects depends on it, but a chart without an image is refused.
 _VALUES = {"image": {"repository": "registry.example.com/drawbar"}}
 _SOURCE = re.compile(r"^# Source: drawbar/templates/(\S+)\n", re.MULTILINE)
@@ -15,13 +22,24 @@ _LABELS = re.compile(r"^  labels:\n(?:    (?:app\.kubernetes\.io|helm\.sh)/.*\n)
 
 
 async def rendered(engine: helm.Helm, chart: Path) -> dict[str, str]:
-    """By name of the file its content.
+    """By name of the file, with its folder, its content.
 
     Raises:
         helm.HelmError: the chart cannot be rendered.
     """
-    found: dict[str, list[str]] = {name: [] for name in FILES}
-    text = await engine.template(chart, _VALUES)
+    files = await _rendered(engine, chart, FILES, {})
+    for version, names in CLASSIC_FILES.items():
+        values = {"classic": {"enabled": True, "apiVersion": version}}
+        classic = await _rendered(engine, chart, names, values)
+        files |= {f"classic/{name}": text for name, text in classic.items()}
+    return files
+
+
+async def _rendered(
+    engine: helm.Helm, chart: Path, names: Collection[str], values: dict[str, Any]
+) -> dict[str, str]:
+    found: dict[str, list[str]] = {name: [] for name in names}
+    text = await engine.template(chart, _VALUES | values)
     for document in text.removeprefix("---\n").split("\n---\n"):
         source = _SOURCE.search(document)
         if source is not None and source[1] in found:

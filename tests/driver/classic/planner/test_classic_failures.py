@@ -252,6 +252,21 @@ def test_an_optional_immediate_claim_that_gets_nothing_may_be_used_anywhere(worl
     assert step.handle == handles.Handle(allocated_at=step.handle.allocated_at, without=("r",))
 
 
+def test_an_attempt_ends_when_nobody_can_tell_any_more_what_the_claim_asks_for(world):
+    cluster, _ = waiting(world, selected="n1")
+    cluster.settle()
+    cluster.attach_all()
+    claim = only(cluster)
+    cluster.wanted[claim.uid] = requests.Wanted(problem="its class does not exist")
+    (step, *_) = of(cluster.settle(), actions.Detach)
+    assert step.message == "its class does not exist"
+    (name,) = cluster.attachments
+    cluster.work(name, "gone")
+    cluster.settle()
+    assert only(cluster).allocation is None
+    assert cluster.complaints == ["its class does not exist"]
+
+
 def test_a_claim_that_cannot_be_served_is_told_why_once(world):
     cluster = world()
     cluster.claim("c", problem="its class does not exist")

@@ -58,12 +58,14 @@ class Allocate:
     """Write the allocation, and whom it is reserved for, at once.
 
     Attributes:
+        config: what the node is told of the devices beside the handle.
         pod: that waits for it; None where none does.
     """
 
     claim: classic.Claim
     handle: handles.Handle
     shareable: bool = False
+    config: tuple[claims.AllocatedConfiguration, ...] = ()
     pod: claims.Consumer | None = None
 
 

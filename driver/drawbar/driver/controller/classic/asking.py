@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import classic, handles
-from drawbar.driver.controller.classic import parameters, requests
+from drawbar.driver.controller.classic import parameters, requests, sayings
 
 DEVICES_MAX = 32
 """Of one claim; `resource.k8s.io` allows as many results."""
@@ -106,8 +106,9 @@ def _by_requests(claim: classic.Claim, sources: Sources) -> requests.Wanted:
             f"{', and '.join(claim.unsupported)}: a driver's controller cannot do that here; leave it out"
         )
     found, nodes = [], []
+    classes: dict[str, classic.Class] = {}
     for request in claim.requests:
-        device_class = _class(request.class_name, claim, sources)
+        device_class = classes[request.class_name] = _class(request.class_name, claim, sources)
         said = parameters.of_opaque((*device_class.config, *claim.config), request.name)
         found.append(
             replace(
@@ -118,4 +119,8 @@ def _by_requests(claim: classic.Claim, sources: Sources) -> requests.Wanted:
         )
         if device_class.suitable_nodes is not None:
             nodes.append(device_class.suitable_nodes)
-    return requests.Wanted(requests=tuple(found), suitable_nodes=tuple(nodes))
+    return requests.Wanted(
+        requests=tuple(found),
+        suitable_nodes=tuple(nodes),
+        config=sayings.config(claim, classes, sources.driver),
+    )

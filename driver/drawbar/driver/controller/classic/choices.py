@@ -4,7 +4,7 @@ All claims of a pod are looked at together. Optional requests count while some n
 party does without, so that a pod goes without a device only when there is none left for it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.controller import names
@@ -12,6 +12,7 @@ from drawbar.driver.controller.classic import matching, parties, requests, stock
 
 Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
 """The devices of a claim, by the name of its request."""
+Nodes = Callable[[], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,34 +48,33 @@ class Choice:
         return tuple(key for keys in self.suitable[node] for key in keys)
 
 
-def choose(left: stock.Stock, waiting: Iterable[parties.Waiting], nodes: Iterable[str]) -> Choice:
+def choose(left: stock.Stock, waiting: Iterable[parties.Waiting], nodes: Nodes) -> Choice:
     """Judges the nodes.
 
     Args:
         left: what is left.
         waiting: claims of one party, each once.
-        nodes: that come into question.
+        nodes: gives those that come into question; not asked where too few devices are left for any of them.
     """
     everything = [
         Asked(claim=one.claim.uid, request=request) for one in waiting for request in one.wanted.requests
     ]
-    candidates = tuple(nodes)
-    found = _judged(left, everything, candidates)
+    found = _judged(left, everything, nodes)
     optional = [one for one in everything if one.request.optional]
     if found.suitable or not optional:
         return found
     mandatory = [one for one in everything if not one.request.optional]
-    found = _judged(left, mandatory, candidates)
+    found = _judged(left, mandatory, nodes)
     for one in optional:
-        better = _judged(left, [*found.asked, one], candidates) if found.suitable else found
+        better = _judged(left, [*found.asked, one], nodes) if found.suitable else found
         found = better if better.suitable else found
     return found
 
 
-def _judged(left: stock.Stock, asked: Iterable[Asked], nodes: tuple[str, ...]) -> Choice:
+def _judged(left: stock.Stock, asked: Iterable[Asked], nodes: Nodes) -> Choice:
     wanted = tuple(asked)
     search = matching.Search(left, tuple(one.request for one in wanted))
     if search.hopeless:
         return Choice(asked=wanted, suitable={})
-    suitable = {node: given for node in nodes if (given := search.on(node)) is not None}
+    suitable = {node: given for node in nodes() if (given := search.on(node)) is not None}
     return Choice(asked=wanted, suitable=suitable)

@@ -205,7 +205,9 @@ class _Round:
         attempt = self._attempts[one.claim.uid]
         self._begun.add(one.claim.uid)
         lacking = attempt.lacking(one.wanted)
-        if attempt.ready:
+        if one.wanted.problem:
+            self._break_off(attempt, one.wanted.problem)
+        elif attempt.ready:
             without = tuple(
                 request.name
                 for request in one.wanted.requests
@@ -226,12 +228,12 @@ class _Round:
                     ),
                 )
             else:
-                self._break_off(attempt)
+                message = f"node {attempt.node} has no device left for all that the claim asks for"
+                self._break_off(attempt, message)
 
-    def _break_off(self, attempt: attempts.Attempt) -> None:
-        """Half of what a claim asks for is of no use to it, and others may want it."""
+    def _break_off(self, attempt: attempts.Attempt, message: str) -> None:
+        """Half of what a claim asks for is of no use to it, nor is what cannot be told, and others may want it."""
         self._notes.failed(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
-        message = f"node {attempt.node} has no device left for all that the claim asks for"
         self._steps += [
             actions.Detach(claim=attempt.claim, attachment=held, message=message) for held in attempt.held
         ]
@@ -246,7 +248,13 @@ class _Round:
             consumer = claims.Consumer(resource="pods", name=pod.name.name, uid=pod.uid)
         self._notes.served(party.uid)
         self._steps.append(
-            actions.Allocate(claim=one.claim, handle=handle, shareable=one.wanted.shareable, pod=consumer)
+            actions.Allocate(
+                claim=one.claim,
+                handle=handle,
+                shareable=one.wanted.shareable,
+                config=one.wanted.config,
+                pod=consumer,
+            )
         )
 
     # What can be begun.
@@ -254,8 +262,7 @@ class _Round:
     def _offer(self, party: parties.Party, idle: tuple[parties.Waiting, ...]) -> None:
         """Begins on the selected node, or keeps devices for the party until one is selected."""
         once = tuple({one.claim.uid: one for one in idle}.values())
-        usable = self._usable(party, once)
-        choice = choices.choose(self._stock, once, usable)
+        choice = choices.choose(self._stock, once, lambda: self._usable(party, once))
         target = party.selected if party.context is not None else next(iter(choice.suitable), "")
         if party.context is None and not choice.asked:
             self._begin(party, once, "", choice)
@@ -267,7 +274,10 @@ class _Round:
             self._notes.offered(party.uid)
         else:
             self._notes.not_offered(party.uid)
-        unsuitable = tuple(node for node in party.nodes if node not in choice.suitable)
+        # Most of those that wait cannot have anything, nowhere.
+        unsuitable = party.nodes
+        if choice.suitable:
+            unsuitable = tuple(node for node in party.nodes if node not in choice.suitable)
         self._steps += reports.answer(party, {one.entry for one in idle}, unsuitable, self._notes)
 
     def _usable(self, party: parties.Party, once: tuple[parties.Waiting, ...]) -> tuple[str, ...]:

@@ -56,6 +56,7 @@ def answer(
 def _listed(context: classic.Context, unsuitable: Collection[str]) -> tuple[str, ...]:
     """As many as there is room for; those first that the scheduler may select now."""
     first = dict.fromkeys((context.selected_node, *context.potential_nodes))
-    order = [node for node in first if node in unsuitable]
-    order += sorted(node for node in unsuitable if node not in first)
+    named = frozenset(unsuitable)
+    order = [node for node in first if node in named]
+    order += sorted(named - first.keys())
     return tuple(order[: classic.NODES_MAX])

@@ -65,12 +65,14 @@ class Wanted:
     Attributes:
         shareable: several pods may use it at a time.
         suitable_nodes: of its classes; a node must match all.
+        config: what its classes and itself say of the devices, for the node; v1alpha3.
         problem: why it cannot be served, in one sentence; empty when it can.
     """
 
     requests: tuple[Request, ...] = ()
     shareable: bool = False
     suitable_nodes: tuple[claims.NodeSelector, ...] = ()
+    config: tuple[claims.AllocatedConfiguration, ...] = ()
     problem: str = ""
 
     @property

@@ -40,7 +40,7 @@ def allocated(driver: str, action: actions.Allocate, version: str) -> dict[str, 
     if claim.version is classic.Version.V1ALPHA2:
         status = classic_v1alpha2.allocated(handle, driver, shareable=action.shareable)
     else:
-        status = classic_v1alpha3.allocated(handle, driver, _nothing(handle))
+        status = classic_v1alpha3.allocated(handle, driver, _nothing(handle), action.config)
     consumers = list(claim.reserved_for)
     if action.pod is not None and all(one.uid != action.pod.uid for one in consumers):
         consumers.append(action.pod)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from drawbar.driver.api import bindings, claims, demands, meta
+from drawbar.driver.api import bindings, claims, configurations, demands, meta, parameters
 from drawbar.driver.controller import names
 from drawbar.driver.controller.classic import matching, requests, stock
 
@@ -102,7 +102,8 @@ def plan(observed: Observed, judge: stock.Judge, now: datetime.datetime) -> Allo
             for node in observed.nodes:
                 given = search.on(node)
                 if given is not None:
-                    return _allocate(observed, ways, given, node, now)
+                    found = _allocate(observed, ways, given, node, now)
+                    return _misled(found.allocation, observed.driver) or found
     return Wait(reason=NOTHING_RESERVED, message=_why_not(observed))
 
 
@@ -214,6 +215,16 @@ def _allocate(
         allocation_timestamp=meta.timestamp(now),
     )
     return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))
+
+
+def _misled(allocation: claims.Allocation, driver: str) -> Wait | None:
+    """Why its devices would never be of use; None where nothing is wrong with its opaque parameters."""
+    claim = claims.ResourceClaim(metadata=meta.ObjectMeta(), status=claims.ClaimStatus(allocation=allocation))
+    try:
+        configurations.of_devices(claim, driver)
+    except parameters.Invalid as invalid:
+        return Wait(reason=configurations.REASON, message=f"the claim is not allocated at once: {invalid}")
+    return None
 
 
 def _configuration(observed: Observed, ways: _Ways) -> tuple[claims.AllocatedConfiguration, ...]:

@@ -2,7 +2,8 @@
 
 A device has at most two journeys at a time: one to the node of its next claim, one back from that of its last. A step is
 the time between two milestones that follow each other directly; what this process did not see begin, such as the steps
-around its own start, is not counted. An allocation is counted from the moment at which the watch told of it.
+around its own start, is not counted. An allocation is counted from the moment at which the watch told of it; of a classic
+claim, which is allocated last, the attempt is, and what the attachment says counts as told.
 
 The journeys are bounded by the devices that claims have: one ends when the device is ready, has failed, is free, or
 its claim is gone.
@@ -50,13 +51,14 @@ BEFORE = -2
 class _Journey:
     """The last milestone, when it was reached, and when the first was; in seconds of one clock.
 
-    One that began before this process knew of it is not whole.
+    One that began before this process knew of it is not whole. One for a classic claim lasts until its allocation.
     """
 
     last: int
     at: float
     began: float
     whole: bool
+    classic: bool = False
 
 
 class _Journeys:
@@ -150,10 +152,13 @@ class Journeys:
     def begun(self, key: names.DeviceKey) -> None:
         """A classic claim is to get the device."""
         self._there.begin(key, self._clock())
+        self._there.known[key].classic = True
 
     def allocated(self, key: names.DeviceKey) -> None:
-        """A classic claim got it, attached and ready."""
-        self.told(key)
+        """A classic claim got it, attached and ready; one whose attach this process did not see is counted now."""
+        journey = self._there.known.get(key)
+        if journey is None or journey.last < There.TOLD:
+            self.told(key)
         self._there.known.pop(key, None)
 
     def failed(self, key: names.DeviceKey, reason: str) -> None:
@@ -169,6 +174,9 @@ class Journeys:
     ) -> None:
         """An attachment is new, different, or gone."""
         now = self._clock()
+        journey = self._there.known.get(key)
+        if journey is not None and journey.classic:
+            self._classic_changed(key, journey, new)
         if new is None:
             assert old is not None
             self._back.reach(key, Back.FREE, now)
@@ -184,6 +192,15 @@ class Journeys:
         else:
             self._look_whether_ready(key, new, now)
 
+    def _classic_changed(
+        self, key: names.DeviceKey, journey: _Journey, new: attachments.DeviceAttachment | None
+    ) -> None:
+        """An attempt whose attachment goes has come to nothing."""
+        if new is None or new.deleting:
+            del self._there.known[key]
+        elif journey.last < There.TOLD and new.holds(attachments.ATTACHED):
+            self.told(key)
+
     def _reach(self, key: names.DeviceKey, side: actions.Side, there: There, back: Back) -> None:
         if side is actions.Side.ATTACH:
             self._there.reach(key, there, self._clock())
@@ -197,4 +214,5 @@ class Journeys:
         journey = self._there.known.get(key)
         if journey is not None and journey.last == There.TOLD and attachment.holds(attachments.VISIBLE):
             self._there.reach(key, There.READY, now)
-            del self._there.known[key]
+            if not journey.classic:
+                del self._there.known[key]

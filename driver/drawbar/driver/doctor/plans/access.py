@@ -88,7 +88,7 @@ def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
         severity=Severity.WARNING,
         subject=subject,
         message=f"{what}, so its token may write objects of other nodes or drivers as far as its roles go",
-        remedy="apply deploy/manifests/policies.yaml, or set policies.enabled in the chart's values",
+        remedy=f"apply deploy/manifests/{'classic/' if cluster.classic else ''}policies.yaml, or set policies.enabled in the chart's values",
     )
 
 
@@ -115,4 +115,6 @@ def _remedy(cluster: observed.Cluster, daemon: Daemon, permission: Permission) -
             f"add {permission.name} to credentialsSecrets of the chart's values, or to resourceNames of the Role {role} in "
             f"namespace {cluster.where.namespace}"
         )
+    if permission.classic:
+        return "apply deploy/manifests/classic/controller-classic.yaml, or set classic.enabled in the chart's values"
     return f"apply the roles of this version ({_FILES[daemon]}, or the chart)"

@@ -36,14 +36,21 @@ KINDS: Mapping[str, tuple[_Part, ...]] = {
 }
 
 
-def plan(known: Mapping[str, Reading[objects.Definition | None]]) -> Iterator[Finding]:
-    """A finding for everything that is wrong with each of our kinds, or that it is well."""
+def plan(
+    known: Mapping[str, Reading[objects.Definition | None]], *, selectable: bool = True
+) -> Iterator[Finding]:
+    """A finding for everything that is wrong with each of our kinds, or that it is well.
+
+    Args:
+        known: our kinds by name.
+        selectable: this API server can select objects by a field of ours.
+    """
     for name in KINDS:
         definition = known[name]
         if isinstance(definition, Unread):
             yield findings.unread(Check.SERVER_DEFINITION, definition)
             continue
-        complaints = list(_complaints(name, definition))
+        complaints = list(_complaints(name, definition, selectable))
         yield from complaints or [
             findings.ok(
                 Check.SERVER_DEFINITION,
@@ -53,7 +60,7 @@ def plan(known: Mapping[str, Reading[objects.Definition | None]]) -> Iterator[Fi
         ]
 
 
-def _complaints(name: str, definition: objects.Definition | None) -> Iterator[Finding]:
+def _complaints(name: str, definition: objects.Definition | None, selectable: bool) -> Iterator[Finding]:
     if definition is None:
         yield _error(name, "does not exist", "apply deploy/drawbar/crds/, or install the chart")
         return
@@ -69,7 +76,7 @@ def _complaints(name: str, definition: objects.Definition | None) -> Iterator[Fi
         )
     if "status" not in version.subresources:
         yield _error(name, "has no status subresource, so no status can be written", _APPLY)
-    if {"jsonPath": _SELECTABLE} not in version.selectable_fields:
+    if selectable and {"jsonPath": _SELECTABLE} not in version.selectable_fields:
         yield _error(
             name, f"has no selectable field {_SELECTABLE}, so the controller cannot ask for its own", _APPLY
         )

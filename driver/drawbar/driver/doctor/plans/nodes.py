@@ -13,7 +13,9 @@ from drawbar.driver.doctor import findings, objects, observed
 from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
 
 KUBELET_OLDEST, KUBELET_TRIED = 32, 34
-"""The first kubelet that speaks a protocol of the node daemon's, and the first that it was tried with."""
+"""The first kubelet that reads claims as later API servers have them, and the first that it was tried with."""
+CLASSIC_OLDEST = 27
+"""The first kubelet that gets devices that our controller allocated."""
 UNREADY_MAX = 20
 """So many pods are named one by one."""
 _RUNTIME = re.compile(r"([\w.-]+)://v?(\d+)\.(\d+)")
@@ -62,8 +64,10 @@ def _kubelet(cluster: observed.Cluster, version: str, members: Sequence[str]) ->
     subject, check, minor = _nodes(members), Check.NODES_KUBELET, observed.minor(version)
     told = f"kubelet {version or 'of an unknown version'}"
     upgrade = "upgrade the kubelet, after draining the node"
+    if cluster.classic and minor is not None and CLASSIC_OLDEST <= minor < KUBELET_OLDEST:
+        return findings.ok(check, subject, told)
     if minor is not None and minor < KUBELET_OLDEST:
-        message = f"{told} speaks no protocol that the node daemon speaks: no pod with a device starts there"
+        message = f"{told} cannot read the claims of this cluster: no pod with a device starts there"
         return Finding(check=check, severity=Severity.ERROR, subject=subject, message=message, remedy=upgrade)
     if minor is None or minor < KUBELET_TRIED:
         message = f"{told}: nobody has tried one older than 1.{KUBELET_TRIED}"

@@ -30,8 +30,6 @@ def decoded(data: str, where: str) -> handles.Handle:
         return handles.decode(data)
     except handles.InvalidHandle as error:
         raise _wrong(where, str(error)) from error
-    except RecursionError as error:
-        raise _wrong(where, "its JSON is nested too deeply") from error
 
 
 def for_node(handle: handles.Handle, where: str, node_name: str) -> handles.Handle:

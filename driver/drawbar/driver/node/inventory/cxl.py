@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from drawbar.driver.node.inventory import children, files, model, slots
+from drawbar.driver.node.inventory import children, files, model, serials, slots
 
 _NAME = re.compile(r"(mem|root|port|endpoint|region)(\d+)|(decoder)(\d+)\.(\d+)")
 _PORT_KINDS = {"root": "root", "port": "switch", "endpoint": "endpoint"}
@@ -80,7 +80,7 @@ def _memdev(root: str, name: str, relative: str) -> model.Memdev:
     return model.Memdev(
         name=name,
         path=relative,
-        serial=files.number(path + "/serial") or None,
+        serial=serials.plausible(files.number(path + "/serial")),
         pci_address=parent if children.ADDRESS.fullmatch(parent) else None,
         ram_bytes=files.number(path + "/ram/size"),
         pmem_bytes=files.number(path + "/pmem/size"),

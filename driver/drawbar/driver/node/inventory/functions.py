@@ -176,7 +176,7 @@ def _class_serial(place: _Place, controllers: tuple[model.NvmeController, ...]) 
     for name in place.directories:
         if _MEMDEV.fullmatch(name):
             serial = files.text(name + "/serial", place.descriptor)
-            if files.parse_number(serial):
+            if serials.plausible(files.parse_number(serial)):
                 return serial
     return None
 

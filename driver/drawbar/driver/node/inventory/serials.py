@@ -9,11 +9,17 @@ import re
 
 _PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
 _SIXTEEN_DIGITS = re.compile(r"[0-9a-f]{16}")
+_BEYOND = 1 << 64
 
 
 def dashed(number: int) -> str:
     """A 64-bit number as eight pairs of hexadecimal digits, most significant first."""
     return number.to_bytes(8, "big").hex("-")
+
+
+def plausible(number: int | None) -> int | None:
+    """A serial number of 64 bits, or None: a device that was never given one says 0, and a broken one anything."""
+    return number if number and 0 < number < _BEYOND else None
 
 
 def canonical(serial: str) -> str:
@@ -27,7 +33,7 @@ def numbers(serial: str) -> frozenset[int]:
     if pairs := _PAIRS.fullmatch(value):
         return frozenset({int(re.sub("[-:]", "", pairs[1]), 16)})
     found = set()
-    if value.isascii() and value.isdigit():
+    if re.fullmatch("[0-9]{1,20}", value) and int(value) < _BEYOND:
         found.add(int(value))
     if value.startswith("0x") and re.fullmatch("[0-9a-f]{1,16}", value[2:]):
         found.add(int(value, 16))

@@ -1,0 +1,122 @@
+"""The chart on clusters in which our controller allocates."""
+
+import contextlib
+
+import pytest
+import yaml
+
+from drawbar.driver.api import classic_v1alpha2, classic_v1alpha3, handles
+from drawbar.driver.kube import client, errors, kinds
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.testing import helm
+
+DRIVER, OTHER = "drawbar.dev", "gpu.example.com"
+VERSIONS = {"1.30-classic": "v1alpha2", "1.31-classic": "v1alpha3"}
+ON = {"enabled": True, "apiVersion": "v1alpha2"}
+
+
+def named(documents):
+    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+
+
+async def test_only_where_it_is_asked_for_there_are_the_role_and_the_older_classes(render):
+    plain, older = named(await render()), named(await render(classic=ON))
+    newer = named(await render(classic={"enabled": True}))
+    assert {kind for kind, name in older.keys() - plain.keys()} == {
+        *("ClusterRole", "ClusterRoleBinding", "ResourceClass")
+    }
+    assert {one["apiVersion"] for (kind, _), one in newer.items() if kind == "DeviceClass"} == {
+        "resource.k8s.io/v1alpha3"
+    }
+    assert not [key for key in older if key[0] == "DeviceClass"]
+    for found, strategy in ((plain, (1, 0)), (older, (0, 1)), (newer, (0, 1))):
+        rolling = found["DaemonSet", "drawbar-node"]["spec"]["updateStrategy"]["rollingUpdate"]
+        assert (rolling["maxSurge"], rolling["maxUnavailable"]) == strategy
+
+
+async def test_a_cluster_that_cannot_have_it_is_told_so_before_anything_is_made(render):
+    for version, values, words in (
+        ("1.31.0", {}, "has no resource.k8s.io/v1: Drawbar needs 1.34 or later"),
+        ("1.29.0", {"classic": ON}, "set policies.enabled=false and uninstallGuard.enabled=false"),
+        ("1.26.0", {"classic": ON}, "1.27"),
+        ("1.30.0", {"classic": ON | {"apiVersion": "v1"}}, "/classic/apiVersion"),
+    ):
+        with pytest.raises(helm.HelmError) as caught:
+            await render(**values, kube_version=version)
+        assert words in str(caught.value)
+    off = {"policies": {"enabled": False}, "uninstallGuard": {"enabled": False}}
+    assert await render(classic=ON, kube_version="1.29.0", **off)
+
+
+def test_the_table_of_further_permissions_is_the_role(pytestconfig):
+    page = (pytestconfig.rootpath / "docs" / "security.md").read_text()
+    section = page.partition("`drawbar-controller-classic`\n")[2].partition("\nThe policy")[0]
+    _, _, *rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    file = pytestconfig.rootpath / "deploy" / "manifests" / "classic" / "controller-classic.yaml"
+    (role,) = [one for one in yaml.safe_load_all(file.read_text()) if one["kind"] == "ClusterRole"]
+    granted = [
+        [group, resource, ", ".join(rule["verbs"])]
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    ]
+    assert sorted([cell.strip() for cell in row[:3]] for row in rows) == sorted(granted)
+
+
+@pytest.fixture(params=VERSIONS)
+async def installed(chart_cluster, request):
+    """The policies of the manifests, and the controller's token; the version of claims."""
+    async with chart_cluster(request.param, by_helm=False) as cluster, contextlib.AsyncExitStack() as stack:
+        version = VERSIONS[request.param]
+        await deployment.apply(cluster.api, policies=True, version=version)
+        controller = await stack.enter_async_context(cluster.acting_as("drawbar-controller"))
+        yield cluster, controller, version
+
+
+def spec(version, driver):
+    if version == "v1alpha2":
+        return {"resourceClassName": f"gpu.{driver}"}
+    return {
+        "controller": driver,
+        "devices": {"requests": [{"name": "gpu", "deviceClassName": "gpu.drawbar.dev"}]},
+    }
+
+
+def given(version, driver):
+    device = handles.HandleDevice(request="gpu", fabric="f", pool="f/e", device="d", attachment="f.d")
+    handle = handles.Handle(node="node-1", devices=(device,))
+    if version == "v1alpha2":
+        return classic_v1alpha2.allocated(handle, driver, shareable=False)
+    return classic_v1alpha3.allocated(handle, driver)
+
+
+async def test_the_controllers_token_allocates_its_own_claims_and_writes_nothing_else_of_any(installed):
+    cluster, controller, version = installed
+    kind = kinds.CLASSIC_CLAIMS[version]
+
+    async def patch(api, name, body, **where):
+        return await api.patch(
+            kind, name, body, content=client.Patch.MERGE, namespace="default", into=dict, **where
+        )
+
+    async def refused(words, *what, **where):
+        with pytest.raises(errors.Denied) as caught:
+            await patch(controller, *what, **where)
+        assert words in str(caught.value)
+
+    status = {"subresource": "status"}
+    for name, driver in (("ours", DRIVER), ("theirs", OTHER)):
+        await cluster.create(kind, name, "default", spec=spec(version, driver))
+    mine = {"metadata": {"finalizers": ["drawbar.dev/allocation"]}}
+    await patch(controller, "ours", mine)
+    await patch(controller, "ours", {"status": given(version, DRIVER)}, **status)
+    freed = (classic_v1alpha2 if version == "v1alpha2" else classic_v1alpha3).freed()
+    await patch(controller, "ours", {"status": freed}, **status)
+    await patch(controller, "ours", {"metadata": {"finalizers": None}})
+
+    await patch(cluster.api, "theirs", {"metadata": {"finalizers": ["example.com/keep"]}})
+    await patch(cluster.api, "theirs", {"status": given(version, OTHER)}, **status)
+    await refused("another's", "theirs", {"status": freed}, **status)
+    await refused("finalizer", "theirs", {"metadata": {"finalizers": None}})
+    await refused("finalizer", "ours", {"metadata": {"finalizers": ["example.com/keep"]}})
+    await refused("nothing of a claim but", "ours", {"metadata": {"labels": {"a": "b"}}})
