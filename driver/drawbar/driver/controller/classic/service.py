@@ -7,6 +7,7 @@ time: what it wrote is known before the next one looks.
 import asyncio
 import datetime
 import logging
+import random
 from collections.abc import Mapping
 
 from drawbar.driver.api import attachments, classic, handles, meta
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 # What changes together is decided together; with many pods that wait, a round costs more.
 GATHER_SECONDS = 0.02
 GATHER_SECONDS_PER_POD = 0.0005
-RETRY_SECONDS = 0.5
+# After a round in which something failed; one that goes on failing must not keep the others waiting for long.
+RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 
 
 class Service:
@@ -44,14 +46,19 @@ class Service:
     async def run(self) -> None:
         """Decides and acts until cancelled."""
         self._memory = memory.Memory()
+        jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        failures = 0
         while True:
             self._news.clear()
             now = self._context.clock()
             decision = plan.plan(self.observed(), self._memory, now)
             self._memory = decision.memory
             if not await self._executor.carry_out(decision.actions):
-                await asyncio.sleep(RETRY_SECONDS)
+                pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
+                failures += 1
+                await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
                 continue
+            failures = 0
             await self._rest((decision.look_again - now).total_seconds())
 
     async def _rest(self, seconds: float) -> None:
