@@ -28,7 +28,10 @@ SCENARIOS = {
 }
 
 
-def mocked(folder):
+@pytest.fixture
+def world(tmp_path):
+    """What is found on the node, and the host that it is."""
+    folder = tmp_path / "sys"
     tree = sysfs.SysfsTree.create(folder)
     for slot, serial in enumerate(dying.SERIALS.values(), start=1):
         disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial=serial)
@@ -37,8 +40,8 @@ def mocked(folder):
 
 
 @pytest.fixture
-def kill(tmp_path):
-    """`kill(step, scenario, folder)`: what `dying.py` answers."""
+def kill(tmp_path, world):
+    """`kill(step, scenario, folder)`: what `dying.py` answers, which reads the node of `world` once it runs."""
     command = (sys.executable, str(SCRIPT), str(tmp_path / "sys"))
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -97,8 +100,7 @@ async def judge(folder, world, boot_id):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_killed_at_any_step_nothing_leaks_is_lost_or_used_twice(tmp_path, kill, scenario):
-    world = mocked(tmp_path / "sys")
+async def test_killed_at_any_step_nothing_leaks_is_lost_or_used_twice(tmp_path, world, kill, scenario):
     before, at_least = SCENARIOS[scenario]
     (tmp_path / "before").mkdir()
     instance, _ = dying.made(tmp_path / "before", *world)

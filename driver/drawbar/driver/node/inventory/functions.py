@@ -8,7 +8,7 @@ opened relative to the directory.
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from drawbar.driver.node.inventory import (
     children,
@@ -33,7 +33,6 @@ _CHILDLESS = children.Children()
 # Nor is that of a function to which no driver is bound, or one that makes next to nothing there.
 _CORE = frozenset({"config", "current_link_speed", "iommu_group", "physfn", "sriov_totalvfs"})
 _BOUND_TO = {None: _CORE, "pci-stub": _CORE, "vfio-pci": _CORE | {"vfio-dev"}}
-_VIRTFN = re.compile(r"virtfn(\d+)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,14 +194,18 @@ def _sriov(descriptor: int) -> model.Sriov | None:
     if total is None:
         return None
     present = files.number("sriov_numvfs", descriptor) or 0
-    names = files.listing(descriptor) if present else frozenset[str]()
-    indices = sorted(int(match[1]) for name in names if (match := _VIRTFN.fullmatch(name)))
-    functions = (files.link_name(f"virtfn{index}", descriptor) for index in indices)
     return model.Sriov(
-        total_vfs=total,
-        num_vfs=present,
-        virtual_functions=tuple(name for name in functions if name is not None),
+        total_vfs=total, num_vfs=present, virtual_functions=tuple(_virtual_functions(descriptor, present))
     )
+
+
+def _virtual_functions(descriptor: int, count: int) -> Iterator[str]:
+    """They are numbered without a gap; where one is missing, the count was never true, or is no longer."""
+    for index in range(count):
+        name = files.link_name(f"virtfn{index}", descriptor)
+        if name is None:
+            return
+        yield name
 
 
 def _slot(relative: str, physical_function: str | None, by_address: Mapping[str, str]) -> str | None:
