@@ -33,6 +33,8 @@ _ATTRIBUTES_ONLY = frozenset(
 # Below these there are partitions, connectors and the like, and no further files that a container needs.
 _LEAVES = frozenset({"drm", "accel", "nvme-generic", "cxl"})
 _FLAT = frozenset({"vfio-dev"})  # their devices have nothing below them
+# Directories of a class are no devices themselves (drivers/base/core.c, class_dir_create_and_add).
+_CLASSES = frozenset({"accel", "drm", "infiniband", "infiniband_verbs", "nvme", "vfio-dev"})
 _MULTIPATH_LEG = re.compile(r"nvme(\d+)c\d+n(\d+)")
 
 
@@ -95,7 +97,7 @@ def _walk(root: str, path: str, name: str, levels: int) -> Iterator[model.Device
     if leg := _MULTIPATH_LEG.fullmatch(name):
         yield from _multipath_head(root, leg)
         return
-    node = device_node(path)
+    node = device_node(path) if name not in _CLASSES else None
     if node is not None:
         yield node
         if node.block or node.subsystem in _LEAVES:

@@ -25,14 +25,14 @@ from drawbar.driver.node.inventory import (
 )
 from drawbar.driver.node.inventory.classification import FunctionClass
 
-_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+_ROOT = re.compile(r"(?:^|/)(pci[0-9a-f]{4,8}:[0-9a-f]{2})(?:/|$)")
 _MEMDEV = re.compile(r"mem\d+")
 # A bridge's directory is not listed: its children are functions of their own, and these it may have.
 _BRIDGES_OWN = frozenset({"current_link_speed", "iommu_group"})
 _CHILDLESS = children.Children()
-# Nor is that of a function to which no driver is bound, or one that makes next to nothing there.
+# Nor is that of a function to which no driver is bound, or one of those that make nothing there but these directories.
 _CORE = frozenset({"config", "current_link_speed", "iommu_group", "physfn", "sriov_totalvfs"})
-_BOUND_TO = {None: _CORE, "pci-stub": _CORE, "vfio-pci": _CORE | {"vfio-dev"}}
+_BOUND_TO: dict[str | None, tuple[str, ...]] = {None: (), "pci-stub": (), "vfio-pci": ("vfio-dev",)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,28 +87,26 @@ def read(root: str, address: str, around: Surroundings) -> model.PciFunction | N
         return None
     try:
         ids = identity.read(descriptor)
-        names = _names(descriptor, ids)
+        names, directories = _entries(descriptor, ids)
         if not names:
             return None
-        place = _Place(root, address, relative, descriptor, ids, names, _directories(descriptor, names))
-        return _build(place, around)
+        return _build(_Place(root, address, relative, descriptor, ids, names, directories), around)
     finally:
         os.close(descriptor)
 
 
-def _names(descriptor: int, ids: identity.Ids) -> frozenset[str]:
-    """What may be of interest in the directory; empty if it is gone. A listing is dearer than all the rest."""
+def _entries(descriptor: int, ids: identity.Ids) -> tuple[frozenset[str], tuple[str, ...]]:
+    """What may be of interest in the directory, and which of it are directories that drivers make.
+
+    There is nothing if it is gone. A listing is dearer than all the rest.
+    """
     if ids.kind is FunctionClass.BRIDGE:
-        return _BRIDGES_OWN
-    if not ids.known or ids.driver not in _BOUND_TO:
-        return files.listing(descriptor)
-    return _BOUND_TO[ids.driver]
-
-
-def _directories(descriptor: int, names: frozenset[str]) -> tuple[str, ...]:
-    """The directories among these names, without asking the kernel about those that never are."""
-    found = (name for name in names - core.ENTRIES if files.is_directory(name, descriptor))
-    return tuple(sorted(found))
+        return _BRIDGES_OWN, ()
+    if ids.known and ids.driver in _BOUND_TO:
+        return _CORE, _BOUND_TO[ids.driver]
+    names = files.listing(descriptor)
+    # The kernel is not asked about those that never are directories.
+    return names, tuple(sorted(one for one in names - core.ENTRIES if files.is_directory(one, descriptor)))
 
 
 def _build(place: _Place, around: Surroundings) -> model.PciFunction:
@@ -154,10 +152,8 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
 
 
 def _root_complex(relative: str) -> str | None:
-    for part in relative.split("/"):
-        if part.startswith("pci") and _ROOT.fullmatch(part):
-            return part
-    return None
+    found = _ROOT.search(relative)
+    return found[1] if found else None
 
 
 def _device_serial_number(descriptor: int) -> tuple[int | None, bool]:

@@ -51,7 +51,7 @@ class Entries:
     """The functions by everything that one may ask for; `slots` and `memdevs` are what cards show of others.
 
     Attributes:
-        slots: by name.
+        slots: by name, and in order of it.
         memdevs: by the address of their function. Whoever changes one of these two calls `touch`.
     """
 

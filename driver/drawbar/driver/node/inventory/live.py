@@ -90,7 +90,7 @@ class Live:
             topology = self._topology
             self._snapshot = model.Inventory(
                 functions=self._entries.ordered(),
-                slots=slots.ordered(self._entries.slots.values()),
+                slots=tuple(self._entries.slots.values()),
                 memdevs=topology.memdevs,
                 ports=topology.ports,
                 decoders=topology.decoders,
@@ -152,6 +152,7 @@ class Live:
         for name, device in observed.dax_devices.items():
             self._take_dax(name, device, notes)
         if notes.moved:
+            self._entries.slots = {slot.name: slot for slot in slots.ordered(self._entries.slots.values())}
             self._slot_names = slots.addresses(self._entries.slots.values())
         if notes.memdevs:
             self._regroup_memdevs(notes.memdevs)
