@@ -8,7 +8,7 @@ number is it: the fabric has put nothing else there before it was told that the 
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.node import classes, inventory
@@ -65,7 +65,8 @@ def _own(
 ) -> tuple[model.PciFunction, ...]:
     """What is left of the device, and everything that loses its power with it."""
     known = card.functions if card is not None else ()
-    found = {fresh.address: fresh for one in known if (fresh := _again(host, one)) is not None}
+    seen = {function.address: function for function in in_slot}
+    found = {fresh.address: fresh for one in known if (fresh := _again(host, one, seen)) is not None}
     if found or all(_is_nameless(function) for function in in_slot):
         found |= {function.address: function for function in in_slot}
     for function in tuple(found.values()):
@@ -76,9 +77,14 @@ def _own(
     return tuple(found.values())
 
 
-def _again(host: classes.Host, known: model.PciFunction) -> model.PciFunction | None:
-    """The function as it is now; None if it is gone, or its address is another device's by now."""
-    fresh = inventory.read_function(host.sysfs, known.address)
+def _again(
+    host: classes.Host, known: model.PciFunction, seen: Mapping[str, model.PciFunction]
+) -> model.PciFunction | None:
+    """The function as it is now; None if it is gone, or its address is another device's by now.
+
+    What was `seen` in the slot is not read again: gone by then, it would be what has taken the slot from itself.
+    """
+    fresh = seen.get(known.address) or inventory.read_function(host.sysfs, known.address)
     return fresh if fresh is not None and _is_same(fresh, known) else None
 
 
