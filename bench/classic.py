@@ -29,11 +29,12 @@ import report
 import world
 import yaml
 
-from drawbar.driver.api import attachments, classic_contexts
+from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, kinds, reflector
 from drawbar.fabric import contract
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver, claims, scheduler
+from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
@@ -41,14 +42,13 @@ from drawbar.mocks.fabric.simulation import SimulatedFabric
 Json = dict[str, Any]
 DRIVER = "drawbar.dev"
 FABRIC = "rack"
-VERSIONS = {"1.30-classic": "v1alpha2", "1.31-classic": "v1alpha3"}
 EVENTS = "events"
 WRITERS = ("controller", "scheduler", "claim-controller")
 POOL_DEVICES = 64
 PORTS = 4
 WORKERS = 8
 START_SECONDS = 60.0
-_RBAC: Json = {"group": "rbac.authorization.k8s.io", "version": "v1", "namespaced": False}
+LOG_LINES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +86,11 @@ def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[kinds.Ki
     for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
         yield kinds.CUSTOM_RESOURCE, None, yaml.safe_load(file.read_text(encoding="utf-8"))
     yield kinds.NAMESPACE, None, {"metadata": {"name": "drawbar"}}
-    role = {"name": "everything", "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    everything, binding = deployment.KINDS["ClusterRole"], deployment.KINDS["ClusterRoleBinding"]
+    role = {"name": "everything", "apiGroup": everything.group, "kind": everything.kind}
     rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    everything = kinds.Kind(**_RBAC, kind="ClusterRole", plural="clusterroles")
     yield everything, None, {"metadata": {"name": "everything"}, "rules": [rule]}
-    subjects = [{"kind": "User", "name": name, "apiGroup": role["apiGroup"]} for name in WRITERS]
-    binding = kinds.Kind(**_RBAC, kind="ClusterRoleBinding", plural="clusterrolebindings")
+    subjects = [{"kind": "User", "name": name, "apiGroup": everything.group} for name in WRITERS]
     yield binding, None, {"metadata": {"name": "everything"}, "roleRef": role, "subjects": subjects}
     for node in world.nodes(size.nodes):
         yield kinds.NODE, None, node
@@ -120,38 +119,58 @@ def _pod(version: str, number: int) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"pod-{number:04}"}, "spec": spec}
 
 
+class Ended(Exception):
+    """One of the processes ended by itself."""
+
+
+@asynccontextmanager
+async def _process(name: str, folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process; what is done beside it is given up when it ends by itself.
+
+    Raises:
+        Ended: it did; in a group.
+    """
+    file = folder / f"{name}.log"
+    with file.open("wb") as log:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=log
+        )
+
+    async def watch() -> None:
+        status = await child.wait()
+        last = file.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+        raise Ended("\n".join((f"the {name} ended with status {status}; its log ends so:", *last)))
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watch(), name=name)
+            yield child
+            watching.cancel()
+    finally:
+        if child.returncode is None:
+            child.terminate()
+        await child.wait()
+
+
 @asynccontextmanager
 async def _controller(folder: Path) -> AsyncIterator[int]:
     """The controller's process."""
-    arguments = ("-m", "drawbar.driver.main", "controller", "--kubeconfig", str(folder / WRITERS[0]))
-    with (folder / "daemon.log").open("wb") as log:
-        child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=log)
-        try:
-            yield child.pid
-        finally:
-            child.terminate()
-            await child.wait()
+    words = ("-m", "drawbar.driver.main", "controller", "--kubeconfig", str(folder / WRITERS[0]))
+    async with _process(WRITERS[0], folder, *words) as child:
+        yield child.pid
 
 
 @asynccontextmanager
 async def _double(name: str, folder: Path) -> AsyncIterator[None]:
     """The scheduler's or the claim controller's double; entered once it works."""
-    with (folder / f"{name}.log").open("wb") as log:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            __file__,
-            *("--play", name, "--kubeconfig", str(folder / name)),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-        )
-        try:
-            assert child.stdout is not None
-            async with asyncio.timeout(START_SECONDS):
-                await child.stdout.readline()
-            yield
-        finally:
-            child.terminate()
-            await child.wait()
+    words = (__file__, "--play", name, "--kubeconfig", str(folder / name))
+    async with _process(name, folder, *words) as child:
+        assert child.stdout is not None
+        async with asyncio.timeout(START_SECONDS):
+            if not await child.stdout.readline():
+                # It ends, and `_process` gives this up.
+                await asyncio.get_running_loop().create_future()
+        yield
 
 
 async def play(name: str, kubeconfig: Path) -> None:
@@ -190,9 +209,10 @@ async def measure(profile: str, size: Size) -> list[report.Measure]:
     """One competition.
 
     Raises:
-        TimeoutError: not every pod was served.
+        TimeoutError: not every pod was served; perhaps in a group.
+        Ended: a process ended by itself; in a group.
     """
-    version = VERSIONS[profile]
+    version = profiles.CLASSIC_VERSIONS[profile]
     with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as name:
         folder = Path(name)
         endpoint = f"unix:{folder / 'fabric.sock'}"
@@ -224,7 +244,7 @@ async def _compete(
         reflector.Reflector(
             api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=life.attachment_changed
         ),
-        reflector.Reflector(api, kinds.POD, into=classic_contexts.Pod, changed=life.pod_changed),
+        reflector.Reflector(api, kinds.POD, into=lives.Pod, changed=life.pod_changed),
     )
     async with asyncio.TaskGroup() as tasks:
         work = [tasks.create_task(watch.run(), name="watch") for watch in watches]
@@ -281,10 +301,18 @@ def _measure(name: str, value: float, unit: str) -> report.Measure:
     return report.Measure(name=name, value=value, unit=unit)
 
 
+def _leaves(group: BaseExceptionGroup[Ended]) -> Iterator[Ended]:
+    for one in group.exceptions:
+        if isinstance(one, Ended):
+            yield one
+        else:
+            yield from _leaves(one)
+
+
 def main() -> int:
     """Run it; 1 if not all are served."""
     parser = argparse.ArgumentParser(description="benchmark of classic allocation")
-    parser.add_argument("--profile", choices=sorted(VERSIONS), default="1.31-classic")
+    parser.add_argument("--profile", choices=sorted(profiles.CLASSIC_VERSIONS), default="1.31-classic")
     parser.add_argument("--pods", type=int, default=500)
     parser.add_argument("--devices", type=int, default=100)
     parser.add_argument("--nodes", type=int, default=200)
@@ -304,10 +332,14 @@ def main() -> int:
         f"Classic, {options.profile}: {size.pods} pods that run {size.run_seconds:g} s each compete for "
         f"{size.devices} devices over {size.nodes} nodes"
     )
+    measures: list[report.Measure] = []
     try:
         measures = asyncio.run(measure(options.profile, size))
-    except TimeoutError:
+    except* Ended as group:
+        print(*_leaves(group), sep="\n", file=sys.stderr)
+    except* TimeoutError:
         print(f"not all pods were served within {lives.PATIENCE_SECONDS:.0f} s", file=sys.stderr)
+    if not measures:
         return 1
     named = [msgspec.structs.replace(one, name=f"{options.profile}: {one.name}") for one in measures]
     return 0 if report.publish(title, named, where=where, path=options.output) else 1

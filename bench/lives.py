@@ -10,11 +10,24 @@ from typing import Any
 import msgspec
 import world
 
-from drawbar.driver.api import attachments, classic_contexts, meta
+from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import client, kinds
 
 Json = dict[str, Any]
 PATIENCE_SECONDS = 600.0
+
+
+class PodSpec(meta.Struct, frozen=True):
+    """Where a pod runs."""
+
+    node_name: str = ""
+
+
+class Pod(meta.Struct, frozen=True):
+    """What its kubelet knows of it."""
+
+    metadata: meta.ObjectMeta
+    spec: PodSpec
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -60,7 +73,7 @@ class Life:
             self._said.add((new.metadata.uid, word))
             self._words.put_nowait((new.metadata.name, word))
 
-    def pod_changed(self, old: classic_contexts.Pod | None, new: classic_contexts.Pod | None) -> None:
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod begins to run when it is given its node."""
         if new is None:
             assert old is not None

@@ -53,6 +53,7 @@ async def serve(folder: Path, cdi: Path) -> None:
     from drawbar.driver.node.preparation import finding, preparer, store
     from drawbar.fabric.contract import DeviceClass
     from drawbar.mocks import sysfs
+    from drawbar.mocks.testing import readers
 
     disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="SN1")
     tree = sysfs.SysfsTree.create(folder / "sys")
@@ -103,7 +104,11 @@ async def serve(folder: Path, cdi: Path) -> None:
     files = store.Store(driver=DRIVER, cdi_dir=cdi, checkpoint_path=folder / "checkpoint.json")
     api: Any = None
     prepared = preparer.Preparer(
-        api=api, finder=finder, files=files, boot_id="b", released=lambda _pool, _device: None
+        reader=readers.modern(api, driver=DRIVER, node_name="n"),
+        finder=finder,
+        files=files,
+        boot_id="b",
+        released=lambda _pool, _device: None,
     )
     await prepared.restore()
     where = sockets.paths(folder, DRIVER, "")

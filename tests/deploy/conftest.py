@@ -31,7 +31,6 @@ CHART = ROOT / "deploy" / "drawbar"
 WHOLE = os.environ.get("DRAWBAR_CHART") == "required"
 NODES = ("node-1", "node-2")
 NAMESPACE = "drawbar"
-CONFIG_MAP = kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", namespaced=True)
 DEPLOYMENT = kinds.Kind(group="apps", version="v1", kind="Deployment", plural="deployments", namespaced=True)
 DAEMON_SET = kinds.Kind(group="apps", version="v1", kind="DaemonSet", plural="daemonsets", namespaced=True)
 # The counts that say that all pods are there.
@@ -142,6 +141,10 @@ class Cluster(worlds.World):
         listing = await self.api.list_all(kind, into=dict, namespace=namespace)
         return {one["metadata"]["name"]: one for one in listing.items}
 
+    async def workloads(self):
+        """By kind those that the chart made, by name."""
+        return {kind.kind: await self.named(kind, NAMESPACE) for kind in (DEPLOYMENT, DAEMON_SET)}
+
     async def start_doubles(self, stack, *, devices=2):
         """Everything that is not ours, and a fabric whose hosts are the nodes; two of four slots belong to it."""
         enter = stack.enter_async_context
@@ -169,7 +172,7 @@ class Cluster(worlds.World):
 
     async def settings(self, component, made, problems):
         """What the daemon reads of the file that the chart gives it."""
-        maps = await self.named(CONFIG_MAP, NAMESPACE)
+        maps = await self.named(kinds.CONFIG_MAP, NAMESPACE)
         file = self.path / f"{component}.yaml"
         file.write_text(maps[f"drawbar-{component}"]["data"][f"{component}.yaml"])
         loaded = loader.load(made, argparse.Namespace(config=str(file)), problems=problems, environ={})
@@ -211,14 +214,7 @@ class Cluster(worlds.World):
     async def run_pod(self, name):
         """Waits until a pod with a disk runs; gives its node."""
         request = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}
-        await self.create(
-            kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": {"devices": {"requests": [request]}}}
-        )
-        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
-        uses = [{"name": "disk", "resourceClaimTemplateName": name}]
-        await self.create(
-            kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses}
-        )
+        await self.pod_from_template(name, {"requests": [request]})
 
         async def pod():
             return (await self.named(kinds.POD, "default"))[name]

@@ -5,14 +5,14 @@ import contextlib
 import pytest
 import yaml
 
-from drawbar.driver.api import classic_v1alpha2, classic_v1alpha3, handles
+from drawbar.driver.api import classic, classic_v1alpha2, classic_v1alpha3, handles
 from drawbar.driver.kube import client, errors, kinds
+from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.testing import helm
 
 DRIVER, OTHER = "drawbar.dev", "gpu.example.com"
-VERSIONS = {"1.30-classic": "v1alpha2", "1.31-classic": "v1alpha3"}
-ON = {"enabled": True, "apiVersion": "v1alpha2"}
+ON = {"enabled": True}
 
 
 def named(documents):
@@ -20,8 +20,9 @@ def named(documents):
 
 
 async def test_only_where_it_is_asked_for_there_are_the_role_and_the_older_classes(render):
-    plain, older = named(await render()), named(await render(classic=ON))
-    newer = named(await render(classic={"enabled": True}))
+    plain, older = named(await render()), named(await render(classic=ON, kube_version="1.30.14"))
+    # What a provider appends to the version makes no other of it.
+    newer = named(await render(classic=ON, kube_version="1.31.9-eks-1-31"))
     assert {kind for kind, name in older.keys() - plain.keys()} == {
         *("ClusterRole", "ClusterRoleBinding", "ResourceClass")
     }
@@ -34,12 +35,25 @@ async def test_only_where_it_is_asked_for_there_are_the_role_and_the_older_class
         assert (rolling["maxSurge"], rolling["maxUnavailable"]) == strategy
 
 
+@pytest.mark.parametrize("driver", [DRIVER, OTHER])
+async def test_the_policy_lets_each_driver_write_the_finalizer_of_its_own(render, driver):
+    found = named(await render(classic=ON, kube_version="1.31.0", driverName=driver))
+    (policy,) = [
+        one
+        for (kind, name), one in found.items()
+        if kind == "ValidatingAdmissionPolicy" and "controller" in name and name.endswith("-claims")
+    ]
+    (rule,) = [one for one in policy["spec"]["validations"] if "finalizers" in one["expression"]]
+    assert f"f == '{classic.finalizer(driver)}'" in rule["expression"]
+
+
 async def test_a_cluster_that_cannot_have_it_is_told_so_before_anything_is_made(render):
     for version, values, words in (
         ("1.31.0", {}, "has no resource.k8s.io/v1: Drawbar needs 1.34 or later"),
         ("1.29.0", {"classic": ON}, "set policies.enabled=false and uninstallGuard.enabled=false"),
         ("1.26.0", {"classic": ON}, "1.27"),
-        ("1.30.0", {"classic": ON | {"apiVersion": "v1"}}, "/classic/apiVersion"),
+        ("1.32.0", {"classic": ON}, "has no classic allocation, which 1.32 withdrew"),
+        ("1.36.0", {"classic": ON}, "set classic.enabled=false"),
     ):
         with pytest.raises(helm.HelmError) as caught:
             await render(**values, kube_version=version)
@@ -63,11 +77,11 @@ def test_the_table_of_further_permissions_is_the_role(pytestconfig):
     assert sorted([cell.strip() for cell in row[:3]] for row in rows) == sorted(granted)
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=profiles.CLASSIC_VERSIONS)
 async def installed(chart_cluster, request):
     """The policies of the manifests, and the controller's token; the version of claims."""
     async with chart_cluster(request.param, by_helm=False) as cluster, contextlib.AsyncExitStack() as stack:
-        version = VERSIONS[request.param]
+        version = profiles.CLASSIC_VERSIONS[request.param]
         await deployment.apply(cluster.api, policies=True, version=version)
         controller = await stack.enter_async_context(cluster.acting_as("drawbar-controller"))
         yield cluster, controller, version

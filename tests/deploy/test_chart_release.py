@@ -27,8 +27,8 @@ async def classes(cluster):
 
 
 async def burst(cluster):
-    config_map = kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", namespaced=True)
-    text = (await cluster.named(config_map, "drawbar"))["drawbar-controller"]["data"]["controller.yaml"]
+    maps = await cluster.named(kinds.CONFIG_MAP, "drawbar")
+    text = maps["drawbar-controller"]["data"]["controller.yaml"]
     return next(line for line in text.splitlines() if "apiWritesBurst" in line)
 
 

@@ -1,6 +1,5 @@
 """The webhook of the chart: its pod has no rights, its certificate is kept, and its questions are few."""
 
-import asyncio
 import base64
 import contextlib
 import dataclasses
@@ -200,31 +199,27 @@ def test_the_schema_has_the_settings_of_the_webhook_and_no_others(pytestconfig):
 
 
 @contextlib.asynccontextmanager
-async def installed(cluster, port):
-    """The webhook as the chart has it, but on this host's loopback interface; gives the URL it is asked by."""
+async def installed(cluster, address):
+    """The webhook as the chart has it, but on this host's loopback interface; gives the file with its authority."""
     secret = (await cluster.named(kinds.SECRET, "drawbar"))[f"{NAME}-tls"]["data"]
     files = {name: cluster.path / name for name in secret}
     for name, file in files.items():
         file.write_bytes(base64.b64decode(secret[name]))
     options = await cluster.settings("webhook", settings.Settings, settings.problems)
-    running = asyncio.Task(
-        daemon.run(
-            dataclasses.replace(
-                options,
-                listen=settings.Listen(port=port),
-                tls=settings.Tls(certificate=files["tls.crt"], key=files["tls.key"]),
-            )
-        )
+    host, port = address
+    here = dataclasses.replace(
+        options,
+        listen=settings.Listen(address=host, port=port),
+        tls=settings.Tls(certificate=files["tls.crt"], key=files["tls.key"]),
     )
+    cluster.run("webhook", daemon.run(here))
     try:
         yield files["ca.crt"]
     finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+        await cluster.stop("webhook")
 
 
-async def answered(cluster, port, authority, wanted):
+async def answered(cluster, address, authority, wanted):
     """What the webhook says of the parameters of a class, to who asks as its configuration says."""
     (configuration,) = (await cluster.named(WEBHOOKS)).values()
     (entry,) = [one for one in configuration["webhooks"] if one["name"].startswith("classes.")]
@@ -243,7 +238,7 @@ async def answered(cluster, port, authority, wanted):
     async with aiohttp.ClientSession() as client:
 
         async def said():
-            url = f"https://127.0.0.1:{port}{asked['service']['path']}"
+            url = f"https://{address[0]}:{address[1]}{asked['service']['path']}"
             with contextlib.suppress(aiohttp.ClientConnectorError):
                 async with client.post(url, json=body, ssl=trust, server_hostname=host) as response:
                     return (await response.json())["response"]
@@ -251,13 +246,13 @@ async def answered(cluster, port, authority, wanted):
         return await cluster.until(said, bool)
 
 
-async def test_who_is_told_by_the_configuration_whom_to_trust_gets_an_answer(chart_cluster, unused_tcp_port):
+async def test_who_is_told_by_the_configuration_whom_to_trust_gets_an_answer(chart_cluster, own_address):
     good = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
     async with chart_cluster("1.36", "v4") as cluster:
         await cluster.install(**webhook())
-        async with installed(cluster, unused_tcp_port) as authority:
-            assert (await answered(cluster, unused_tcp_port, authority, good))["allowed"]
-            refused = await answered(cluster, unused_tcp_port, authority, good | {"x": 1})
+        async with installed(cluster, own_address) as authority:
+            assert (await answered(cluster, own_address, authority, good))["allowed"]
+            refused = await answered(cluster, own_address, authority, good | {"x": 1})
             assert "spec.config[0].opaque.parameters.x is no field" in refused["status"]["message"]
 
 

@@ -148,10 +148,7 @@ class Installed:
     async def start(self, workload, environment):
         """Starts the only container's command of a workload, with the file of settings that its pods get."""
         name = workload["metadata"]["name"]
-        maps = await self.cluster.named(
-            kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", namespaced=True),
-            "drawbar",
-        )
+        maps = await self.cluster.named(kinds.CONFIG_MAP, "drawbar")
         ((key, text),) = maps[name]["data"].items()
         file = self.cluster.path / f"installed-{key}"
         file.write_text(text)
@@ -195,14 +192,7 @@ async def test_both_daemons_start_from_it_by_the_charts_commands_and_give_a_pod_
     async with chart_cluster() as cluster, contextlib.AsyncExitStack() as stack:
         await cluster.install()
         await cluster.start_doubles(stack)
-        workloads = {
-            kind: (
-                await cluster.named(
-                    kinds.Kind(group="apps", version="v1", kind=kind, plural=plural), "drawbar"
-                )
-            )
-            for kind, plural in (("Deployment", "deployments"), ("DaemonSet", "daemonsets"))
-        }
+        workloads = await cluster.workloads()
         image = Installed(roots[0], cluster, stack)
         token = cluster.server.kubeconfig(cluster.path / "c.kubeconfig", "drawbar:drawbar-controller")
         await image.start(

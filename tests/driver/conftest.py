@@ -14,6 +14,7 @@ from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver
+from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
@@ -215,7 +216,7 @@ async def world(tmp_path, profile="1.36", **fabric_changes):
         server.kubeconfig(tmp_path / "admin", "admin")
         server.kubeconfig(tmp_path / "controller", "drawbar:drawbar-controller")
         async with client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api:
-            await deployment.apply(api)
+            await deployment.apply(api, version=profiles.profile(profile).dynamic_version)
             for name in NODES:
                 body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
                 await api.create(kinds.NODE, body, into=dict)

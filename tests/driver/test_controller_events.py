@@ -2,7 +2,7 @@
 
 import asyncio
 
-from drawbar.driver.controller import daemon, settings
+from drawbar.driver.controller import daemon, settings, watches
 from drawbar.driver.controller.operation import instrumentation
 from drawbar.driver.kube import client, config, kinds
 
@@ -60,7 +60,7 @@ async def controller(cluster):
         connection = config.load(options.kubeconfig)
         async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
             measured = instrumentation.Instrumentation(options)
-            one = daemon._Controller(options, api, daemon.Surroundings(), measured)
+            one = daemon._Controller(options, api, daemon.Surroundings(), measured, watches.Served())
             made.set_result(one)
             await one.serve(tasks)
 

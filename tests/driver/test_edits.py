@@ -3,6 +3,7 @@
 import pytest
 
 from drawbar.cdi import spec
+from drawbar.driver.api import parameters
 from drawbar.driver.node import classes, edits, inventory
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
@@ -26,6 +27,8 @@ def made(card, **changes):
         "card": card,
         "claim_uid": "u1",
         "host": classes.Host(),
+        "said": parameters.NOTHING,
+        "first_interface": 0,
     }
     return edits.device(**(given | changes))
 

@@ -6,10 +6,13 @@ import dataclasses
 import itertools
 import json
 
+import msgspec
 import pytest
 
 from drawbar.driver.api import fabrics, meta
+from drawbar.driver.controller import chores
 from drawbar.driver.controller.fabrics import session
+from drawbar.driver.operation import readiness
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
@@ -185,3 +188,53 @@ class Broken:
 
     def watch(self, version):
         return self._fabric.watch(version)
+
+
+class Counting(fabrics.Reservation, frozen=True):
+    """A reservation that keeps which devices it was asked about."""
+
+    asked: list[str] = msgspec.field(default_factory=list)
+
+    def holds(self, device_id, model):
+        self.asked.append(device_id)
+        return False
+
+
+def chores_of(**sessions):
+    """The chores of these Fabrics' sessions, in a cluster with nothing in it."""
+    view = chores.View(
+        fabrics={}, attachments={}, placed={}, claims={}, nodes={}, slices={}, sessions=sessions
+    )
+    return chores.Chores(None, driver="drawbar.dev", view=view, clock=None, watchdog=readiness.Watchdog())
+
+
+async def test_a_wish_to_publish_does_not_look_at_every_device():
+    reservation = Counting()
+    spec = fabrics.FabricSpec(adapter="here", endpoint="e", policy=fabrics.Policy(immediate=reservation))
+    fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="f"), spec=spec)
+    opened = session.Session(fabric, Listener(), None)
+    for number in range(5):
+        gpu = contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU, enclosure="e")
+        opened.learn(gpu)
+    wishes = chores_of(f=opened)
+    wishes.add(chores.What.PUBLISH, "f", after=1.0)
+    assert reservation.asked == []
+    assert opened.view.reserved == 0
+    assert len(reservation.asked) == 5
+
+
+async def test_only_a_chore_that_shows_what_there_is_to_give_wakes_those_who_wait(until):
+    wishes, woken = chores_of(), []
+    wishes.done = lambda: woken.append(wishes.waiting)
+    for what in (chores.What.FINALIZER, chores.What.STATUS, chores.What.LABELS):
+        wishes.add(what, "gone")
+    task = asyncio.Task(wishes.work(), name="chores")
+
+    async def count():
+        return len(woken)
+
+    await until(count, bool)
+    task.cancel()
+    await asyncio.wait({task})
+    # After the last of them alone.
+    assert woken == [0]

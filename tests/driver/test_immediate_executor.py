@@ -13,13 +13,12 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import faults, hosts, names
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.immediate import executor, observation
-from drawbar.driver.controller.pools import devices
+from drawbar.driver.controller.pools import devices, generations
 from drawbar.driver.kube import errors
 from drawbar.fabric import contract
 
 DRIVER = "drawbar.dev"
 SELECTOR = f'device.attributes["{DRIVER}"].class == "gpu"'
-CLASS = {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": SELECTOR}}]}}
 
 
 def gpu(name):
@@ -60,14 +59,19 @@ class Pools:
 
     def __init__(self):
         self.published, self.keeps_conditions = (), True
+        self.changed, self.asked = (lambda old, new: None), 0
 
     def show(self, *found):
+        old = self.published[0] if self.published else None
         shown = tuple(devices.published(DRIVER, "fab", one, ()) for one in found)
         pool = slices.Pool(name="fab/enc", generation=1, resource_slice_count=1)
         spec = slices.SliceSpec(driver=DRIVER, pool=pool, devices=shown)
-        self.published = (slices.ResourceSlice(metadata=meta.ObjectMeta(name="s"), spec=spec),)
+        metadata = meta.ObjectMeta(name="s", labels={generations.FABRIC_LABEL: "fab"})
+        self.published = (slices.ResourceSlice(metadata=metadata, spec=spec),)
+        self.changed(old, self.published[0])
 
     def of(self, fabric):
+        self.asked += 1
         return self.published
 
 
@@ -82,6 +86,7 @@ class World:
         fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
         self.session, self.pools = Session(*found), Pools()
         self.claims, self.writes, self.events, self.refuse, self.config = Store(), [], [], 0, []
+        self.read_classes, self.selector = [], SELECTOR
         self.index = claim_index.Index(DRIVER)
         self.nodes = Store({"node-1": nodes.Node(metadata=meta.ObjectMeta(name="node-1"))})
         view = observation.View(
@@ -104,6 +109,7 @@ class World:
             manager="m",
             settle_seconds=settle,
         )
+        self.pools.changed = self.allocator.published
 
     def change(self, claim):
         old = self.claims.get(claim.metadata.name)
@@ -118,7 +124,9 @@ class World:
 
     async def read(self, kind, name, *, namespace=None, into):
         if kind.kind == "DeviceClass":
-            return msgspec.convert(CLASS, into)
+            self.read_classes.append(name)
+            selectors = [{"cel": {"expression": self.selector}}]
+            return msgspec.convert({"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}}, into)
         request = {"name": "r", "exactly": {"deviceClassName": "gpu.drawbar.dev"}}
         metadata = msgspec.to_builtins(self.claims.get(name).metadata)
         wanted = {"requests": [request], "config": self.config}
@@ -150,6 +158,9 @@ class World:
         self.events.append((claim.name, reason))
 
     warning = normal
+
+    async def has(self, name="c"):
+        return self.given().get(name)
 
     def given(self):
         return {
@@ -183,8 +194,10 @@ async def test_of_two_claims_that_want_one_device_one_gets_it(until):
         assert list(world.given().values()) == [["g-0"]]
 
 
-async def test_a_device_that_the_scheduler_was_shown_is_left_alone_for_a_while(until):
-    async with running(World(gpu("g-0"), settle=0.2)) as world:
+async def test_a_device_that_the_scheduler_was_shown_is_left_alone_until_it_is_withdrawn_and_a_while(until):
+    # Longer than what makes it look again.
+    settle = 2 * executor.GATHER_SECONDS
+    async with running(World(gpu("g-0"), settle=settle)) as world:
         loop = asyncio.get_running_loop()
         world.pools.show(gpu("g-0"))
         world.ask()
@@ -193,12 +206,23 @@ async def test_a_device_that_the_scheduler_was_shown_is_left_alone_for_a_while(u
             return world.given(), world.events
 
         await until(state, lambda found: found[1] == [("c", "NoReservedDevice")])
-        world.allocator.look_again()
-        world.pools.show()
         withdrawn = loop.time()
+        world.pools.show()
+        world.allocator.look_again()
         await until(state, lambda found: found[0] == {"c": ["g-0"]})
-        # It was seen published until just before, and nobody was given it sooner.
-        assert loop.time() - withdrawn > 0.15
+        assert loop.time() - withdrawn >= settle
+
+
+async def test_a_device_that_was_withdrawn_before_anybody_looked_is_left_alone_too(until):
+    world = World(gpu("g-0"), gpu("g-1"), settle=0.2)
+    loop = asyncio.get_running_loop()
+    withdrawn = loop.time()
+    world.pools.show(gpu("g-0"), gpu("g-1"))
+    world.pools.show(gpu("g-1"))
+    async with running(world):
+        world.ask()
+        assert await until(world.has, bool) == ["g-0"]
+        assert loop.time() - withdrawn >= 0.2
 
 
 async def test_a_write_that_lost_to_another_is_decided_anew(until):
@@ -206,10 +230,7 @@ async def test_a_write_that_lost_to_another_is_decided_anew(until):
         world.refuse = 2
         world.ask()
 
-        async def given():
-            return world.given()
-
-        await until(given, bool)
+        await until(world.has, bool)
         assert len(world.writes) == 3
         assert {body["metadata"]["uid"] for _, body in world.writes} == {"uid-c"}
 
@@ -217,18 +238,51 @@ async def test_a_write_that_lost_to_another_is_decided_anew(until):
 async def test_after_a_failure_it_waits_and_another_device_is_tried_first(until):
     async with running(World(gpu("g-0"), gpu("g-1"))) as world:
         world.ask()
-
-        async def given():
-            return world.given().get("c")
-
-        assert await until(given, bool) == ["g-0"]
+        assert await until(world.has, bool) == ["g-0"]
         loop = asyncio.get_running_loop()
         began = loop.time()
         world.fail("c")
-        await until(given, lambda found: found is None)
-        assert await until(given, bool) == ["g-1"]
+        await until(world.has, lambda found: found is None)
+        assert await until(world.has, bool) == ["g-1"]
         assert loop.time() - began >= executor.RETRY_FIRST_SECONDS
         assert ("c", "ImmediateAllocationFailed") in world.events
+
+
+async def test_a_failure_whose_taking_back_is_refused_as_stale_counts_once(until):
+    async with running(World(gpu("g-0"))) as world:
+        world.ask()
+
+        async def taken_back():
+            return sum(body["status"]["allocation"] is None for _, body in world.writes)
+
+        await until(world.has, bool)
+        (memory,) = world.allocator._known.values()
+        world.refuse = 3
+        world.fail("c")
+        await until(taken_back, lambda tries: tries == 4)
+        assert memory.failures == 1
+        await until(world.has, bool)
+        world.fail("c")
+        await until(taken_back, lambda tries: tries == 5)
+        assert memory.failures == 2
+
+
+async def test_those_who_wait_read_their_classes_once_however_often_they_look(until):
+    world = World(gpu("g-0"))
+    world.selector = "false"
+    async with running(world):
+        for name in ("a", "b", "c"):
+            world.ask(name)
+
+        async def state():
+            return len(world.events), world.pools.asked
+
+        await until(state, lambda found: found[0] == 3)
+        first = world.pools.asked
+        world.allocator.look_again()
+        # Each looks as often again as it did at first.
+        await until(state, lambda found: found[1] >= 2 * first)
+        assert world.read_classes == ["gpu.drawbar.dev"]
 
 
 UNFIT = {
@@ -245,11 +299,7 @@ async def test_a_device_that_cannot_be_used_is_not_given(until, why):
         world.allocator.view.attachments[names.DeviceKey(fabric="fab", device="g-0").attachment] = object()
     async with running(world):
         world.ask()
-
-        async def given():
-            return world.given().get("c")
-
-        assert await until(given, bool) == ["g-1"]
+        assert await until(world.has, bool) == ["g-1"]
 
 
 async def test_a_claim_with_parameters_that_nobody_can_obey_is_told_once_and_never_allocated(until):
@@ -266,8 +316,9 @@ async def test_a_claim_with_parameters_that_nobody_can_obey_is_told_once_and_nev
         world.config = []
         world.ask("good")
         await until(events, lambda found: ("good", "ImmediatelyAllocated") in found)
-        world.allocator.look_again()
         world.session.devices = (*world.session.devices, gpu("g-1"))
+        # In this order: it is looked at again before the last.
+        world.ask("c")
         world.ask("last")
         await until(events, lambda found: ("last", "ImmediatelyAllocated") in found)
     assert [reason for name, reason in world.events if name == "c"] == ["InvalidParameters"]

@@ -243,7 +243,7 @@ def allocated(*said, reserved=(), finalizers=(), drivers=(DRIVER,), node="node-1
     conditions = tuple(meta.Condition(type=f"{DRIVER}/{one}", status="True", message="dark") for one in said)
     status = claims.ClaimStatus(
         allocation=claims.Allocation(
-            devices=claims.DeviceAllocation(results=results), node_selector=demands.node_selector(node)
+            devices=claims.DeviceAllocation(results=results), node_selector=claims.one_node(node)
         ),
         reserved_for=tuple(claims.Consumer(resource="pods", name=one, uid=one) for one in reserved),
         devices=(claims.AllocatedDevice(driver=DRIVER, pool="fab/enc", device="g-0", conditions=conditions),),

@@ -2,9 +2,9 @@
 
 import datetime
 
-from drawbar.driver.api import fabrics, slices
+from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import faults
-from drawbar.driver.controller.pools import plan, sources
+from drawbar.driver.controller.pools import encoding, homes, plan, probe, sources
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -65,6 +65,48 @@ def test_what_the_scheduler_gave_away_before_stays_with_a_taint_until_it_is_let_
 def test_what_was_allocated_at_once_is_never_published_meanwhile():
     devices, _ = published(plan.plan(observed("d-1", ours=["d-1"]), NOW))
     assert devices.keys() == {"d-0"}
+
+
+def attachment(name, pool, claim="c"):
+    spec = attachments.AttachmentSpec(
+        fabric="fab",
+        device_id=name,
+        driver="drawbar.dev",
+        pool=pool,
+        device=name,
+        node_name="n",
+        host_id="h",
+        identity=attachments.Identity(device_class="gpu"),
+        claim=attachments.ClaimReference(namespace="ns", name=claim, uid=claim) if claim else None,
+    )
+    return attachments.DeviceAttachment(metadata=meta.ObjectMeta(name=f"fab.{name}"), spec=spec)
+
+
+def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_is_no_longer_reserved():
+    spec = fabrics.FabricSpec(adapter="a", endpoint="e")
+    fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
+    facts = sources.Told(fabric=fabric, devices=(told("d-0"), told("d-1")), silent_seconds=0.0, probations={})
+    kept = probe.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
+
+    def pools(*attached):
+        found = sources.observed("drawbar.dev", facts, iter(attached), (), kept)
+        return {
+            device.name: action.slice.spec.pool.name
+            for action in plan.plan(found, NOW)
+            for device in action.slice.spec.devices
+        }
+
+    assert pools(attachment("d-1", "fab/enc/1")) == {"d-0": "fab/enc", "d-1": "fab/enc/1"}
+    # What an operator attached by hand was given out of no pool.
+    assert pools(attachment("d-1", "any", claim=None)) == {"d-0": "fab/enc", "d-1": "fab/enc"}
+
+
+def test_where_a_device_was_given_there_is_room_for_one_less():
+    found = tuple(told(f"d-{number:02}") for number in range(homes.DEVICES_MAX + 1))
+    usual = homes.pools("fab", found, ())
+    assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]
+    places = homes.pools("fab", found, (), homes.Rules(given={"d-64": "fab/enc"}))
+    assert [name for name, pool in places.items() if pool == "fab/enc/1"] == ["d-63"]
 
 
 def test_a_reservation_is_by_id_or_by_model():

@@ -11,7 +11,7 @@ from drawbar.driver.api import meta
 from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks import apiserver
 
-KIND = kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
+KIND = kinds.CONFIG_MAP
 
 
 class Thing(meta.Struct, frozen=True):

@@ -97,6 +97,24 @@ async def test_a_watch_that_the_server_ends_just_ends():
     assert [event.resource_version for event in told] == ["7"]
 
 
+def nested(name, levels):
+    value = b"[" * levels + b"]" * levels
+    return b'{"metadata":{"name":"%s","resourceVersion":"7"},"spec":%s}' % (name, value)
+
+
+async def test_an_object_that_is_nested_deeply_keeps_nobody_from_the_others():
+    items = [nested(b"one", 1), nested(b"two", 5000), nested(b"three", 1)]
+    page = b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % b",".join(items)
+    async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(page), page) as api:
+        listing = await api.list_all(kinds.NODE, into=Thing)
+    assert [item.metadata.name for item in listing.items] == ["one", "two", "three"]
+    told = []
+    lines = [b'{"type":"ADDED","object":%s}\n' % item for item in items]
+    async with raw_server(OK, b"Connection: close\r\n\r\n", *lines) as api:
+        await collect(api, told)
+    assert told == ["one", "two", "three"]
+
+
 async def test_an_error_within_a_watch_is_told_by_its_code():
     for code, expected in ((410, errors.Expired), (500, errors.Unreachable)):
         line = json.dumps({"type": "ERROR", "object": {"code": code, "message": "too old"}}).encode() + b"\n"

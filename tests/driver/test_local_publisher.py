@@ -25,11 +25,11 @@ def offer(name, *taints):
 
 
 class Wire:
-    """The publisher's client: counts, can be deaf to the watch, can fail some writes, and can lose a field of devices."""
+    """The publisher's client: counts, can be deaf to the watch, can fail some writes, and can lose fields of devices."""
 
     def __init__(self, api, *, deaf=False):
         self._api, self.deaf, self.dry_runs, self.refusals = api, deaf, 0, {}
-        self.writes, self.drops = 0, ""
+        self.writes, self.drops = 0, set()
 
     def __getattr__(self, name):
         return getattr(self._api, name)
@@ -52,7 +52,8 @@ class Wire:
 
     def _without(self, body):
         for device in body["spec"]["devices"]:
-            device.pop(self.drops, None)
+            for name in self.drops:
+                device.pop(name, None)
         return body
 
     async def _refuse(self, verb):
@@ -64,9 +65,26 @@ class Wire:
 class Cluster:
     """An API server, a node, and the publisher of its pool, which offers what `offers` holds."""
 
-    def __init__(self, api, wire):
+    def __init__(self, api, wire, options):
         self.api, self.wire, self.offers, self.watched = api, wire, [], None
-        self.surveys, self.publisher = 0, None
+        self.surveys, self.publisher, self._options, self._task = 0, None, options, None
+
+    def start(self):
+        self.publisher = publisher.Publisher(
+            self.wire,
+            driver=DRIVER,
+            node_name=NODE,
+            offers=self.survey,
+            watch=self.watch,
+            clock=lambda: datetime.datetime.now(datetime.UTC),
+            **({"null": nulls.NullDevice(), "tell": lambda _node, _text: None} | self._options),
+        )
+        self._task = asyncio.Task(self.publisher.run(), name="publisher")
+
+    async def stop(self):
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
 
     async def survey(self, known):
         self.surveys += 1
@@ -98,25 +116,14 @@ async def cluster(tmp_path, profile="1.36", node=True, deaf=False, **options):
             client.connecting(config.from_kubeconfig(tmp_path / "node")) as own,
         ):
             await deployment.apply(api)
-            found = Cluster(api, Wire(own, deaf=deaf))
+            found = Cluster(api, Wire(own, deaf=deaf), options)
             if node:
                 await make_node(api)
-            found.publisher = publisher.Publisher(
-                found.wire,
-                driver=DRIVER,
-                node_name=NODE,
-                offers=found.survey,
-                watch=found.watch,
-                clock=lambda: datetime.datetime.now(datetime.UTC),
-                **options,
-            )
-            task = asyncio.Task(found.publisher.run(), name="publisher")
+            found.start()
             try:
                 yield found
             finally:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                await found.stop()
 
 
 async def make_node(api):
@@ -248,7 +255,7 @@ async def test_where_taints_are_dropped_a_tainted_device_is_withdrawn_and_nothin
 
 async def test_what_an_api_server_makes_of_a_device_is_adopted(tmp_path, until):
     async with cluster(tmp_path) as world:
-        world.wire.drops = "attributes"
+        world.wire.drops = {"attributes"}
         world.offer(offer("gpu-a"))
         assert "attributes" not in (await until(world.devices, named("gpu-a")))["gpu-a"]
         done = world.surveys
@@ -327,13 +334,51 @@ async def test_the_null_device_is_copied_while_the_api_server_cannot_share_it(tm
     wanted = nulls.NullDevice(enabled=True, copies=2)
     options = {"null": wanted, "tell": lambda node, text: said.append((node.name, text))}
     async with cluster(tmp_path, resync_seconds=0.3, **options) as world:
-        world.wire.drops = nulls.SHARING
+        world.wire.drops = {plan.SHARING}
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a", "none-1", "none-2"))
         assert said == [(NODE, nulls.shortage(wanted, NODE))]
         # The gate is turned on: the next full round finds out.
-        world.wire.drops = ""
+        world.wire.drops = set()
         devices = await until(world.devices, named("gpu-a", "none"))
         assert devices["none"]["allowMultipleAllocations"] is True
         assert world.watched == {verdicts.Key(pool=NODE, device="gpu-a")}
         assert len(said) == 1
+
+
+async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says_nothing_of_them_again(
+    tmp_path, until
+):
+    said = []
+    options = {"null": nulls.NullDevice(enabled=True, copies=2), "tell": lambda *words: said.append(words)}
+    async with cluster(tmp_path, **options) as world:
+        world.wire.drops = {plan.SHARING}
+        world.offer(offer("gpu-a"))
+        await until(world.devices, named("gpu-a", "none-1", "none-2"))
+        before, done = await world.slices(), world.surveys
+
+        async def rounds():
+            world.publisher.changed()
+            return world.surveys
+
+        await world.stop()
+        world.start()
+        await until(rounds, lambda number: number > done + 3)
+        assert await world.slices() == before
+        assert len(said) == 1
+
+
+async def test_a_null_device_that_is_not_shared_any_more_is_told_of_whatever_was_dropped_before(
+    tmp_path, until
+):
+    said = []
+    wanted = nulls.NullDevice(enabled=True, copies=2)
+    options = {"null": wanted, "tell": lambda _, text: said.append(text), "resync_seconds": 0.05}
+    async with cluster(tmp_path, **options) as world:
+        world.wire.drops = {"taints"}
+        world.offer(offer("gpu-a", LINK))
+        await until(world.devices, named("none"))
+        assert (world.publisher.dropped_fields, said) == (("taints",), [])
+        world.wire.drops = {"taints", plan.SHARING}
+        await until(world.devices, named("none-1", "none-2"))
+        assert said == [nulls.shortage(wanted, NODE)]

@@ -60,7 +60,13 @@ class Cluster:
         asked = kernel.Kernel(self.tree.root)
         recorder = events.Recorder(self.api, controller=DRIVER, instance="n")
         yield executor.Context(
-            reporter=reporting.Reporter(api=self.api, recorder=recorder, boot_id="boot-1"),
+            reporter=reporting.Reporter(
+                api=self.api,
+                recorder=recorder,
+                boot_id="boot-1",
+                learn=lambda _: None,
+                tells_claims=lambda: True,
+            ),
             arrivals=arrivals,
             kernel=asked,
             releaser=releaser.Releaser(asked),

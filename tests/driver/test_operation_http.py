@@ -26,10 +26,9 @@ def endpoint(tmp_path):
 
 
 @pytest.fixture
-def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return address.Endpoint(family=address.Family.TCP, host="127.0.0.1", port=free.getsockname()[1])
+def port(own_address):
+    host, number = own_address
+    return address.Endpoint(family=address.Family.TCP, host=host, port=number)
 
 
 async def raw(endpoint, request):
@@ -51,7 +50,7 @@ async def raw(endpoint, request):
 async def test_a_real_client_gets_the_page(endpoint, port, family):
     where = endpoint if family == "unix" else port
     connector = aiohttp.UnixConnector(endpoint.host) if family == "unix" else aiohttp.TCPConnector()
-    url = f"http://127.0.0.1:{port.port}/hello?name=x"
+    url = f"http://{port}/hello?name=x"
     async with server.serving(where, HELLO), aiohttp.ClientSession(connector=connector) as session:
         for _ in range(3):
             async with session.get(url) as response:

@@ -7,9 +7,10 @@ import pytest
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import marks
 from drawbar.driver.controller.attachments import actions, plan
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults
+from drawbar.mocks.testing import worlds
 
 NODE = "node-1"
 CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
@@ -172,14 +173,6 @@ def test_a_refusal_of_the_credentials_is_what_a_claim_hears_at_its_deadline():
 # --- the whole controller ---
 
 
-async def vanish(cluster, name="fab.gpu-0"):
-    """Somebody removes an object by force, or a backup is restored that did not have it yet."""
-    await cluster.api.patch(
-        kinds.ATTACHMENT, name, {"metadata": {"finalizers": None}}, content=client.Patch.MERGE, into=dict
-    )
-    await cluster.api.delete(kinds.ATTACHMENT, name)
-
-
 async def in_use(cluster, until):
     """A claim has gpu-0; gives the uid of its attachment."""
     cluster.start(leader_election=False)
@@ -217,7 +210,7 @@ async def test_a_claim_keeps_its_device_when_the_record_of_it_is_removed_by_forc
     async with controller_world() as cluster:
         uid = await in_use(cluster, until)
         assert connection(cluster).mark.endswith("/fab")
-        await vanish(cluster)
+        await worlds.vanish(cluster.api, "fab.gpu-0")
 
         def back(value):
             one = value.get("fab.gpu-0", {})
@@ -241,7 +234,7 @@ async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(cont
         await in_use(cluster, until)
         await cluster.stop()
         await cluster.deallocate()
-        await vanish(cluster)
+        await worlds.vanish(cluster.api, "fab.gpu-0")
         if reply != "comes":
             lost = faults.Disconnect(after=True)
             select = faults.Selection(user=CONTROLLER, resource="deviceattachments", verb="create")
@@ -280,7 +273,7 @@ async def test_what_hangs_on_a_host_that_is_no_node_is_named_and_left_alone(cont
         await in_use(cluster, until)
         await cluster.stop()
         await cluster.deallocate()
-        await vanish(cluster)
+        await worlds.vanish(cluster.api, "fab.gpu-0")
         await cluster.api.delete(kinds.NODE, NODE)
         cluster.start(leader_election=False)
         told = await until(
@@ -312,7 +305,7 @@ async def test_a_fabric_that_keeps_no_marks_shows_what_nobody_knows_of_and_leave
         await in_use(cluster, until)
         await cluster.stop()
         await cluster.deallocate()
-        await vanish(cluster)
+        await worlds.vanish(cluster.api, "fab.gpu-0")
         cluster.start(leader_election=False)
         await until(lambda: taints(cluster), lambda value: value == {"gpu-0": ["drawbar.dev/in-use"]})
         assert await cluster.attachments() == {}

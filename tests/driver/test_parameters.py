@@ -31,7 +31,7 @@ def problems(document, source=CLASS, path=""):
     return caught.value.problems
 
 
-def claim(*config, results=(("req", "disk-1"),), driver="drawbar.dev"):
+def allocation(*config, results=(("req", "disk-1"),), driver="drawbar.dev"):
     entries = [
         {
             "source": source,
@@ -44,15 +44,11 @@ def claim(*config, results=(("req", "disk-1"),), driver="drawbar.dev"):
         {"request": request, "driver": "drawbar.dev", "pool": "fab/enc", "device": device}
         for request, device in results
     ]
-    document = {
-        "metadata": {"name": "c", "namespace": "default", "uid": "u"},
-        "status": {"allocation": {"devices": {"results": given, "config": entries}}},
-    }
-    return msgspec.convert(document, claims.ResourceClaim)
+    return msgspec.convert({"devices": {"results": given, "config": entries}}, claims.Allocation)
 
 
 def held(*config, **more):
-    return configurations.of_devices(claim(*config, **more), "drawbar.dev")
+    return configurations.of_devices(allocation(*config, **more), "drawbar.dev")
 
 
 def refused(*config, **more):
@@ -208,10 +204,10 @@ def test_of_two_entries_of_one_source_the_later_wins():
 
 
 def test_what_is_for_another_driver_is_none_of_ours():
-    other = claim(("FromClaim", (), {"anything": 1}), driver="gpu.example.com")
+    other = allocation(("FromClaim", (), {"anything": 1}), driver="gpu.example.com")
     assert configurations.of_devices(other, "drawbar.dev") == {}
     assert not configurations.speaks(other, "drawbar.dev")
-    assert configurations.speaks(claim(("FromClaim", (), {})), "drawbar.dev")
+    assert configurations.speaks(allocation(("FromClaim", (), {})), "drawbar.dev")
 
 
 def test_what_a_class_says_wrong_is_told_with_the_request():

@@ -20,11 +20,7 @@ class Thing(meta.Struct, frozen=True):
     metadata: meta.ObjectMeta
 
 
-def pod_kind():
-    return kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
-
-
-KIND = pod_kind()
+KIND = kinds.CONFIG_MAP
 
 
 def thing(name="one", uid="u1", version="5"):

@@ -80,7 +80,7 @@ async def test_where_nobody_may_ask_it_is_taken_for_v1():
     assert versions(known) == ["v1"]
 
 
-def test_it_is_asked_again_until_there_is_v1():
+def test_it_is_asked_again_until_there_is_v1(caplog):
     async def upgraded():
         api = ApiServer(v1alpha2=CLAIMS)
         api.trouble = [errors.Unreachable("refused")] * 3
@@ -97,6 +97,8 @@ def test_it_is_asked_again_until_there_is_v1():
 
     with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
         assert loop.run_until_complete(upgraded()) == ["v1"]
+    levels = [record.levelname for record in caplog.records if record.name == served.__name__]
+    assert levels == ["WARNING", "WARNING"], "what fails is said once, and that there is no v1"
 
 
 # --- reading ---

@@ -62,10 +62,11 @@ def pair(tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def served(pair):
+async def served(pair, **bounds):
     held = certificates.Certificates(pair.certificate, pair.key, pause_seconds=0.02)
     context = await held.load()
-    async with server.serving("drawbar.dev", settings.Listen(port=0), context) as port:
+    listen = settings.Listen(port=0)
+    async with server.serving("drawbar.dev", listen, context, server.Bounds(**bounds)) as port:
         following = asyncio.Task(held.follow())
         try:
             yield port, held
@@ -75,15 +76,21 @@ async def served(pair):
                 await following
 
 
-async def shown(port):
-    """The certificate that a new connection is shown."""
+@contextlib.asynccontextmanager
+async def connected(port, host="127.0.0.1"):
     anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=anything)
+    reader, writer = await asyncio.open_connection(host, port, ssl=anything)
     try:
-        return writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        yield reader, writer
     finally:
         writer.transport.abort()
+
+
+async def shown(port, host="127.0.0.1"):
+    """The certificate that a new connection is shown."""
+    async with connected(port, host) as (_, writer):
+        return writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
 
 async def test_it_answers_over_https(pair):
@@ -107,6 +114,65 @@ async def test_what_is_no_review_is_a_bad_request_and_what_is_too_long_is_not_re
             assert response.status == 413
         async with client.get("/", ssl=pair.trust) as response:
             assert response.status == 404
+
+
+# A question of which nothing but the head is sent.
+BEGUN = b"POST /validate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 9\r\n\r\n"
+
+
+async def test_who_gets_no_turn_is_told_so_until_there_is_one(pair, until):
+    async with (
+        served(pair, at_once=1, wait_seconds=0.02, read_seconds=60) as (port, _),
+        aiohttp.ClientSession(f"https://localhost:{port}") as client,
+    ):
+
+        async def asked():
+            async with client.post("/validate", json=question(), ssl=pair.trust) as response:
+                return response.status
+
+        async with connected(port) as (_, writer):
+            writer.write(BEGUN)
+            await until(asked, lambda status: status == 503)
+        await until(asked, lambda status: status == 200)
+
+
+async def test_who_does_not_send_is_let_go(pair):
+    async with served(pair, read_seconds=0.02) as (port, _), connected(port) as (reader, writer):
+        writer.write(BEGUN)
+        assert b" 408 " in await reader.readline()
+        # It waits a while for the rest before it closes, so that the answer is not lost.
+        writer.write(b" " * 9)
+        async with asyncio.timeout(20):
+            await reader.read()
+    for sent in (b"", BEGUN[:30]):
+        async with served(pair, idle_seconds=0.02) as (port, _), connected(port) as (reader, writer):
+            writer.write(sent)
+            async with asyncio.timeout(20):
+                assert await reader.read() == b""
+
+
+async def test_a_certificate_is_read_once_for_the_start_so_that_no_renewal_comes_between(pair):
+    """The key is two pipes, for the fingerprint and for the pair, and another certificate's from then on."""
+    key = pair.key.read_bytes()
+    pipes = [pair.key.with_name(name) for name in ("first", "second")]
+    other = pair.key.with_name("other")
+    other.write_bytes(throwaway.self_signed()[1])
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    pipes[0].replace(pair.key)
+
+    def feed():
+        for following in (pipes[1], other):
+            with pair.key.open("wb") as pipe:
+                pipe.write(key)
+                # Nobody reads to the end before this is closed.
+                following.replace(pair.key)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(asyncio.to_thread(feed))
+        context = await certificates.Certificates(pair.certificate, pair.key).load()
+    async with server.serving("drawbar.dev", settings.Listen(port=0), context) as port:
+        assert await shown(port) == pair.binary
 
 
 async def test_a_renewed_certificate_is_served_and_half_of_one_is_not(pair, until):
@@ -138,15 +204,16 @@ async def test_a_certificate_that_cannot_be_used_is_said_at_the_start(pair, faul
 
 
 async def test_the_daemon_serves_until_it_is_told_to_end_and_says_when_its_port_is_taken(
-    pair, unused_tcp_port, until
+    pair, own_address, until
 ):
-    listen = settings.Listen(port=unused_tcp_port)
+    host, port = own_address
+    listen = settings.Listen(address=host, port=port)
     options = settings.Settings(listen=listen, tls=settings.Tls(certificate=pair.certificate, key=pair.key))
     running = asyncio.Task(daemon.run(options))
 
     async def answers():
         with contextlib.suppress(ConnectionRefusedError):
-            return await shown(unused_tcp_port)
+            return await shown(port, host)
 
     assert await until(answers, bool) == pair.binary
     with pytest.raises(errors.DrawbarError, match="choose another by --listen-address"):

@@ -160,11 +160,11 @@ LATE = {**WAY, Step.ATTACHING: 1.0, Step.ATTACHED: 3.25, Step.VISIBLE: 3.5, Step
 
 def test_where_claims_are_allocated_after_the_attach_the_time_is_from_the_attachment_to_the_allocation():
     late = view(steps=LATE)
-    assert summary.added_milliseconds(late) == 750.0
-    assert summary.step_milliseconds(late, Step.ALLOCATED) == 250.0
-    assert summary.step_milliseconds(late, Step.ATTACHING) is None
-    assert summary.step_milliseconds(late, Step.BOUND) == 2250.0
-    said = "\n".join(screens.lines(summary.summarise([late], leaked=0, seconds=1.0)))
+    assert summary.added_milliseconds(late, classic=True) == 750.0
+    assert summary.step_milliseconds(late, Step.ALLOCATED, classic=True) == 250.0
+    assert summary.step_milliseconds(late, Step.ATTACHING, classic=True) is None
+    assert summary.step_milliseconds(late, Step.BOUND, classic=True) == 2250.0
+    said = "\n".join(screens.lines(summary.summarise([late], leaked=0, seconds=1.0, classic=True)))
     assert "from the choice of a device to its allocation" in said
     said = "\n".join(screens.lines(summary.summarise([view()], leaked=0, seconds=1.0)))
     assert "from allocation to ready" in said

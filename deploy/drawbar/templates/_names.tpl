@@ -34,6 +34,14 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.controller" .
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 {{- end -}}
 
+{{/* The version of resource.k8s.io whose classes are made: the cluster's own. versions.yaml refuses clusters without it. */}}
+{{- define "drawbar.resourceVersion" -}}
+{{- if not .Values.classic.enabled }}v1
+{{- else if semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version }}v1alpha2
+{{- else }}v1alpha3
+{{- end -}}
+{{- end -}}
+
 {{/* What is wrong with the values and cannot be said by their schema. */}}
 {{- define "drawbar.image" -}}
 {{- $image := .Values.image -}}

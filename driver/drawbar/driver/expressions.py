@@ -48,10 +48,10 @@ def matches(expression: str, driver: str, device: slices.Device) -> bool:
         SelectorError: it cannot be told; the device has no such attribute, say.
     """
     context = _library().Context()
-    context.add_variable("device", _variables(expression, driver, device))
     for name, function in _FUNCTIONS.items():
         context.add_function(name, function)
     try:
+        context.add_variable("device", _variables(expression, driver, device))
         value = _program(expression).execute(context)
     except KeyError as error:
         raise SelectorError(f"it has no {error.args[0]}") from error

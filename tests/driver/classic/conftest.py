@@ -17,6 +17,7 @@ from drawbar.driver.controller import names
 from drawbar.driver.controller.classic import actions, memory, plan, stock
 
 DRIVER = "drawbar.dev"
+FINALIZER = classic.finalizer(DRIVER)
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 FABRIC = "f"
 FAILED_TAINT = slices.Taint(key=f"{DRIVER}/attach-failed", effect="NoSchedule")
@@ -30,8 +31,12 @@ class Refused(Exception):
 class State:
     """What is true, and what the driver last saw of it."""
 
-    def __init__(self, *, devices=2, node_names=("n1", "n2"), ports=None, window=128, models=("m",)):
+    def __init__(
+        self, *, devices=2, node_names=("n1", "n2"), ports=None, window=128, models=("m",), pool=f"{FABRIC}/e"
+    ):
         self.now = START
+        self.pool = pool
+        fabric = names.fabric_of(pool)
         self.numbers = itertools.count(1)
         self.window = window
         self.nodes = {
@@ -39,7 +44,7 @@ class State:
             for name in node_names
         }
         self.devices = {
-            names.DeviceKey(fabric=FABRIC, device=f"d{number}"): models[number % len(models)]
+            names.DeviceKey(fabric=fabric, device=f"d{number}"): models[number % len(models)]
             for number in range(devices)
         }
         self.connected = {}
@@ -49,9 +54,9 @@ class State:
         self.pods, self.claims, self.contexts, self.attachments = {}, {}, {}, {}
         self.wanted = {}
         self.fits = {}
+        self.shareable = {}
         self.bound = {}
         self.memory = memory.Memory()
-        self.writes = collections.Counter()
         self.context_writes = collections.Counter()
         self.deallocations = 0
         self.complaints = []
@@ -105,7 +110,7 @@ class State:
         shown = {
             key: stock.Device(
                 key=key,
-                pool=f"{FABRIC}/e",
+                pool=self.pool,
                 shown=slices.Device(
                     name=key.device,
                     attributes={
@@ -123,7 +128,7 @@ class State:
         for one in self.attachments.values():
             models.setdefault(one.spec.node_name, collections.Counter())[one.spec.model] += 1
         fabric = stock.Fabric(
-            name=FABRIC,
+            name=names.fabric_of(self.pool),
             hosts={node: f"host-{node}" for node in self.nodes},
             ports={node: None if limit is None else limit - used[node] for node, limit in self.ports.items()},
             rules=self.rules,
@@ -137,7 +142,7 @@ class State:
             pods=dict(self.pods),
             nodes=dict(self.nodes),
             attachments=tuple(self.attachments.values()),
-            inventory=stock.Inventory(fabrics={FABRIC: fabric}, devices=shown),
+            inventory=stock.Inventory(fabrics={fabric.name: fabric}, devices=shown),
             judge=lambda device, expression: expression in (device.model, device.key.device),
             patience=PATIENCE,
         )
@@ -167,23 +172,24 @@ class State:
         Raises:
             Refused: the view that it was decided on is stale.
         """
-        self.writes[type(step).__name__] += 1
         match step:
             case actions.Answer(context=context, entries=entries):
                 self._answer(context, entries)
             case actions.Attach():
                 self._attach(step)
-            case actions.Detach(attachment=one):
+            case actions.Detach(attachment=one, reason=reason, message=message):
+                self.complaints += [message] if reason else []
                 self._detach(one)
             case actions.Complain(message=message):
                 self.complaints.append(message)
             case actions.Protect(claim=claim):
-                self._write(claim, finalizers=(*claim.finalizers, classic.FINALIZER))
+                assert not claim.deleting, "what is being deleted takes no new finalizers"
+                self._write(claim, finalizers=(*claim.finalizers, FINALIZER))
             case actions.Unprotect(claim=claim):
                 assert self._held(claim) == [], "a device would be lost"
                 current = self._current(claim)
                 assert current.allocation is None, "the finalizer goes after the allocation"
-                self._write(claim, finalizers=tuple(n for n in claim.finalizers if n != classic.FINALIZER))
+                self._write(claim, finalizers=tuple(n for n in claim.finalizers if n != FINALIZER))
             case actions.Allocate():
                 self._allocate(step)
             case actions.Free(claim=claim):
@@ -204,7 +210,7 @@ class State:
         claim = self._current(step.claim)
         if claim is None or step.key.attachment in self.attachments:
             raise Refused
-        assert classic.FINALIZER in claim.finalizers, "the finalizer comes before the attempt"
+        assert FINALIZER in claim.finalizers, "the finalizer comes before the attempt"
         spec = attachments.AttachmentSpec(
             fabric=step.key.fabric,
             device_id=step.key.device,
@@ -246,9 +252,8 @@ class State:
             theirs = other.allocation.handle.devices if other.allocation else ()
             assert not {one.device for one in theirs} & {one.device for one in step.handle.devices}
         reserved = (step.pod,) if step.pod is not None else ()
-        allocation = classic.Allocation(
-            driver=DRIVER, handle=step.handle, node=step.handle.node or None, shareable=step.shareable
-        )
+        allocation = classic.Allocation(driver=DRIVER, handle=step.handle, node=step.handle.node or None)
+        self.shareable[step.claim.uid] = step.shareable
         self._write(step.claim, allocation=allocation, reserved_for=(*step.claim.reserved_for, *reserved))
 
     def _write(self, claim, **changes):

@@ -38,9 +38,10 @@ def sources(*classes, **data):
             found = classic_v1alpha3.device_class(
                 msgspec.convert(document, classic_v1alpha3.DeviceClass), DRIVER
             )
+            known[V1ALPHA3, found.name] = found
         else:
             found = classic_v1alpha2.resource_class(msgspec.convert(document, classic_v1alpha2.ResourceClass))
-        known[found.version, found.name] = found
+            known[V1ALPHA2, found.name] = found
     return asking.Sources(
         driver=DRIVER,
         classes=known,
@@ -113,6 +114,8 @@ def test_the_nodes_that_a_class_suits_are_kept():
         ({"deviceClass": "toaster"}, "deviceClass 'toaster' is none"),
         ({"count": "0"}, "from 1 to 32"),
         ({"count": "many"}, "from 1 to 32"),
+        # More digits than Python reads.
+        ({"count": "9" * 5000}, "from 1 to 32"),
         ({"optional": "perhaps"}, "neither true nor false"),
         ({"tolerations": "k:Sometimes"}, "an effect that is none"),
         ({"deviceClass": "nvme"}, "gives gpu alone"),
@@ -144,7 +147,7 @@ def test_a_claim_of_another_driver_s_class_is_not_ours(changes):
 def test_a_claim_that_we_hold_something_for_stays_ours_without_its_class():
     claim = msgspec.convert(
         {
-            "metadata": {"namespace": "ns", "name": "c", "finalizers": [classic.FINALIZER]},
+            "metadata": {"namespace": "ns", "name": "c", "finalizers": [classic.finalizer(DRIVER)]},
             "spec": {"resourceClassName": "gone"},
         },
         classic_v1alpha2.ResourceClaim,

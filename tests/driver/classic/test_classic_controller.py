@@ -2,86 +2,59 @@
 
 import asyncio
 import contextlib
-import json
 
 import pytest
-import yaml
 
 from drawbar.driver.api import attachments, handles
-from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.fabric.grpc import server as fabric_server
-from drawbar.mocks import apiserver, claims, scheduler
-from drawbar.mocks.cluster import deployment
-from drawbar.mocks.fabric import configuration
-from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks import claims, scheduler
+from drawbar.mocks.apiserver import profiles
+from drawbar.mocks.testing import worlds
 
 DRIVER = "drawbar.dev"
 FINALIZER = "drawbar.dev/allocation"
 NODES = ("node-1", "node-2")
-VERSIONS = {"1.30-classic": "v1alpha2", "1.31-classic": "v1alpha3"}
-FABRIC = {
-    "hosts": [{"id": f"host-{name}", "name": name, "ports": 2} for name in NODES],
-    "enclosures": [
-        {"id": "e", "devices": [{"id": f"gpu-{n}", "class": "gpu", "serial": f"S{n}"} for n in range(2)]}
-    ],
-    "attachSeconds": 0.0,
-    "detachSeconds": 0.0,
-}
+ENCLOSURES = [
+    {"id": "e", "devices": [{"id": f"gpu-{n}", "class": "gpu", "serial": f"S{n}"} for n in range(2)]}
+]
 
 
-@contextlib.asynccontextmanager
-async def running(path, until, profile):
-    """An API server of that release, a fabric and a controller."""
-    (path / "fabric.json").write_text(json.dumps(FABRIC))
-    endpoint = f"unix:{path / 'f.sock'}"
-    async with (
-        apiserver.serving(profile=profile) as server,
-        SimulatedFabric.running(configuration.load(path / "fabric.json")) as fabric,
-        fabric_server.serving(fabric, endpoint, name="sim", version="1", configure=fabric.configure),
-    ):
-        server.kubeconfig(path / "admin", "admin")
-        async with client.connecting(config.from_kubeconfig(path / "admin")) as api:
-            for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
-                await api.create(kinds.CUSTOM_RESOURCE, yaml.safe_load(file.read_text()), into=dict)
-            for name in NODES:
-                body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-                await api.create(kinds.NODE, body, into=dict)
-                # What its kubelet says.
-                ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-                await api.patch(
-                    kinds.NODE, name, ready, content=client.Patch.MERGE, into=dict, subresource="status"
-                )
-            # With all rights: what it may do on such clusters is for the deployment to say.
-            options = settings.Settings(
-                kubeconfig=str(path / "admin"), http=settings.Http(address="off"), leader_election=False
-            )
-            controller = asyncio.Task(daemon.run(options))
-            try:
-                found = Classic(api, until, profile, fabric)
-                await found.begin(endpoint)
-                yield found
-            finally:
-                controller.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await controller
+@pytest.fixture
+def running(controller_world, until):
+    """`async with running(profile) as classic`: that release, a fabric and a controller with its own token."""
+
+    @contextlib.asynccontextmanager
+    async def begun(profile):
+        async with controller_world(profile, enclosures=ENCLOSURES) as world:
+            world.start(leader_election=False)
+            found = Classic(world, until, profile)
+            await found.begin()
+            yield found
+
+    return begun
 
 
 class Classic:
     """The cluster, in the words of one version of the API."""
 
-    def __init__(self, api, until, profile, fabric):
-        self.api, self.until, self.fabric = api, until, fabric
-        self.version = VERSIONS[profile]
+    def __init__(self, world, until, profile):
+        self.world, self.api, self.until = world, world.api, until
+        self.attachments, self.node_says = world.attachments, world.node_says
+        self.version = profiles.CLASSIC_VERSIONS[profile]
         self.claims, self.contexts = (
             kinds.CLASSIC_CLAIMS[self.version],
             kinds.SCHEDULING_CONTEXTS[self.version],
         )
 
-    async def begin(self, endpoint):
-        fabric = {"metadata": {"name": "fab"}, "spec": {"adapter": "grpc", "endpoint": endpoint}}
-        await self.make(kinds.FABRIC, fabric)
+    async def begin(self):
+        """What kubelets and the administrator write."""
+        for name in NODES:
+            ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+            await self.api.patch(
+                kinds.NODE, name, ready, content=client.Patch.MERGE, into=dict, subresource="status"
+            )
+        await self.world.make_fabric()
         if self.version == "v1alpha2":
             body = {"metadata": {"name": "gpu"}, "driverName": DRIVER}
             await self.make(kinds.RESOURCE_CLASS, body)
@@ -129,30 +102,6 @@ class Classic:
             one["name"]: sorted(one.get("unsuitableNodes", ()))
             for one in found.get("status", {}).get("resourceClaims", ())
         }
-
-    async def attachments(self):
-        listed = await self.api.list_all(kinds.ATTACHMENT, into=dict)
-        return {one["metadata"]["name"]: one for one in listed.items}
-
-    async def node_says(self, name, condition, status="True"):
-        """What the node daemon applies."""
-        said = {"type": condition, "status": status, "reason": "Said", "message": ""}
-        said["lastTransitionTime"] = "2026-01-02T03:04:05Z"
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {"name": name},
-            "status": {"conditions": [said]},
-        }
-        await self.api.patch(
-            kinds.ATTACHMENT,
-            name,
-            body,
-            content=client.Patch.APPLY,
-            into=dict,
-            subresource="status",
-            manager="drawbar-node",
-        )
 
     async def play_nodes(self):
         """Node daemons for which everything goes well, until cancelled."""
@@ -217,15 +166,15 @@ class Classic:
         )
 
 
-@pytest.fixture(params=tuple(VERSIONS))
+@pytest.fixture(params=profiles.CLASSIC_VERSIONS)
 def profile(request):
     return request.param
 
 
 async def test_a_pod_gets_its_device_attached_before_its_claim_is_allocated_and_gives_it_back(
-    tmp_path, until, profile
+    running, until, profile
 ):
-    async with running(tmp_path, until, profile) as classic:
+    async with running(profile) as classic:
         await classic.claim()
         pod = await classic.pod()
         await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
@@ -254,8 +203,8 @@ async def test_a_pod_gets_its_device_attached_before_its_claim_is_allocated_and_
         assert await classic.attachments() == {}
 
 
-async def test_an_immediate_claim_is_allocated_without_a_pod_by_the_parameters_of_its_class(tmp_path, until):
-    async with running(tmp_path, until, "1.30-classic") as classic:
+async def test_an_immediate_claim_is_allocated_without_a_pod_by_the_parameters_of_its_class(running, until):
+    async with running("1.30-classic") as classic:
         data = {"deviceClass": "gpu", "selector": f"device.attributes['{DRIVER}'].serial == 'S1'"}
         metadata = {"name": "second", "labels": {"drawbar.dev/parameters": ""}}
         await classic.make(kinds.CONFIG_MAP, {"metadata": metadata, "data": data}, "default")
@@ -273,8 +222,8 @@ async def test_an_immediate_claim_is_allocated_without_a_pod_by_the_parameters_o
         assert classic.handle(status).node == attachment["spec"]["nodeName"]
 
 
-async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_tried(tmp_path, until):
-    async with running(tmp_path, until, "1.31-classic") as classic:
+async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_tried(running, until):
+    async with running("1.31-classic") as classic:
         await classic.claim()
         pod = await classic.pod()
         await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
@@ -294,17 +243,15 @@ async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_t
         assert classic.handle(await classic.allocated()).devices[0].attachment == name
 
 
-async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(tmp_path, until):
-    async with running(tmp_path, until, "1.31-classic") as classic:
+async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(running, until):
+    async with running("1.31-classic") as classic:
         await classic.claim()
         pod = await classic.pod()
         await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
         ((name, lost),) = (await classic.attached()).items()
         await classic.node_says(name, attachments.VISIBLE)
         await classic.allocated()
-        bare = {"metadata": {"finalizers": None}}
-        await classic.api.patch(kinds.ATTACHMENT, name, bare, content=client.Patch.MERGE, into=dict)
-        await classic.api.delete(kinds.ATTACHMENT, name)
+        await worlds.vanish(classic.api, name)
 
         def is_another(found):
             return name in found and found[name]["metadata"]["uid"] != lost["metadata"]["uid"]
@@ -313,6 +260,7 @@ async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(tmp_
         for field in ("claim", "nodeName", "allocationTimestamp"):
             assert found[name]["spec"][field] == lost["spec"][field]
 
+        bare = {"metadata": {"finalizers": None}}
         await classic.api.patch(
             classic.claims, "c1", bare, content=client.Patch.MERGE, into=dict, namespace="default"
         )
@@ -325,8 +273,8 @@ async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(tmp_
         assert await until(classic.claims_left, lambda left: left == []) == []
 
 
-async def test_a_claim_that_nobody_can_serve_hears_why(tmp_path, until):
-    async with running(tmp_path, until, "1.31-classic") as classic:
+async def test_a_claim_that_nobody_can_serve_hears_why(running, until):
+    async with running("1.31-classic") as classic:
         request = {"name": "gpu", "deviceClassName": "none", "allocationMode": "ExactCount", "count": 1}
         spec = {"controller": DRIVER, "devices": {"requests": [request]}}
         await classic.make(classic.claims, {"metadata": {"name": "c1"}, "spec": spec}, "default")
@@ -337,12 +285,12 @@ async def test_a_claim_that_nobody_can_serve_hears_why(tmp_path, until):
         assert found["CannotServeClaim"] == "its class none does not exist"
 
 
-async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(tmp_path, until):
+async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(running, until):
     def said(**content):
         head = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
         return {"opaque": {"driver": DRIVER, "parameters": head | content}}
 
-    async with running(tmp_path, until, "1.31-classic") as classic:
+    async with running("1.31-classic") as classic:
         of_class = said(environment={"MODE": "fast"}, claimVariables=["DEPTH"])
         body = {"metadata": {"name": "fast"}, "spec": {"config": [of_class]}}
         await classic.make(kinds.CLASSIC_DEVICE_CLASS, body)
@@ -372,13 +320,13 @@ async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(tmp
 
 
 async def test_pods_that_compete_for_devices_are_all_served_by_scheduler_and_controller(
-    tmp_path, until, profile
+    tmp_path, running, until, profile
 ):
     names = [f"p{number}" for number in range(5)]
     admin = tmp_path / "admin"
     times = scheduler.Settings(backoff_first_seconds=0.05, backoff_max_seconds=0.2, seed=1)
     async with (
-        running(tmp_path, until, profile) as classic,
+        running(profile) as classic,
         claims.serving(config.from_kubeconfig(admin)),
         scheduler.serving(config.from_kubeconfig(admin), times),
         asyncio.TaskGroup() as tasks,

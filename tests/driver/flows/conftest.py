@@ -108,18 +108,8 @@ class Lab(worlds.World):
         exactly = {"deviceClassName": "nvme.drawbar.dev"}
         if tolerations:
             exactly["tolerations"] = list(tolerations)
-        spec = {"devices": {"requests": [{"name": "disk", "exactly": exactly}]}}
-        await self.create(kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": spec})
-        used = [f"disk-{number}" for number in range(claims)]
-        container = {
-            "name": "main",
-            "image": "none",
-            "resources": {"claims": [{"name": one} for one in used]},
-        }
-        uses = [{"name": one, "resourceClaimTemplateName": name} for one in used]
-        await self.create(
-            kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses}
-        )
+        devices = {"requests": [{"name": "disk", "exactly": exactly}]}
+        await self.pod_from_template(name, devices, [f"disk-{number}" for number in range(claims)])
 
     async def pods(self):
         listing = await self.api.list_all(kinds.POD, into=dict, namespace="default")

@@ -67,10 +67,7 @@ async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_i
         request = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}
         await cluster.create(kinds.CLAIM, "shared", "default", spec={"devices": {"requests": [request]}})
         for name in ("a", "b"):
-            container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
-            uses = [{"name": "disk", "resourceClaimName": "shared"}]
-            spec = {"containers": [container], "resourceClaims": uses}
-            await cluster.create(kinds.POD, name, "default", spec=spec)
+            await cluster.pod_using(name, {"name": "disk", "resourceClaimName": "shared"})
         nodes = {(await cluster.running(name))[0] for name in ("a", "b")}
         assert len(nodes) == 1
         (uid,) = [one["metadata"]["uid"] for one in (await cluster.attachments()).values()]

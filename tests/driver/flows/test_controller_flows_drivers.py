@@ -30,11 +30,7 @@ async def test_a_claim_gets_devices_of_two_drivers_that_share_a_fabric_manager(f
             {"name": "two", "exactly": {"deviceClassName": "second"}},
         ]
         await cluster.create(kinds.CLAIM, "both", "default", spec={"devices": {"requests": requests}})
-        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "both"}]}}
-        uses = [{"name": "both", "resourceClaimName": "both"}]
-        await cluster.create(
-            kinds.POD, "pod", "default", spec={"containers": [container], "resourceClaims": uses}
-        )
+        await cluster.pod_using("pod", {"name": "both", "resourceClaimName": "both"})
         node, _ = await cluster.running("pod")
         assert await in_use(cluster) == {(FIRST, "disk-0"), (second, "disk-1")}
         assert await cluster.connected() == {"disk-0": f"host-{node}", "disk-1": f"host-{node}"}

@@ -82,7 +82,7 @@ async def test_a_pod_that_tolerates_the_loss_for_ever_stays_and_keeps_the_mark_s
         await cluster.pod("b")
         assert (await cluster.running("b"))[1] == ["disk-1"]
         await cluster.pod("c")
-        await cluster.noted("FailedScheduling")
+        await cluster.told("c", "FailedScheduling")
         assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
         assert EVICTION not in await cluster.reasons("a")
         assert LOST in await cluster.taints("disk-0")
@@ -132,7 +132,7 @@ async def test_an_ill_device_is_given_to_nobody_and_whoever_has_it_keeps_it(flow
         await delete_pod(cluster, "a")
         await cluster.is_free("disk-0")
         await cluster.pod("c")
-        await cluster.noted("FailedScheduling")
+        await cluster.told("c", "FailedScheduling")
         assert await cluster.taints("disk-0") == {mark}
         await gets_well(cluster, who, node)
         assert (await cluster.running("c"))[1] == ["disk-0"]
@@ -173,7 +173,7 @@ async def test_a_device_that_failed_to_attach_evicts_nobody_and_comes_back_after
         cluster.fabric.console.add_fault(faults.Fail(method=attach, device="disk-1", retryable=False))
         await cluster.pod("b")
         await cluster.tainted("disk-1", "attach-failed=FabricError:NoSchedule")
-        await cluster.noted("FailedScheduling")
+        await cluster.told("b", "FailedScheduling")
         assert (await cluster.running("b"))[1] == ["disk-1"], "after its probation"
         assert await cluster.taints("disk-1") == set()
         assert EVICTION not in await cluster.reasons("a")
@@ -221,11 +221,12 @@ async def test_a_rule_that_goes_in_time_evicts_nobody(flow_lab, server):
         taint = {"key": "example.com/recall", "effect": "NoExecute"}
         selector = {"driver": "drawbar.dev", "device": "disk-0"}
         await cluster.create(rule, "recall", spec={"deviceSelector": selector, "taint": taint})
-        pending = await cluster.until(
-            lambda: cluster.api.read(rule, "recall", into=dict),
-            lambda value: value.get("status", {}).get("conditions"),
-        )
-        assert pending["status"]["conditions"][0]["reason"] == "PodsPendingEviction"
+
+        async def reasons():
+            found = await cluster.api.read(rule, "recall", into=dict)
+            return {one["reason"] for one in found.get("status", {}).get("conditions", ())}
+
+        await cluster.until(reasons, lambda found: found == {"PodsPendingEviction"})
         await cluster.api.delete(rule, "recall")
         await cluster.told("a", EVICTION)
         assert await cluster.notes(EVICTION) == ["Cancelling deletion"]

@@ -84,9 +84,7 @@ async def ready(cluster, name="early"):
 
 
 async def pod_with(cluster, name, claim_name="early"):
-    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
-    uses = [{"name": "disk", "resourceClaimName": claim_name}]
-    await cluster.create(kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses})
+    await cluster.pod_using(name, {"name": "disk", "resourceClaimName": claim_name})
 
 
 async def phase(cluster, name):
@@ -141,6 +139,8 @@ async def test_a_reserved_device_is_never_the_schedulers_to_give(flow_lab):
             await cluster.gone(busy)
         await ready(cluster)
         await cluster.until(cluster.attachments, lambda found: list(found) == ["disk-1"])
+        # Its history goes as far as what is left was changed last.
+        await cluster.change(kinds.CLAIM, "early", "default", metadata={"annotations": {"x": "y"}})
         for _, one in await cluster.history(kinds.CLAIM, since):
             if given(one) is not None:
                 assert (given(one)[1] == ["disk-1"]) == (one["metadata"]["name"] == "early")

@@ -18,12 +18,7 @@ async def perhaps_a_disk(cluster, name, *, surely=(), perhaps=("disk",)):
     ]
     asked = [{"name": one, "exactly": {"deviceClassName": "nvme.drawbar.dev"}} for one in surely]
     asked += [{"name": one, "firstAvailable": alternatives} for one in perhaps]
-    await cluster.create(
-        kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": {"devices": {"requests": asked}}}
-    )
-    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "it"}]}}
-    uses = [{"name": "it", "resourceClaimTemplateName": name}]
-    await cluster.create(kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses})
+    await cluster.pod_from_template(name, {"requests": asked}, ["it"])
 
 
 async def nulls_published(cluster):

@@ -13,11 +13,7 @@ def config(**said):
 
 async def make_pod(cluster, name, **said):
     request = {"name": "disk", "exactly": {"deviceClassName": "tuned"}}
-    spec = {"devices": {"requests": [request], "config": config(**said)}}
-    await cluster.create(kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": spec})
-    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
-    uses = [{"name": "disk", "resourceClaimTemplateName": name}]
-    await cluster.create(kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": uses})
+    await cluster.pod_from_template(name, {"requests": [request], "config": config(**said)})
 
 
 async def test_parameters_are_obeyed_or_nothing_is_attached(flow_lab):

@@ -16,6 +16,7 @@ from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import finding, limits, preparer, store, sweeping
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
+from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
 NODE = "n"
@@ -173,6 +174,7 @@ class World:
         self.recorder = Recorder()
         self.preparer = None
         self.reader = None
+        self.ask(api)
 
     @property
     def checkpoint(self) -> Path:
@@ -193,18 +195,21 @@ class World:
         function = self.arrivals.inventory.by_serial(one.spec.identity.serial)
         return self.arrivals.card_at(function.address) if function is not None else None
 
-    def started(self, boot_id="boot-1", api=None, waits=NONE):
+    def ask(self, api):
+        """Claims are read from that API server by whoever starts from now on."""
+        self.reader = readers.modern(api, driver=DRIVER, node_name=NODE)
+
+    def started(self, boot_id="boot-1", waits=NONE):
         """A new instance that has not read anything yet."""
         files = store.Store(driver=DRIVER, cdi_dir=self.cdi_dir, checkpoint_path=self.checkpoint)
         return preparer.Preparer(
-            api=api or self.api,
+            reader=self.reader,
             finder=self.finder,
             files=files,
             boot_id=boot_id,
             released=lambda pool, device: self.released.append((pool, device)),
             recorder=self.recorder,
             waits=waits,
-            reader=self.reader,
         )
 
     async def restarted(self, boot_id="boot-1", **more):
@@ -219,7 +224,7 @@ class World:
 
     async def settle(self):
         """One round of the sweeper."""
-        await sweeping.Sweeper(self.api, self.preparer, self.finder, self.reader).settle()
+        await sweeping.Sweeper(self.preparer, self.finder, self.reader).settle()
 
     def forget_cdi(self):
         for file in self.cdi_dir.iterdir():

@@ -20,6 +20,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.node import classes, inventory
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import finding, limits, preparer, store
+from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
 SERIALS = {"d1": "SN1", "d2": "SN2"}
@@ -83,7 +84,7 @@ def made(folder, found, host, boot_id="boot-1"):
     files = store.Store(driver=DRIVER, cdi_dir=folder / "cdi", checkpoint_path=folder / "checkpoint.json")
     released = []
     instance = preparer.Preparer(
-        api=None,
+        reader=readers.modern(None, driver=DRIVER, node_name="n"),
         finder=finder,
         files=files,
         boot_id=boot_id,

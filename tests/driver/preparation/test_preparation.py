@@ -78,8 +78,8 @@ async def test_a_claim_that_may_not_be_read_is_said(world, tmp_path):
         server=world.api.server, tls=None, authorization=lambda: "Bearer no", origin="test"
     )
     async with client.connecting(nobody) as api:
-        world.preparer = world.started(api=api)
-        await world.preparer.restore()
+        world.ask(api)
+        await world.restarted()
         assert "cannot read claim default/c1" in await refused(world, name)
 
 
@@ -219,7 +219,8 @@ async def offline(world):
         server="http://127.0.0.1:9", tls=None, authorization=lambda: "Bearer x", origin="test"
     )
     async with client.connecting(nowhere) as api:
-        await world.restarted(api=api)
+        world.ask(api)
+        await world.restarted()
         yield world
 
 

@@ -116,11 +116,13 @@ async def test_a_claim_that_neither_an_attachment_nor_the_api_server_knows_is_go
     assert refused.value.reason == errors.CLAIM_GONE
 
 
-async def test_an_impatient_kubelet_hears_what_is_late_before_it_gives_up(world, classic):
+@pytest.mark.parametrize("seconds", [2.2, -60.0], ids=["soon", "it waited elsewhere"])
+async def test_an_impatient_kubelet_hears_what_is_late_before_it_gives_up(world, classic, seconds):
     world.attached = [world.attachment("d1", "u1")]
     await world.unplug("d1")
     await world.restarted(waits=world.LONG)
-    asked = named(handle=classic("v1alpha2").data("d1"), deadline_seconds=2.2)
+    by = asyncio.get_running_loop().time() + seconds
+    asked = named(handle=classic("v1alpha2").data("d1"), answer_by=by)
     # Without a word on its deadline it would be waited for much longer.
     async with asyncio.timeout(world.LONG.late_device_seconds / 2):
         with pytest.raises(errors.DeviceLate, match="is not visible on this node yet"):

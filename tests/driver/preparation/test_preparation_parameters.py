@@ -97,7 +97,8 @@ async def put_network_cards(world):
     await world.arrivals.read()
 
 
-async def test_the_interfaces_of_a_claim_are_numbered_through_and_stay_so(world):
+async def numbered(world):
+    """A claim that was prepared with two network cards, and a question for the names of their interfaces."""
     identities = {device: identity async for device, identity in put_network_cards(world)}
     results = [world.result("d1"), world.result("d2", request="other")]
     name = await claimed(world, said("FromClaim", network={"interfacePrefix": "data"}), results=results)
@@ -115,7 +116,40 @@ async def test_the_interfaces_of_a_claim_are_numbered_through_and_stay_so(world)
 
     await world.preparer.prepare(name)
     assert names() == [["data0"], ["data1"]]
+    return name, names
+
+
+async def test_the_interfaces_of_a_claim_are_numbered_through_and_stay_so(world):
+    _, names = await numbered(world)
     await world.reboot()
+    assert names() == [["data0"], ["data1"]]
+
+
+async def test_without_a_record_the_interfaces_of_a_claim_keep_their_numbers(world):
+    name, names = await numbered(world)
+    world.checkpoint.unlink()
+    await world.restarted()
+    await world.settle()
+    assert world.state(name.uid) == "completed"
+    await world.restarted()
+    assert names() == [["data0"], ["data1"]]
+
+
+async def test_a_claim_whose_interfaces_are_in_a_container_is_explained_when_they_are_back(world):
+    name, names = await numbered(world)
+    first, _ = (world.card(one).first for one in world.attached)
+    here, away = world.tree.root / first.path / "net", world.folder / "container"
+    here.rename(away)
+    await world.arrivals.read()
+    world.checkpoint.unlink()
+    await world.restarted()
+    await world.settle()
+    assert world.state(name.uid) == "unexplained"
+    away.rename(here)
+    await world.arrivals.read()
+    await world.settle()
+    assert world.state(name.uid) == "completed"
+    await world.restarted()
     assert names() == [["data0"], ["data1"]]
 
 

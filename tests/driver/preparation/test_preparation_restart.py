@@ -8,6 +8,7 @@ from drawbar.driver.kube import client, config
 from drawbar.driver.node import checkpoint, errors
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import sweeping
+from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
 
@@ -174,14 +175,15 @@ async def test_without_the_api_server_a_device_of_unknown_ownership_stays_refuse
         server="http://127.0.0.1:9", tls=None, authorization=lambda: "Bearer x", origin="test"
     )
     async with client.connecting(nowhere) as api:
-        task = asyncio.Task(sweeping.Sweeper(api, world.preparer, world.finder).run())
+        reader = readers.modern(api, driver=DRIVER, node_name="n")
+        task = asyncio.Task(sweeping.Sweeper(world.preparer, world.finder, reader).run())
         await asyncio.sleep(0.1)
         assert not task.done(), "it tries again"
         task.cancel()
         await asyncio.wait([task])
     assert world.preparer.holder("p", "d1") == name.uid
     async with asyncio.timeout(20):
-        await sweeping.Sweeper(world.api, world.preparer, world.finder).run()
+        await sweeping.Sweeper(world.preparer, world.finder, world.reader).run()
     assert world.state(name.uid) == "completed"
 
 

@@ -19,6 +19,7 @@ from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import worlds
 
 DRIVER = "drawbar.dev"
 CALL_SECONDS = 30
@@ -342,11 +343,8 @@ class Storm:
         if device in self.unmarked():
             # Taken as it was found, it would be somebody else's again, with our detach perhaps on its way.
             return
-        name = f"f.{device}"
-        gone = {"metadata": {"finalizers": None}}
         with contextlib.suppress(kube_errors.NotFound):
-            await self.api.patch(kinds.ATTACHMENT, name, gone, content=client.Patch.MERGE, into=dict)
-            await self.api.delete(kinds.ATTACHMENT, name)
+            await worlds.vanish(self.api, f"f.{device}")
             self.orphans.add(device)
 
     # What anybody can see.

@@ -7,7 +7,6 @@ import pytest
 from drawbar.mocks.apiserver import profiles
 
 Json = dict[str, Any]
-VERSIONS = {"1.30-classic": "v1alpha2", "1.31-classic": "v1alpha3"}
 NODE: Json = {
     "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]
 }
@@ -16,7 +15,7 @@ TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 def collection(profile: str, plural: str, *, namespaced: bool = True) -> str:
     home = "/namespaces/default" if namespaced else ""
-    return f"/apis/resource.k8s.io/{VERSIONS[profile]}{home}/{plural}"
+    return f"/apis/resource.k8s.io/{profiles.CLASSIC_VERSIONS[profile]}{home}/{plural}"
 
 
 def claim_spec(profile: str) -> Json:
@@ -32,16 +31,16 @@ def pod(profile: str, name: str = "p") -> Json:
     return {"metadata": {"name": name}, "spec": {"containers": [container], "resourceClaims": [entry]}}
 
 
-@pytest.mark.parametrize("profile", VERSIONS)
+@pytest.mark.parametrize("profile", profiles.CLASSIC_VERSIONS)
 async def test_a_classic_server_serves_its_own_version_of_the_group_alone(start: Any, profile: str) -> None:
     api = await start(profile=profile)
     group = (await api.get("/apis/resource.k8s.io")).body
-    assert [version["version"] for version in group["versions"]] == [VERSIONS[profile]]
+    assert [version["version"] for version in group["versions"]] == [profiles.CLASSIC_VERSIONS[profile]]
     assert (await api.get("/apis/resource.k8s.io/v1/resourceclaims")).code == 404
     assert (await api.get("/version")).body["gitVersion"].startswith(f"v{profile[:4]}.")
 
 
-@pytest.mark.parametrize("profile", VERSIONS)
+@pytest.mark.parametrize("profile", profiles.CLASSIC_VERSIONS)
 async def test_an_unchanged_claim_or_template_is_no_change(start: Any, profile: str) -> None:
     api = await start(profile=profile)
     for plural, spec in (
@@ -124,7 +123,7 @@ async def test_a_class_of_130_is_checked_whenever_it_is_written(start: Any) -> N
     assert (moved.body["driverName"], moved.body["metadata"]["generation"]) == ("b.dev", 2)
 
 
-@pytest.mark.parametrize("profile", VERSIONS)
+@pytest.mark.parametrize("profile", profiles.CLASSIC_VERSIONS)
 async def test_a_context_belongs_to_its_pod_and_goes_with_it(start: Any, profile: str) -> None:
     api = await start(profile=profile)
     owner = (await api.post("/api/v1/namespaces/default/pods", pod(profile))).body["metadata"]
@@ -136,14 +135,14 @@ async def test_a_context_belongs_to_its_pod_and_goes_with_it(start: Any, profile
     assert (await api.get(f"{contexts}/p")).code == 404
 
 
-@pytest.mark.parametrize("profile", VERSIONS)
+@pytest.mark.parametrize("profile", profiles.CLASSIC_VERSIONS)
 async def test_a_pod_has_no_generation_yet(start: Any, profile: str) -> None:
     api = await start(profile=profile)
     made = await api.post("/api/v1/namespaces/default/pods", pod(profile))
     assert "generation" not in made.body["metadata"]
 
 
-@pytest.mark.parametrize("profile", VERSIONS)
+@pytest.mark.parametrize("profile", profiles.CLASSIC_VERSIONS)
 async def test_without_dynamic_allocation_a_pod_loses_its_claims(start: Any, profile: str) -> None:
     off = await start(profile=profile, gates={profiles.DYNAMIC_ALLOCATION: False})
     pods = "/api/v1/namespaces/default/pods"
@@ -194,7 +193,7 @@ async def test_130_names_no_driver_of_a_claim_and_has_parameters(start: Any) -> 
         assert [cause["field"] for cause in worse.body["details"]["causes"]] == ["generatedFrom.kind"]
 
 
-@pytest.mark.parametrize("profile", VERSIONS)
+@pytest.mark.parametrize("profile", profiles.CLASSIC_VERSIONS)
 async def test_slices_of_the_time_are_served_and_selected_by_their_node(start: Any, profile: str) -> None:
     api = await start(profile=profile)
     path = collection(profile, "resourceslices", namespaced=False)

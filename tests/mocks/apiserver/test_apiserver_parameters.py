@@ -8,7 +8,6 @@ from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
 
-CONFIG_MAP = kinds.Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", namespaced=True)
 POLICY = deployment.KINDS["ValidatingAdmissionPolicy"]
 BINDING = deployment.KINDS["ValidatingAdmissionPolicyBinding"]
 RULE = {"apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["configmaps"]}
@@ -40,7 +39,7 @@ async def limited(tmp_path, *, kind="Node", not_found="Allow", selector=None):
 async def create(api, kind, name, **content):
     labels = content.pop("labels", {})
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, "labels": labels}}
-    namespace = "default" if kind is CONFIG_MAP else None
+    namespace = "default" if kind is kinds.CONFIG_MAP else None
     await api.create(kind, body | content, namespace=namespace, into=dict)
 
 
@@ -50,27 +49,27 @@ async def test_each_parameter_that_is_found_has_its_say(tmp_path):
         await create(api, kinds.NODE, "node-2", labels={"limit": "two"})
         for name, node in (("one", "node-1"), ("two", "node-2")):
             with pytest.raises(errors.Invalid, match=f"not beside {node}"):
-                await create(api, CONFIG_MAP, name)
-        await create(api, CONFIG_MAP, "three")
+                await create(api, kinds.CONFIG_MAP, name)
+        await create(api, kinds.CONFIG_MAP, "three")
 
 
 async def test_a_selector_leaves_parameters_out(tmp_path):
     async with limited(tmp_path, selector={"matchLabels": {"limit": "two"}}) as api:
         await create(api, kinds.NODE, "node-1", labels={"limit": "one"})
-        await create(api, CONFIG_MAP, "one")
+        await create(api, kinds.CONFIG_MAP, "one")
 
 
 @pytest.mark.parametrize(("not_found", "allowed"), [("Allow", True), ("Deny", False)])
 async def test_the_binding_says_what_holds_without_parameters(tmp_path, not_found, allowed):
     async with limited(tmp_path, not_found=not_found) as api:
         with contextlib.nullcontext() if allowed else pytest.raises(errors.Invalid, match="no params found"):
-            await create(api, CONFIG_MAP, "one")
+            await create(api, kinds.CONFIG_MAP, "one")
 
 
 async def test_a_kind_that_is_not_there_fails_every_write_that_is_meant(tmp_path):
     async with limited(tmp_path, kind="Fabric") as api:
         with pytest.raises(errors.Invalid, match="failed to find resource referenced by paramKind"):
-            await create(api, CONFIG_MAP, "one")
+            await create(api, kinds.CONFIG_MAP, "one")
 
 
 async def test_the_server_tells_which_permissions_were_needed(tmp_path):
@@ -78,7 +77,7 @@ async def test_the_server_tells_which_permissions_were_needed(tmp_path):
         file = server.kubeconfig(tmp_path / "robot", "default:robot")
         async with client.connecting(config.from_kubeconfig(file)) as api:
             with pytest.raises(errors.Denied):
-                await api.read(CONFIG_MAP, "one", namespace="default", into=dict)
+                await api.read(kinds.CONFIG_MAP, "one", namespace="default", into=dict)
         (asked,) = server.registry.authorizer.asked
         assert (asked.user, asked.allowed) == ("system:serviceaccount:default:robot", False)
         assert (asked.verb, asked.group, asked.resource) == ("get", "", "configmaps")

@@ -7,11 +7,11 @@ import pytest
 
 from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks import apiserver, claims, scheduler
+from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.claims import dialects
 
 DRIVER = "gpu.example.com"
 FINALIZER = f"{DRIVER}/deletion-protection"
-DIALECTS = {"1.30-classic": dialects.V1ALPHA2, "1.31-classic": dialects.V1ALPHA3}
 QUICK = scheduler.Settings(backoff_first_seconds=0.02, backoff_max_seconds=0.1, seed=7)
 
 
@@ -256,7 +256,7 @@ async def _working(driver):
             task.cancel()
 
 
-@pytest.fixture(params=list(DIALECTS))
+@pytest.fixture(params=profiles.CLASSIC_VERSIONS)
 def profile(request):
     return request.param
 
@@ -267,7 +267,9 @@ async def idle(tmp_path, profile):
     async with apiserver.serving(profile=profile) as server:
         connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
         async with client.connecting(connection) as api:
-            cluster = Cluster(api, connection, server, DIALECTS[profile])
+            version = profiles.CLASSIC_VERSIONS[profile]
+            dialect = next(one for one in dialects.CLASSIC if one.version == version)
+            cluster = Cluster(api, connection, server, dialect)
             await cluster.device_class()
             yield cluster
 

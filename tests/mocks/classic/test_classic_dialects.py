@@ -30,13 +30,13 @@ def _resources(*names):
     return "200 OK", msgspec.json.encode({"resources": [{"name": name} for name in names]})
 
 
-ABSENT = ("404 Not Found", b"{}")
-# Version asked for, and what is answered: two rounds that come to nothing, and one that does not.
+GROUP = ("200 OK", b'{"versions": [{"version": "v1alpha3"}, {"version": "v1alpha2"}]}')
+# What is asked for, and what is answered: two rounds that come to nothing, and one that does not.
 ROUNDS = (
-    ("v1", ("503 Service Unavailable", b"{}")),
-    ("v1", ABSENT),
+    ("resource.k8s.io", ("503 Service Unavailable", b"{}")),
+    ("resource.k8s.io", GROUP),
     ("v1alpha3", ("200 OK", b"something else")),
-    ("v1", ABSENT),
+    ("resource.k8s.io", GROUP),
     ("v1alpha3", _resources("resourceslices")),
     ("v1alpha2", _resources("resourceclaims", "podschedulingcontexts")),
 )
@@ -58,7 +58,7 @@ async def test_a_server_that_does_not_answer_yet_is_asked_again():
         connection = config.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
         async with client.connecting(connection) as api, asyncio.timeout(20):
             assert await discovery.dialect(api) == dialects.V1ALPHA2
-    assert asked == [version for version, _ in ROUNDS]
+    assert asked == [what for what, _ in ROUNDS]
 
 
 def _claim(**status):

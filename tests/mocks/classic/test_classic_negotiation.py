@@ -243,7 +243,7 @@ async def test_a_pod_that_goes_while_it_waits_leaves_nothing_behind(cluster, con
 @NEWER
 async def test_a_pod_that_goes_at_the_last_moment_leaves_its_claim_unreserved(cluster):
     slow = faults.Selection(verb="create", resource="pods", subresource="binding")
-    cluster.server.faults.add(faults.Fault(select=slow, effect=faults.Latency(seconds=0.3)))
+    held = cluster.server.faults.add(faults.Fault(select=slow, effect=faults.Partition()))
     claim = cluster.dialect.claim
     await cluster.nodes("a")
     await cluster.claim("c1")
@@ -251,6 +251,8 @@ async def test_a_pod_that_goes_at_the_last_moment_leaves_its_claim_unreserved(cl
     await cluster.pod("p1", "c1")
     await cluster.one(claim, "c1", lambda found: _reserved(found) == ["p1"])
     await cluster.delete(kinds.POD, "p1")
+    await cluster.gone(kinds.POD, "p1")
+    held.lift()
     left = await cluster.one(claim, "c1", lambda found: not _reserved(found))
     assert not left["status"].get("deallocationRequested")
 

@@ -72,6 +72,12 @@ class NodeSelector(meta.Struct, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
+def one_node(name: str) -> NodeSelector:
+    """The selector of one node."""
+    requirement = FieldRequirement(key="metadata.name", operator="In", values=(name,))
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(requirement,)),))
+
+
 class Allocation(meta.Struct, frozen=True):
     """What the scheduler decided."""
 

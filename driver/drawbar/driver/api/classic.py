@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 
 from drawbar.driver.api import claims, handles
 
-# Keeps a claim from vanishing while a device is being attached, or is attached, for it.
-FINALIZER = "drawbar.dev/allocation"
 CONSUMERS_MAX = 32
 NODES_MAX = 128
+
+
+def finalizer(driver: str) -> str:
+    """What keeps a claim from vanishing while this driver has something attached for it."""
+    return f"{driver}/allocation"
 
 
 class Version(enum.StrEnum):
@@ -53,15 +56,12 @@ class DeviceRequest:
     Attributes:
         class_name: the DeviceClass.
         selectors: CEL expressions, all of which must be true.
-        all_devices: `allocationMode: All`.
     """
 
     name: str
     class_name: str
     selectors: tuple[str, ...] = ()
     count: int = 1
-    all_devices: bool = False
-    admin_access: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,6 @@ class Allocation:
     driver: str
     handle: handles.Handle | None
     node: str | None
-    shareable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +97,20 @@ class Claim:
 
     Attributes:
         version: in which it was read, and is written.
+        finalizer: of this driver's controller.
         controller: v1alpha3, who allocates.
         class_name: v1alpha2, the ResourceClass.
         owner_uids: of the objects that it goes with: a pod, for one that was made from a template.
         immediate: allocate at once, whoever may use it.
         requests: v1alpha3.
         unsupported: what it asks for that this controller cannot do, in clauses.
-        status_driver: v1alpha2, `status.driverName`.
     """
 
     version: Version
     name: Name
     uid: str
     resource_version: str
+    finalizer: str
     created: str = ""
     finalizers: tuple[str, ...] = ()
     deleting: bool = False
@@ -125,12 +125,11 @@ class Claim:
     allocation: Allocation | None = None
     reserved_for: tuple[claims.Consumer, ...] = ()
     deallocation_requested: bool = False
-    status_driver: str = ""
 
     @property
     def held(self) -> bool:
         """Whether our finalizer is on it."""
-        return FINALIZER in self.finalizers
+        return self.finalizer in self.finalizers
 
     @property
     def going(self) -> bool:
@@ -148,7 +147,6 @@ class Class:
         selectors: v1alpha3, CEL expressions.
     """
 
-    version: Version
     name: str
     driver: str = ""
     parameters: ParametersReference | None = None
@@ -171,7 +169,6 @@ class Context:
     name: Name
     uid: str
     resource_version: str
-    created: str = ""
     pod_uids: tuple[str, ...] = ()
     selected_node: str = ""
     potential_nodes: tuple[str, ...] = ()
@@ -191,7 +188,6 @@ class Pod:
     name: Name
     uid: str
     created: str = ""
-    node_name: str = ""
     claims: Mapping[str, str | None] = field(default_factory=dict)
     from_template: frozenset[str] = frozenset()
     over: bool = False

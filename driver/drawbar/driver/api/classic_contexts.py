@@ -4,7 +4,7 @@ Source: `resource.k8s.io/v1alpha2` and `v1alpha3` PodSchedulingContext; core `v1
 (`source`) before 1.31.
 """
 
-from drawbar.driver.api import claims, classic, meta
+from drawbar.driver.api import classic, meta
 
 _OVER = frozenset({"Succeeded", "Failed"})
 
@@ -56,7 +56,6 @@ class PodClaim(meta.Struct, frozen=True):
 class PodSpec(meta.Struct, frozen=True):
     """The part of the spec that matters here."""
 
-    node_name: str = ""
     resource_claims: tuple[PodClaim, ...] = ()
 
 
@@ -90,7 +89,6 @@ def context(found: PodSchedulingContext, version: classic.Version) -> classic.Co
         name=classic.Name(namespace=metadata.namespace, name=metadata.name),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        created=metadata.creation_timestamp or "",
         pod_uids=tuple(owner.uid for owner in metadata.owner_references if owner.kind == "Pod"),
         selected_node=found.spec.selected_node,
         potential_nodes=found.spec.potential_nodes,
@@ -115,7 +113,6 @@ def pod(found: Pod) -> classic.Pod:
         name=classic.Name(namespace=metadata.namespace, name=metadata.name),
         uid=metadata.uid,
         created=metadata.creation_timestamp or "",
-        node_name=found.spec.node_name,
         claims=named,
         from_template=frozenset(templates),
         over=metadata.deletion_timestamp is not None or found.status.phase in _OVER,
@@ -133,9 +130,3 @@ def answered(
             for name, nodes in merged.items()
         ]
     }
-
-
-def one_node(name: str) -> claims.NodeSelector:
-    """The selector of one node."""
-    requirement = claims.FieldRequirement(key="metadata.name", operator="In", values=(name,))
-    return claims.NodeSelector(node_selector_terms=(claims.NodeSelectorTerm(match_fields=(requirement,)),))

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import claims, classic, handles, meta
-from drawbar.driver.api import classic_contexts as contexts
 
 IMMEDIATE = "Immediate"
 
@@ -52,7 +51,6 @@ class AllocationResult(meta.Struct, frozen=True):
 
     resource_handles: tuple[ResourceHandle, ...] = ()
     available_on_nodes: claims.NodeSelector | None = None
-    shareable: bool = False
 
 
 class ClaimStatus(meta.Struct, frozen=True):
@@ -80,6 +78,7 @@ def claim(found: ResourceClaim, driver: str) -> classic.Claim:
         name=classic.Name(namespace=metadata.namespace, name=metadata.name),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
+        finalizer=classic.finalizer(driver),
         created=metadata.creation_timestamp or "",
         finalizers=metadata.finalizers,
         deleting=metadata.deletion_timestamp is not None,
@@ -90,14 +89,12 @@ def claim(found: ResourceClaim, driver: str) -> classic.Claim:
         allocation=_allocation(status, driver),
         reserved_for=status.reserved_for,
         deallocation_requested=status.deallocation_requested,
-        status_driver=status.driver_name,
     )
 
 
 def resource_class(found: ResourceClass) -> classic.Class:
     """The class; one with structured parameters is allocated by the scheduler, and so no driver's."""
     return classic.Class(
-        version=classic.Version.V1ALPHA2,
         name=found.metadata.name,
         driver="" if found.structured_parameters else found.driver_name,
         parameters=_reference(found.parameters_ref, found.parameters_ref.namespace)
@@ -118,7 +115,7 @@ def allocated(handle: handles.Handle, driver: str, *, shareable: bool) -> dict[s
         "shareable": shareable,
     }
     if handle.node:
-        allocation["availableOnNodes"] = msgspec.to_builtins(contexts.one_node(handle.node))
+        allocation["availableOnNodes"] = msgspec.to_builtins(claims.one_node(handle.node))
     return {"driverName": driver, "allocation": allocation}
 
 
@@ -148,5 +145,4 @@ def _allocation(status: ClaimStatus, driver: str) -> classic.Allocation | None:
         driver=status.driver_name,
         handle=handle,
         node=claims.Allocation(node_selector=result.available_on_nodes).node,
-        shareable=result.shareable,
     )

@@ -7,45 +7,16 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.api import claims, classic, handles, meta
-from drawbar.driver.api import classic_contexts as contexts
+from drawbar.driver.api import claims, classic, demands, handles, meta, parameters
 
 ALL_DEVICES = "All"
-FROM_CLAIM = "FromClaim"
-
-
-class CelSelector(meta.Struct, frozen=True):
-    """A CEL expression."""
-
-    expression: str = ""
-
-
-class Selector(meta.Struct, frozen=True):
-    """Which devices come into question."""
-
-    cel: CelSelector | None = None
-
-
-class OpaqueConfiguration(meta.Struct, frozen=True):
-    """Parameters that only their driver understands."""
-
-    driver: str = ""
-    parameters: Any = None
-
-
-class Configuration(meta.Struct, frozen=True):
-    """Parameters of some requests, or of all; `source` in an allocation says whose."""
-
-    requests: tuple[str, ...] = ()
-    opaque: OpaqueConfiguration | None = None
-    source: str = ""
 
 
 class ClassSpec(meta.Struct, frozen=True):
     """What a class stands for."""
 
-    selectors: tuple[Selector, ...] = ()
-    config: tuple[Configuration, ...] = ()
+    selectors: tuple[demands.Selector, ...] = ()
+    config: tuple[claims.AllocatedConfiguration, ...] = ()
     suitable_nodes: claims.NodeSelector | None = None
 
 
@@ -61,7 +32,7 @@ class Request(meta.Struct, frozen=True):
 
     name: str
     device_class_name: str = ""
-    selectors: tuple[Selector, ...] = ()
+    selectors: tuple[demands.Selector, ...] = ()
     allocation_mode: str = ""
     count: int = 1
     admin_access: bool = False
@@ -79,7 +50,7 @@ class DeviceClaim(meta.Struct, frozen=True):
 
     requests: tuple[Request, ...] = ()
     constraints: tuple[Constraint, ...] = ()
-    config: tuple[Configuration, ...] = ()
+    config: tuple[claims.AllocatedConfiguration, ...] = ()
 
 
 class ClaimSpec(meta.Struct, frozen=True):
@@ -89,17 +60,10 @@ class ClaimSpec(meta.Struct, frozen=True):
     controller: str = ""
 
 
-class DeviceAllocation(meta.Struct, frozen=True):
-    """The devices, and what their drivers are told."""
-
-    results: tuple[claims.AllocationResult, ...] = ()
-    config: tuple[Configuration, ...] = ()
-
-
 class AllocationResult(meta.Struct, frozen=True):
     """What was allocated, and by whom."""
 
-    devices: DeviceAllocation = DeviceAllocation()
+    devices: claims.DeviceAllocation = claims.DeviceAllocation()
     node_selector: claims.NodeSelector | None = None
     controller: str = ""
 
@@ -128,6 +92,7 @@ def claim(found: ResourceClaim, driver: str) -> classic.Claim:
         name=classic.Name(namespace=metadata.namespace, name=metadata.name),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
+        finalizer=classic.finalizer(driver),
         created=metadata.creation_timestamp or "",
         finalizers=metadata.finalizers,
         deleting=metadata.deletion_timestamp is not None,
@@ -145,10 +110,9 @@ def claim(found: ResourceClaim, driver: str) -> classic.Claim:
 def device_class(found: DeviceClass, driver: str) -> classic.Class:
     """The class."""
     return classic.Class(
-        version=classic.Version.V1ALPHA3,
         name=found.metadata.name,
         suitable_nodes=found.spec.suitable_nodes,
-        selectors=_expressions(found.spec.selectors),
+        selectors=demands.expressions(found.spec.selectors),
         config=_config(found.spec.config, driver),
     )
 
@@ -181,7 +145,7 @@ def allocated(
             ],
             "config": [
                 {
-                    "source": FROM_CLAIM,
+                    "source": parameters.Source.CLAIM.value,
                     "opaque": {"driver": driver, "parameters": handles.document(handle)},
                 },
                 *msgspec.to_builtins(config),
@@ -189,7 +153,7 @@ def allocated(
         },
     }
     if handle.node:
-        allocation["nodeSelector"] = msgspec.to_builtins(contexts.one_node(handle.node))
+        allocation["nodeSelector"] = msgspec.to_builtins(claims.one_node(handle.node))
     return {"allocation": allocation}
 
 
@@ -202,18 +166,12 @@ def _request(found: Request) -> classic.DeviceRequest:
     return classic.DeviceRequest(
         name=found.name,
         class_name=found.device_class_name,
-        selectors=_expressions(found.selectors),
+        selectors=demands.expressions(found.selectors),
         count=found.count,
-        all_devices=found.allocation_mode == ALL_DEVICES,
-        admin_access=found.admin_access,
     )
 
 
-def _expressions(found: tuple[Selector, ...]) -> tuple[str, ...]:
-    return tuple(one.cel.expression for one in found if one.cel is not None)
-
-
-def _config(found: tuple[Configuration, ...], driver: str) -> tuple[classic.Opaque, ...]:
+def _config(found: tuple[claims.AllocatedConfiguration, ...], driver: str) -> tuple[classic.Opaque, ...]:
     return tuple(
         classic.Opaque(parameters=one.opaque.parameters, requests=one.requests)
         for one in found

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from drawbar.driver.api import bindings, claims, meta, parameters
+from drawbar.driver.api import attachments, bindings, claims, meta, parameters
 
 REASON = "InvalidParameters"
 
@@ -40,25 +40,36 @@ class Layer:
         )
 
 
-def speaks(claim: claims.ResourceClaim, driver: str) -> bool:
-    """Whether the claim's allocation has parameters for this driver."""
-    return any(True for _ in _entries(claim, driver))
+def speaks(allocation: claims.Allocation | None, driver: str) -> bool:
+    """Whether the allocation has parameters for this driver."""
+    return any(True for _ in _entries(allocation, driver))
 
 
-def of_devices(claim: claims.ResourceClaim, driver: str) -> dict[bindings.Key, parameters.DeviceParameters]:
+def judged(
+    allocation: claims.Allocation | None, driver: str
+) -> tuple[dict[bindings.Key, parameters.DeviceParameters], attachments.Failure | None]:
+    """What `of_devices` finds, and why nobody can obey it: then it is nothing."""
+    try:
+        return of_devices(allocation, driver), None
+    except parameters.Invalid as invalid:
+        return {}, attachments.Failure(reason=REASON, message=str(invalid))
+
+
+def of_devices(
+    allocation: claims.Allocation | None, driver: str
+) -> dict[bindings.Key, parameters.DeviceParameters]:
     """The parameters of each of the driver's devices that has some; those of all its requests together.
 
     Raises:
         parameters.Invalid: some cannot be obeyed.
     """
-    layers, problems = _layers(claim, driver)
+    layers, problems = _layers(allocation, driver)
     if problems:
         raise parameters.Invalid(problems)
-    if not layers:
+    if allocation is None or not layers:
         return {}
     requests: dict[bindings.Key, list[str]] = {}
-    allocation = claim.status.allocation
-    for result in allocation.devices.results if allocation is not None else ():
+    for result in allocation.devices.results:
         if result.driver == driver:
             key = bindings.Key(pool=result.pool, device=result.device)
             requests.setdefault(key, []).append(result.request)
@@ -107,10 +118,10 @@ def _presumptions(
                 )
 
 
-def _layers(claim: claims.ResourceClaim, driver: str) -> tuple[list[Layer], tuple[str, ...]]:
+def _layers(allocation: claims.Allocation | None, driver: str) -> tuple[list[Layer], tuple[str, ...]]:
     """The entries for this driver, and what is wrong with any of them."""
     layers, problems = [], []
-    for entry in _entries(claim, driver):
+    for entry in _entries(allocation, driver):
         # Who is not known to be an administrator is none.
         source = parameters.Source.CLAIM
         if entry.source == parameters.Source.CLASS:
@@ -129,8 +140,7 @@ def _layers(claim: claims.ResourceClaim, driver: str) -> tuple[list[Layer], tupl
     return layers, tuple(problems)
 
 
-def _entries(claim: claims.ResourceClaim, driver: str) -> Iterator[claims.AllocatedConfiguration]:
-    allocation = claim.status.allocation
+def _entries(allocation: claims.Allocation | None, driver: str) -> Iterator[claims.AllocatedConfiguration]:
     for entry in allocation.devices.config if allocation is not None else ():
         if entry.opaque is not None and entry.opaque.driver == driver:
             yield entry

@@ -99,9 +99,3 @@ def is_immediate(metadata: meta.ObjectMeta) -> bool:
 def expressions(selectors: tuple[Selector, ...]) -> tuple[str, ...]:
     """The CEL expressions, all of which must hold."""
     return tuple(selector.cel.expression for selector in selectors if selector.cel is not None)
-
-
-def node_selector(node: str) -> claims.NodeSelector:
-    """Takes this node alone."""
-    field = claims.FieldRequirement(key="metadata.name", operator="In", values=(node,))
-    return claims.NodeSelector(node_selector_terms=(claims.NodeSelectorTerm(match_fields=(field,)),))

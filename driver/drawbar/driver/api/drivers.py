@@ -5,7 +5,19 @@ names that all would share: those of field managers, of the Lease and of the Rol
 default driver has the plain ones; every other has its own name in them.
 """
 
+import re
+
 DEFAULT = "drawbar.dev"
+NAME_LIMIT = 63
+# A DNS subdomain, as Kubernetes asks of names of drivers and nodes.
+SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+
+
+def problems(name: str) -> list[str]:
+    """What is wrong with the name that the option `--driver-name` gives, if anything is."""
+    if SUBDOMAIN.fullmatch(name) and len(name) <= NAME_LIMIT:
+        return []
+    return [f"--driver-name {name!r} is not a DNS subdomain of at most {NAME_LIMIT} characters"]
 
 
 def selector(driver: str) -> str:

@@ -119,12 +119,12 @@ class _Field:
     """One field of an object.
 
     Attributes:
-        problems: what is wrong with a value: clauses to follow its place.
+        problems: what is wrong with a value: clauses to follow its place. None for an object.
         fields: of an object; None for a value.
         by_class: only an administrator may say it.
     """
 
-    problems: Callable[[Any], Iterator[tuple[str, str]]]
+    problems: Callable[[Any], Iterator[tuple[str, str]]] | None = None
     fields: "Mapping[str, _Field] | None" = None
     by_class: bool = False
 
@@ -203,7 +203,7 @@ def _object(
                 yield from _object(value, field.fields, source, where)
             else:
                 yield where, f" is {_shown(value)}, no object: give it some of {', '.join(field.fields)}"
-        else:
+        elif field.problems is not None:
             for below, clause in field.problems(value):
                 yield f"{where}{below}", clause
 
@@ -268,16 +268,10 @@ def _interface(value: Any) -> Iterator[tuple[str, str]]:
         yield "", f" is {value}, and {value}0 is the pod's own interface: choose another beginning"
 
 
-def _nothing(value: Any) -> Iterator[tuple[str, str]]:
-    del value
-    return iter(())
-
-
 _FIELDS: Mapping[str, _Field] = {
     "environment": _Field(problems=_environment),
     "claimVariables": _Field(problems=_claim_variables, by_class=True),
     "deviceFiles": _Field(
-        problems=_nothing,
         fields={
             "readOnly": _Field(problems=_truth),
             "user": _Field(problems=_number(0, ID_MAX)),
@@ -285,7 +279,7 @@ _FIELDS: Mapping[str, _Field] = {
             "mode": _Field(problems=_mode),
         },
     ),
-    "network": _Field(problems=_nothing, fields={"interfacePrefix": _Field(problems=_interface)}),
+    "network": _Field(fields={"interfacePrefix": _Field(problems=_interface)}),
     "attachTimeoutSeconds": _Field(problems=_number(1, TIMEOUT_MAX_SECONDS), by_class=True),
 }
 

@@ -19,11 +19,11 @@ def _imported() -> Callable[[settings.Settings], Coroutine[Any, Any, None]]:
 _DAEMON = cli_daemon.Daemon(
     settings=settings.Settings,
     problems=settings.problems,
-    http_problems=settings.http_problems,
-    endpoint=settings.endpoint,
-    located_by="--http-address",
     log=lambda options: options.log,
     run=_imported,
+    probes=cli_daemon.Probes(
+        problems=settings.http_problems, endpoint=settings.endpoint, located_by="--http-address"
+    ),
 )
 
 

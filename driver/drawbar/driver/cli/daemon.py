@@ -19,26 +19,37 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Probes(Generic[T]):
+    """Where `--check` asks a daemon how it is.
+
+    Attributes:
+        problems: judges the address of probes and metrics.
+        endpoint: that address, once it is known to be right; None where nobody is to be asked.
+        located_by: the flags that decide on it.
+    """
+
+    problems: Callable[[T], list[str]]
+    endpoint: Callable[[T], address.Endpoint | None]
+    located_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon(Generic[T]):
     """A daemon as its verb sees it.
 
     Attributes:
         settings: the dataclass of its settings.
         problems: judges them all.
-        http_problems: judges the address of probes and metrics.
-        endpoint: that address, once it is known to be right; None where nobody is to be asked.
-        located_by: the flags that decide on it.
         log: how the log is to be.
         run: imports the daemon, which is 60 MB that `drawbar --help` need not pay for, and gives its work.
+        probes: None for one that cannot be asked.
     """
 
     settings: type[T]
     problems: Callable[[T], list[str]]
-    http_problems: Callable[[T], list[str]]
-    endpoint: Callable[[T], address.Endpoint | None]
-    located_by: str
     log: Callable[[T], logs.Options]
     run: Callable[[], Callable[[T], Coroutine[Any, Any, None]]]
+    probes: Probes[T] | None = None
 
 
 def configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
@@ -49,13 +60,15 @@ def configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
         "--print-config", action="store_true", help="show each setting and where it comes from"
     )
     actions.add_argument("--json", action="store_true", help="show them as JSON")
-    actions.add_argument(
-        "--check",
-        nargs="?",
-        const="ready",
-        choices=("ready", "alive"),
-        help="ask the daemon that runs with these settings how it is (default: whether it is ready); for exec probes",
-    )
+    if daemon.probes is not None:
+        actions.add_argument(
+            "--check",
+            nargs="?",
+            const="ready",
+            choices=("ready", "alive"),
+            help="ask the daemon that runs with these settings how it is (default: whether it is ready); "
+            "for exec probes",
+        )
 
 
 def execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
@@ -69,8 +82,8 @@ def execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
         sys.stdout.write((display.as_json if args.json else display.as_yaml)(loaded.effective))
         loaded.checked()
         return 0
-    if args.check:
-        return _check(daemon, loaded.settings, args.check)
+    if daemon.probes is not None and args.check:
+        return _check(daemon.probes, loaded.settings, args.check)
     return _serve(daemon, loaded)
 
 
@@ -91,16 +104,16 @@ def without_system_certificates() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _check(daemon: Daemon[T], options: T, what: str) -> int:
+def _check(probes: Probes[T], options: T, what: str) -> int:
     # An address that is wrong, or no address at all, is said here; what else is wrong the daemon says.
-    loader.refuse(daemon.http_problems(options))
-    endpoint = daemon.endpoint(options)
+    loader.refuse(probes.problems(options))
+    endpoint = probes.endpoint(options)
     if endpoint is None:
         raise errors.UsageError(
             "--http-address is off, so nobody can be asked: leave --check out, or serve probes"
         )
     page = "/readyz" if what == "ready" else "/healthz"
-    verdict = check.ask(endpoint, page, settings=daemon.located_by)
+    verdict = check.ask(endpoint, page, settings=probes.located_by)
     sys.stdout.write(f"{verdict.text}\n")
     return 0 if verdict.good else 1
 

@@ -20,11 +20,13 @@ def _imported() -> Callable[[settings.Settings], Coroutine[Any, Any, None]]:
 _DAEMON = cli_daemon.Daemon(
     settings=settings.Settings,
     problems=settings.problems,
-    http_problems=lambda options: address.problems(options.http),
-    endpoint=lambda options: address.parse(options.http.address, options.data_dir, options.instance),
-    located_by="--http-address, --kubelet-dir, --driver-name and --pod-uid",
     log=lambda options: options.log,
     run=_imported,
+    probes=cli_daemon.Probes(
+        problems=lambda options: address.problems(options.http),
+        endpoint=lambda options: address.parse(options.http.address, options.data_dir, options.instance),
+        located_by="--http-address, --kubelet-dir, --driver-name and --pod-uid",
+    ),
 )
 
 

@@ -1,40 +1,31 @@
 """`drawbar webhook`: checks opaque parameters when they are written."""
 
 import argparse
-import logging
-import sys
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from drawbar.driver import logs, supervision
 from drawbar.driver.cli import command
 from drawbar.driver.cli import daemon as cli_daemon
-from drawbar.driver.configuration import display, flags, loader
 from drawbar.driver.webhook import settings
 
-log = logging.getLogger(__name__)
+
+def _imported() -> Callable[[settings.Settings], Coroutine[Any, Any, None]]:
+    from drawbar.driver.webhook import daemon
+
+    return daemon.run
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, settings.Settings)
-    actions = parser.add_argument_group("instead of running")
-    actions.add_argument(
-        "--print-config", action="store_true", help="show each setting and where it comes from"
-    )
-    actions.add_argument("--json", action="store_true", help="show them as JSON")
+_DAEMON = cli_daemon.Daemon(
+    settings=settings.Settings,
+    problems=settings.problems,
+    log=lambda options: options.log,
+    run=_imported,
+)
 
 
 def _run(args: argparse.Namespace) -> int:
-    loaded = loader.load(settings.Settings, args, problems=settings.problems)
-    if args.print_config:
-        sys.stdout.write((display.as_json if args.json else display.as_yaml)(loaded.effective))
-        loaded.checked()
-        return 0
-    options = loaded.checked()
-    with cli_daemon.without_system_certificates():
-        from drawbar.driver.webhook import daemon
-    logs.configure(options.log.format, options.log.level)
-    for name in loaded.ignored:
-        log.warning("an environment variable looks like a setting and is none", extra={"variable": name})
-    return supervision.run(daemon.run(options))
+    return cli_daemon.execute(_DAEMON, args)
 
 
 COMMAND = command.Command(
@@ -45,7 +36,7 @@ COMMAND = command.Command(
         "ResourceClaimTemplate can be obeyed. It holds no rights in the cluster and talks to nobody. What it says\n"
         "early, the controller and the node daemon say again, so it may be left out."
     ),
-    configure=_configure,
+    configure=functools.partial(cli_daemon.configure, _DAEMON),
     run=_run,
     examples=(
         "drawbar webhook --tls-certificate tls.crt --tls-key tls.key",

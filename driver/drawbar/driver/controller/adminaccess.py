@@ -10,7 +10,7 @@ Source: KEP-5018 (admin access), KEP-5007.
 from collections.abc import Mapping
 from typing import Any
 
-from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters
+from drawbar.driver.api import attachments, bindings, claims, configurations, meta
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import plan
 
@@ -48,7 +48,8 @@ def applied(
     node = claim.status.allocation.node if claim.status.allocation else None
     wanted = devices(claim, driver)
     elsewhere = [key for key in wanted if not _may_come(known.get(key), node)]
-    refusal = _unfit(claim, driver) or _absent(elsewhere, known)
+    _, unfit = configurations.judged(claim.status.allocation, driver)
+    refusal = unfit or _absent(elsewhere, known)
     entries = []
     changed = False
     for key, result in wanted.items():
@@ -71,35 +72,27 @@ def _may_come(attachment: attachments.DeviceAttachment | None, node: str | None)
     )
 
 
-def _unfit(claim: claims.ResourceClaim, driver: str) -> tuple[str, str] | None:
-    """Reason and message for parameters that nobody can obey."""
-    try:
-        configurations.of_devices(claim, driver)
-    except parameters.Invalid as invalid:
-        return configurations.REASON, str(invalid)
-    return None
-
-
 def _absent(
     elsewhere: list[names.DeviceKey], known: Mapping[names.DeviceKey, attachments.DeviceAttachment | None]
-) -> tuple[str, str] | None:
-    """Reason and message for devices that are not there. The scheduler may stop at any device, so all get the same."""
+) -> attachments.Failure | None:
+    """Says that devices are not there. The scheduler may stop at any device, so all get the same."""
     if not elsewhere:
         return None
     attachment = known.get(elsewhere[0])
     where = f"on its way to or on node {attachment.spec.node_name}" if attachment else "attached to no node"
-    return NEVER_ATTACHES, f"admin access never attaches a device, and {elsewhere[0].device} is {where}"
+    message = f"admin access never attaches a device, and {elsewhere[0].device} is {where}"
+    return attachments.Failure(reason=NEVER_ATTACHES, message=message)
 
 
 def _conditions(
     driver: str,
     before: tuple[meta.Condition, ...],
     attachment: attachments.DeviceAttachment | None,
-    refusal: tuple[str, str] | None,
+    refusal: attachments.Failure | None,
     now: str,
 ) -> tuple[meta.Condition, ...]:
     if refusal is not None:
-        said = [(bindings.ATTACH_FAILED, *refusal)]
+        said = [(bindings.ATTACH_FAILED, refusal.reason, refusal.message)]
     elif attachment is not None and all(
         attachment.holds(kind) for kind in (attachments.ATTACHED, attachments.VISIBLE)
     ):

@@ -48,6 +48,9 @@ class What(enum.StrEnum):
     ADMIN = "admin-access"
 
 
+_TELLING = frozenset({What.PUBLISH, What.LABELS})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What the chores look at."""
@@ -81,7 +84,7 @@ class Chores:
         self._view = view
         self._clock = clock
         self._watchdog = watchdog
-        # Called after each chore: what somebody waits for may be there now.
+        # Called after each chore that shows what there is to give: what somebody waits for may be there now.
         self.done: Callable[[], None] | None = None
         # Jitter needs no secrecy.
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads resyncs, guards nothing
@@ -101,7 +104,7 @@ class Chores:
             after += GATHER_SECONDS_PER_NODE * len(self._view.nodes)
         view = self._view.sessions.get(fabric) if what is What.PUBLISH and after else None
         if view is not None:
-            after += GATHER_SECONDS_PER_DEVICE * view.view.devices
+            after += GATHER_SECONDS_PER_DEVICE * view.count
         if after:
             self._queue.add_after((what, fabric), after)
         else:
@@ -124,7 +127,7 @@ class Chores:
                 log.warning("will try again: %s", error, extra={"seconds": round(pause, 2)})
             else:
                 self._queue.forget(chore)
-                if self.done is not None:
+                if self.done is not None and chore[0] in _TELLING:
                     self.done()
             finally:
                 self._queue.done(chore)

@@ -109,7 +109,7 @@ def wish(
     allocated_at = allocation.moment
     if allocated_at is None:
         return None
-    said, unfit = _parameters(claim, driver, where)
+    said, unfit = configurations.judged(allocation, driver)
     return actions.Wish(
         claim=_reference(claim, driver, where),
         node=allocation.node,
@@ -120,20 +120,8 @@ def wish(
         attached_said=bindings.said(claim, driver, where, bindings.ATTACHED),
         failed_said=bindings.said(claim, driver, where, bindings.ATTACH_FAILED),
         unfit=unfit,
-        patience=_patience(said),
+        patience=_patience(said.get(where, parameters.NOTHING)),
     )
-
-
-def _parameters(
-    claim: claims.ResourceClaim, driver: str, where: bindings.Key
-) -> tuple[parameters.DeviceParameters, attachments.Failure | None]:
-    """What holds for the device, or why nobody can obey it."""
-    try:
-        found = configurations.of_devices(claim, driver)
-    except parameters.Invalid as invalid:
-        failure = attachments.Failure(reason=configurations.REASON, message=str(invalid))
-        return parameters.NOTHING, failure
-    return found.get(where, parameters.NOTHING), None
 
 
 def _patience(said: parameters.DeviceParameters) -> datetime.timedelta | None:
@@ -146,7 +134,7 @@ def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) ->
     allocation = claim.status.allocation
     # Only the claim itself tells of admin access, of shares and of parameters.
     plain = (
-        not configurations.speaks(claim, driver)
+        not configurations.speaks(allocation, driver)
         and allocation is not None
         and not any(
             result.admin_access or result.share_id

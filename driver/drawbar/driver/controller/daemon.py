@@ -34,7 +34,7 @@ from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import devices, shelf, sources
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.kube import client, config, discovery, events, pace
+from drawbar.driver.kube import client, config, events, pace
 from drawbar.fabric import contract, registry
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
         asyncio.TaskGroup() as tasks,
     ):
         counted = measured.client(api)
-        offered = watches.served(await discovery.settled(counted, discovery.RESOURCE_GROUP))
+        offered = await watches.offered(counted, tasks)
         controller = _Controller(options, counted, surroundings or Surroundings(), measured, offered)
         await controller.serve(tasks)
 
@@ -90,7 +90,7 @@ class _Controller:
         api: client.Client,
         surroundings: Surroundings,
         measured: instrumentation.Instrumentation,
-        offered: watches.Served | None = None,
+        offered: watches.Served,
     ) -> None:
         self._options = options
         self._measured = measured
@@ -108,10 +108,9 @@ class _Controller:
         vault = credentials.Vault(api, options.lease_namespace, role=role)
         self._directory = directory.Directory(self, measured.adapters(surroundings.adapters), vault)
         self._recorder = events.Recorder(api, controller=options.driver, instance=socket.gethostname())
-        self._offered = offered or watches.Served()
         self._classic = part.Part()
-        self._classic.watch(api, options.driver, self._offered.versions, self._classic_claim_gone)
-        watched = watches.Watches(api, options.driver, self._offered, self)
+        self._classic.watch(api, options.driver, offered.versions, self._classic_claim_gone)
+        watched = watches.Watches(api, options.driver, offered, self)
         self._fabrics, self._attachments = watched.fabrics, watched.attachments
         self._claims, self._nodes, self._slices = watched.claims, watched.nodes, watched.slices
         self._watched = watched.running | (self._classic.known.reflectors if self._classic.known else {})
@@ -129,7 +128,7 @@ class _Controller:
             ),
             clock=surroundings.clock,
             watchdog=measured.watchdog,
-            store=None if self._offered.modern else shelf.Shelf(),
+            store=None if offered.modern else shelf.Shelf(),
         )
         self._context = context.Context(
             api=api,
@@ -326,6 +325,7 @@ class _Controller:
 
     def slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         self._chores.pools.changed(old, new)
+        self._immediate.published(old, new)
         found = new or old
         fabric = found.metadata.labels.get(pool_plan.FABRIC_LABEL) if found else None
         if fabric is not None:

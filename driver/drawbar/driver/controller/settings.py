@@ -14,7 +14,6 @@ from drawbar.driver.configuration import loader, schema
 from drawbar.driver.operation.http import address
 
 DRIVER = drivers.DEFAULT
-DRIVER_NAME_LIMIT = 63
 BINDING_TIMEOUT_SECONDS = 600.0
 BINDING_TIMEOUT_MAX_SECONDS = 86_400
 MARGIN_SECONDS = 30.0
@@ -24,8 +23,7 @@ LEASE = "drawbar-controller"
 WRITES_PER_SECOND = 400.0
 # Of the pod itself: a second container of it can offer them to Prometheus.
 HTTP_ADDRESS = "127.0.0.1:9179"
-# DNS names, as Kubernetes asks of drivers and namespaces.
-_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+# A DNS label, as Kubernetes asks of namespaces.
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -116,11 +114,7 @@ def endpoint(settings: Settings) -> address.Endpoint | None:
 
 def problems(settings: Settings) -> list[str]:
     """One sentence per wrong value."""
-    found = []
-    if not _SUBDOMAIN.fullmatch(settings.driver) or len(settings.driver) > DRIVER_NAME_LIMIT:
-        found.append(
-            f"--driver-name {settings.driver!r} is not a DNS subdomain of at most {DRIVER_NAME_LIMIT} characters"
-        )
+    found = drivers.problems(settings.driver)
     # Written so that these hold for no NaN.
     if not 1 <= settings.binding_timeout_seconds <= BINDING_TIMEOUT_MAX_SECONDS:
         found.append(

@@ -4,14 +4,26 @@ Where `resource.k8s.io` is served in a version that only knows classic allocatio
 scheduler would understand; those watches rest there, and everything that reads them finds nothing.
 """
 
+import asyncio
+import logging
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import attachments, claims, classic, drivers, fabrics, nodes, slices
-from drawbar.driver.kube import client, kinds, reflector
+from drawbar.driver.kube import client, discovery, errors, kinds, reflector
+
+log = logging.getLogger(__name__)
 
 CONTEXTS = "podschedulingcontexts"
+ASK_AGAIN_SECONDS = 120.0
+"""An upgrade of a control plane takes minutes, and each of its API servers answers for itself meanwhile."""
+
+
+class Upgraded(driver_errors.DrawbarError):
+    """The API server serves other versions than it did at the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +39,12 @@ class Served:
     versions: frozenset[classic.Version] = frozenset()
 
     @property
+    def words(self) -> str:
+        """For people."""
+        found = [*(["v1"] if self.modern else []), *sorted(one.value for one in self.versions)]
+        return f"{discovery.RESOURCE_GROUP}/{' and '.join(found)}"
+
+    @property
     def selects_fields(self) -> bool:
         """Whether it selects our own objects by a field: since 1.31, which serves v1alpha3."""
         return classic.Version.V1ALPHA2 not in self.versions
@@ -36,6 +54,35 @@ def served(resources: Mapping[str, frozenset[str]]) -> Served:
     """From what discovery tells of `resource.k8s.io`; a group that is not there at all may come as `v1`."""
     found = frozenset(one for one in classic.Version if CONTEXTS in resources.get(one.value, ()))
     return Served(modern=kinds.CLAIM.version in resources or not found, versions=found)
+
+
+async def offered(api: client.Client, tasks: asyncio.TaskGroup) -> Served:
+    """What is served now. Where that passes with an upgrade, the tasks end once it has, see `until_upgraded`."""
+    found = served(await discovery.settled(api, discovery.RESOURCE_GROUP))
+    if found.versions:
+        tasks.create_task(until_upgraded(api, found), name="served versions")
+    return found
+
+
+async def until_upgraded(
+    api: client.Client, known: Served, *, every_seconds: float = ASK_AGAIN_SECONDS
+) -> None:
+    """Asks now and then what is served; what is not answered counts as no change.
+
+    Raises:
+        Upgraded: it is something else by now, so this process watches what is not there any more.
+    """
+    while True:
+        await asyncio.sleep(every_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - spreads questions, guards nothing
+        try:
+            now = served(await discovery.resources(api, discovery.RESOURCE_GROUP))
+        except errors.KubeError as error:
+            log.debug("cannot learn what the API server serves: %s", error)
+            continue
+        if now != known:
+            raise Upgraded(
+                f"the API server serves {now.words} now, and {known.words} at the start; ending, to be started anew for that"
+            )
 
 
 class Listener(Protocol):

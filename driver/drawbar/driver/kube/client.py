@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import aiohttp
 import msgspec
 
-from drawbar.driver.kube import config, errors, kinds, pace
+from drawbar.driver.kube import config, decoding, errors, kinds, pace
 
 T = TypeVar("T")
 
@@ -342,7 +342,7 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
 
 def _understood(body: bytes | msgspec.Raw, into: type[T], request: str) -> T:
     try:
-        return msgspec.json.decode(body, type=into)
+        return decoding.decode(body, into)
     except msgspec.MsgspecError as error:
         raise errors.Unreachable(
             f"{request} was answered with something else than asked for: {error}"
@@ -350,19 +350,19 @@ def _understood(body: bytes | msgspec.Raw, into: type[T], request: str) -> T:
 
 
 def _event(line: bytes, into: type[T], path: str) -> WatchEvent[T]:
-    parsed = msgspec.json.decode(line, type=_Line)
+    parsed = decoding.decode(line, _Line)
     if parsed.type == "ERROR":
-        status = msgspec.json.decode(parsed.object, type=_Status)
+        status = decoding.decode(parsed.object, _Status)
         message = f"WATCH {path}: {_cut(status.message)}"
         raise errors.Expired(message) if status.code == 410 else errors.Unreachable(message)
-    version = msgspec.json.decode(parsed.object, type=_Versioned).metadata.resource_version
-    item = None if parsed.type == "BOOKMARK" else msgspec.json.decode(parsed.object, type=into)
+    version = decoding.decode(parsed.object, _Versioned).metadata.resource_version
+    item = None if parsed.type == "BOOKMARK" else decoding.decode(parsed.object, into)
     return WatchEvent(type=parsed.type, item=item, resource_version=version)
 
 
 def _failure(method: str, path: str, response: aiohttp.ClientResponse, body: bytes) -> errors.KubeError:
     try:
-        status = msgspec.json.decode(body, type=_Status)
+        status = decoding.decode(body, _Status)
     except msgspec.MsgspecError:
         status = _Status(message=body.decode(errors="replace"))
     message = f"{method} {path}: {response.status} {_cut(status.message or response.reason or '')}"

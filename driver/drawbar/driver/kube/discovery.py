@@ -5,20 +5,16 @@ Source: Kubernetes API concepts, "Discovery API"; `/apis/<group>`.
 
 import asyncio
 import logging
-import random
 from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
 
-from drawbar.driver.kube import client, errors
+from drawbar.driver.kube import client, decoding, errors, reflector
 
 log = logging.getLogger(__name__)
 
 RESOURCE_GROUP = "resource.k8s.io"
-PAUSE_FIRST_SECONDS = 0.2
-PAUSE_MAX_SECONDS = 10.0
-DOUBLINGS_MAX = 8
 
 
 class _Version(msgspec.Struct):
@@ -59,16 +55,14 @@ async def _asked(api: client.Client, path: str, into: type[T]) -> T:
     except errors.NotFound:
         return into()
     try:
-        return msgspec.json.decode(answer, type=into)
+        return decoding.decode(answer, into)
     except msgspec.MsgspecError as error:
         raise errors.Unreachable(f"GET {path} was answered with something else: {error}") from error
 
 
 async def settled(api: client.Client, group: str) -> Mapping[str, frozenset[str]]:
     """The same, asked until the API server answers; nothing where it does not allow the question."""
-    # Jitter needs no secrecy.
-    jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
-    said, attempt = "", 0
+    backoff, said = reflector.Backoff(), ""
     while True:
         try:
             return await resources(api, group)
@@ -79,6 +73,5 @@ async def settled(api: client.Client, group: str) -> Mapping[str, frozenset[str]
             if str(error) != said:
                 said = str(error)
                 log.warning("cannot learn what the API server serves, trying again: %s", error)
-        ceiling = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * float(2 ** min(attempt, DOUBLINGS_MAX)))
-        attempt += 1
-        await asyncio.sleep(ceiling * jitter.uniform(0.5, 1.0))
+        # Nothing was watched yet.
+        await asyncio.sleep(backoff.after(0.0))

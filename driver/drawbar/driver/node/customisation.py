@@ -12,7 +12,7 @@ READ_ONLY = "r"
 
 
 def customised(
-    given: spec.ContainerEdits, said: parameters.DeviceParameters, *, first_interface: int = 0
+    given: spec.ContainerEdits, said: parameters.DeviceParameters, *, first_interface: int
 ) -> spec.ContainerEdits:
     """What a container gets.
 

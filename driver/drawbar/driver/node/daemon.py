@@ -97,7 +97,7 @@ class _Node:
             local=self._local.devices,
         )
         self._preparer = preparer.Preparer(
-            api=api,
+            reader=reader,
             finder=finder,
             files=store.Store(
                 driver=options.driver, cdi_dir=options.cdi_dir, checkpoint_path=options.checkpoint
@@ -106,9 +106,8 @@ class _Node:
             released=self._device_released,
             recorder=self._recorder,
             waits=options.prepare,
-            reader=reader,
         )
-        self._sweeper = sweeping.Sweeper(api, self._preparer, finder, reader)
+        self._sweeper = sweeping.Sweeper(self._preparer, finder, reader)
         self._watched = attached.AttachedDevices(self._verdicts, self._recorder, self._card)
         asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
         self._context = executor.Context(

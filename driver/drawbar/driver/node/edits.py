@@ -27,8 +27,8 @@ def device(
     card: model.Card,
     claim_uid: str,
     host: classes.Host,
-    said: parameters.DeviceParameters = parameters.NOTHING,
-    first_interface: int = 0,
+    said: parameters.DeviceParameters,
+    first_interface: int,
 ) -> spec.Device:
     """The CDI device for one device of one claim.
 

@@ -19,10 +19,7 @@ from drawbar.driver.node.preparation import limits
 from drawbar.driver.node.release import timeouts
 
 DRIVER = drivers.DEFAULT
-DRIVER_NAME_LIMIT = 63
 VISIBLE_TIMEOUT_MAX_SECONDS = 86_400
-# A DNS subdomain, as Kubernetes asks of names of drivers and nodes.
-SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 POD_UID = re.compile(r"[A-Za-z0-9-]*")
 
 
@@ -112,12 +109,9 @@ def _problems(settings: Settings) -> list[str]:
     found = []
     if not settings.node_name:
         found.append("no node name: pass --node-name or set NODE_NAME from spec.nodeName")
-    elif not SUBDOMAIN.fullmatch(settings.node_name):
+    elif not drivers.SUBDOMAIN.fullmatch(settings.node_name):
         found.append(f"--node-name {settings.node_name!r} is no name of a node: see kubectl get nodes")
-    if not SUBDOMAIN.fullmatch(settings.driver) or len(settings.driver) > DRIVER_NAME_LIMIT:
-        found.append(
-            f"--driver-name {settings.driver!r} is not a DNS subdomain of at most {DRIVER_NAME_LIMIT} characters"
-        )
+    found += drivers.problems(settings.driver)
     if not POD_UID.fullmatch(settings.instance):
         found.append(f"--pod-uid {settings.instance!r} is no uid: set POD_UID from metadata.uid")
     for option, path in (

@@ -36,7 +36,8 @@ class Certificates:
             errors.UsageError: a file cannot be read, or they are no pair.
         """
         await self.look()
-        listening = await asyncio.to_thread(self._loaded)
+        # Not read once more: a renewal would come between the two.
+        listening = self._current
 
         def choose(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
             del name, context

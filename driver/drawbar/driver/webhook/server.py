@@ -1,7 +1,7 @@
 """The HTTPS server that the API server asks.
 
-It does not know who calls, so it gives nothing away: an answer depends on the question alone. What callers can make it
-hold is bounded: `AT_ONCE` questions of `BODY_BYTES`, each sent within `READ_SECONDS`.
+It does not know who calls, so it gives nothing away: an answer depends on the question alone. What is read of questions
+is bounded (`Bounds`), and so is how long a connection may be idle; how many there are is the network's to limit.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
@@ -22,18 +23,46 @@ PATH = "/validate"
 # An object has 1.5 MiB at most (etcd), and an update sends two.
 BODY_BYTES = 4 << 20
 AT_ONCE = 16
+# As long as the API server waits for an answer (`timeoutSeconds` in the chart).
+WAIT_SECONDS = 5.0
 READ_SECONDS = 5.0
+# The API server lets go of its own idle connections after 90 s (client-go); no question comes while they are closed here.
+IDLE_SECONDS = 120.0
 SHUTDOWN_SECONDS = 2.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What callers may ask of it.
+
+    Attributes:
+        at_once: so many questions are read at a time, each of `BODY_BYTES` at most.
+        wait_seconds: how long a question waits for its turn.
+        read_seconds: how long the sending of one may take.
+        idle_seconds: how long a connection may be without a whole head of a question.
+    """
+
+    at_once: int = AT_ONCE
+    wait_seconds: float = WAIT_SECONDS
+    read_seconds: float = READ_SECONDS
+    idle_seconds: float = IDLE_SECONDS
+
+
 @contextlib.asynccontextmanager
-async def serving(driver: str, where: settings.Listen, context: ssl.SSLContext) -> AsyncIterator[int]:
+async def serving(
+    driver: str, where: settings.Listen, context: ssl.SSLContext, bounds: Bounds = Bounds()
+) -> AsyncIterator[int]:
     """Answers while the context lasts; gives the port.
 
     Raises:
         errors.AddressError: the address cannot be listened on.
     """
-    runner = web.AppRunner(_application(driver), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    runner = web.AppRunner(
+        _application(driver, bounds),
+        access_log=None,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        keepalive_timeout=bounds.idle_seconds,
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, where.address, where.port, ssl_context=context)
@@ -49,17 +78,23 @@ async def serving(driver: str, where: settings.Listen, context: ssl.SSLContext) 
         await runner.cleanup()
 
 
-def _application(driver: str) -> web.Application:
-    turns = asyncio.Semaphore(AT_ONCE)
+def _application(driver: str, bounds: Bounds) -> web.Application:
+    turns = asyncio.Semaphore(bounds.at_once)
 
     async def validate(request: web.Request) -> web.Response:
-        async with turns:
-            try:
-                async with asyncio.timeout(READ_SECONDS):
-                    body = await request.read()
-            except TimeoutError:
-                return web.Response(status=408, text="the request took too long\n")
+        try:
+            async with asyncio.timeout(bounds.wait_seconds):
+                await turns.acquire()
+        except TimeoutError:
+            return web.Response(status=503, text="others are being read; ask again\n")
+        try:
+            async with asyncio.timeout(bounds.read_seconds):
+                body = await request.read()
             return _answered(body, driver)
+        except TimeoutError:
+            return web.Response(status=408, text="the request took too long\n")
+        finally:
+            turns.release()
 
     async def alive(request: web.Request) -> web.Response:
         del request

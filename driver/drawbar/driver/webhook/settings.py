@@ -4,21 +4,17 @@ How it is read from file, environment and flags is `drawbar.driver.configuration
 """
 
 import ipaddress
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from drawbar.driver import logs
 from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
+from drawbar.driver.operation.http import address
 
-DRIVER_NAME_LIMIT = 63
 PORT = 9443
-PORT_MAX = 65_535
 # Where the chart mounts a Secret of the type kubernetes.io/tls.
 TLS = Path("/run/drawbar/tls")
-# A DNS subdomain, as Kubernetes asks of drivers.
-_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +65,13 @@ class Settings:
 
 def problems(settings: Settings) -> list[str]:
     """One sentence per wrong value."""
-    found = []
-    if not _SUBDOMAIN.fullmatch(settings.driver) or len(settings.driver) > DRIVER_NAME_LIMIT:
-        found.append(
-            f"--driver-name {settings.driver!r} is not a DNS subdomain of at most {DRIVER_NAME_LIMIT} characters"
-        )
+    found = drivers.problems(settings.driver)
     try:
         ipaddress.ip_address(settings.listen.address)
     except ValueError:
         found.append(f"--listen-address {settings.listen.address!r} is no IP address")
-    if not 0 <= settings.listen.port <= PORT_MAX:
-        found.append(f"--listen-port {settings.listen.port} is not a port from 0 to {PORT_MAX}")
+    if not 0 <= settings.listen.port <= address.PORT_MAX:
+        found.append(f"--listen-port {settings.listen.port} is not a port from 0 to {address.PORT_MAX}")
     return found
 
 

@@ -164,6 +164,10 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         "kep-5055": _proposal("kep-5055", _1_36, DRADeviceTaintRules=True),
     }
 )
+CLASSIC_VERSIONS: Mapping[str, str] = MappingProxyType(
+    {name: each.dynamic_version for name, each in PROFILES.items() if each.classic}
+)
+"""By profile in which a driver's controller may allocate the version of ``resource.k8s.io``."""
 
 
 def profile(name: str) -> Profile:

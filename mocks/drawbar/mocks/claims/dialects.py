@@ -14,8 +14,6 @@ from typing import Any
 from drawbar.driver.kube import kinds
 from drawbar.mocks.claims import documents
 
-GROUP = "resource.k8s.io"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
@@ -38,33 +36,23 @@ class Dialect:
     context: kinds.Kind | None = None
 
 
-def _in(version: str, kind: kinds.Kind) -> kinds.Kind:
-    return dataclasses.replace(kind, version=version)
-
-
-_CONTEXT = kinds.Kind(
-    group=GROUP, version="v1alpha3", kind="PodSchedulingContext", plural="podschedulingcontexts"
-)
-
 MODERN = Dialect(
     version="v1", claim=kinds.CLAIM, template=kinds.CLAIM_TEMPLATE, class_kind=kinds.DEVICE_CLASS
 )
 V1ALPHA3 = Dialect(
     version="v1alpha3",
-    claim=_in("v1alpha3", kinds.CLAIM),
-    template=_in("v1alpha3", kinds.CLAIM_TEMPLATE),
-    class_kind=_in("v1alpha3", kinds.DEVICE_CLASS),
-    context=_CONTEXT,
+    claim=kinds.CLASSIC_CLAIMS["v1alpha3"],
+    template=dataclasses.replace(kinds.CLAIM_TEMPLATE, version="v1alpha3"),
+    class_kind=kinds.CLASSIC_DEVICE_CLASS,
+    context=kinds.SCHEDULING_CONTEXTS["v1alpha3"],
 )
 V1ALPHA2 = Dialect(
     version="v1alpha2",
-    claim=_in("v1alpha2", kinds.CLAIM),
-    template=_in("v1alpha2", kinds.CLAIM_TEMPLATE),
-    class_kind=kinds.Kind(
-        group=GROUP, version="v1alpha2", kind="ResourceClass", plural="resourceclasses", namespaced=False
-    ),
+    claim=kinds.CLASSIC_CLAIMS["v1alpha2"],
+    template=dataclasses.replace(kinds.CLAIM_TEMPLATE, version="v1alpha2"),
+    class_kind=kinds.RESOURCE_CLASS,
     class_words="resource class",
-    context=_in("v1alpha2", _CONTEXT),
+    context=kinds.SCHEDULING_CONTEXTS["v1alpha2"],
 )
 CLASSIC = (V1ALPHA3, V1ALPHA2)
 

@@ -85,7 +85,13 @@ class Demonstration:
             for watch in watches:
                 watch.cancel()
         leaked, seconds = await world.leaks(), self._clock() - began
-        whole = summary.summarise(observer.views.values(), leaked=leaked, seconds=seconds, reads=self._reads)
+        whole = summary.summarise(
+            observer.views.values(),
+            leaked=leaked,
+            seconds=seconds,
+            reads=self._reads,
+            classic=self._options.dialect.context is not None,
+        )
         self._screen.summary(whole)
         return whole.good
 

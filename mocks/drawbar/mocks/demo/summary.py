@@ -60,16 +60,28 @@ class Summary:
         return self.running == used == self.detached == self.pods and self.leaked == 0
 
 
-def summarise(views: Iterable[View], *, leaked: int, seconds: float, reads: bool = False) -> Summary:
-    """The summary of what became of all pods; with `reads` their containers had to read their devices."""
+def summarise(
+    views: Iterable[View], *, leaked: int, seconds: float, reads: bool = False, classic: bool = False
+) -> Summary:
+    """The summary of what became of all pods.
+
+    Args:
+        views: of the pods.
+        leaked: how many things were left behind.
+        seconds: how long the run took after set-up.
+        reads: their containers had to read their devices.
+        classic: claims are allocated after the attach.
+    """
     pods = list(views)
-    added = [time for view in pods if (time := added_milliseconds(view)) is not None]
+    added = [time for view in pods if (time := added_milliseconds(view, classic=classic)) is not None]
     attach = [view.attach_seconds * MILLISECONDS for view in pods if view.attach_seconds is not None]
     detach = [view.detach_seconds * MILLISECONDS for view in pods if view.detach_seconds is not None]
     steps = {
         step: percentiles(times)
         for step in Step
-        if (times := [time for view in pods if (time := step_milliseconds(view, step)) is not None])
+        if (
+            times := [t for view in pods if (t := step_milliseconds(view, step, classic=classic)) is not None]
+        )
     }
     return Summary(
         pods=len(pods),
@@ -82,28 +94,22 @@ def summarise(views: Iterable[View], *, leaked: int, seconds: float, reads: bool
         attach=percentiles(attach) if attach else None,
         detach=percentiles(detach) if detach else None,
         seconds=seconds,
-        classic=any(_late(view) for view in pods),
+        classic=classic,
     )
 
 
-def added_milliseconds(view: View) -> float | None:
+def added_milliseconds(view: View, *, classic: bool = False) -> float | None:
     """What the software added between the choice of a device and its being usable; None while that is not known."""
     steps = view.steps
     if view.attach_seconds is None or not {Step.ALLOCATED, Step.ATTACHED, Step.VISIBLE} <= steps.keys():
         return None
-    if _late(view):
+    if classic:
         if Step.ATTACHING not in steps:
             return None
         whole = steps[Step.ALLOCATED] - steps[Step.ATTACHING]
     else:
         whole = max(steps[Step.ATTACHED], steps[Step.VISIBLE]) - steps[Step.ALLOCATED]
     return max(0.0, whole - view.attach_seconds) * MILLISECONDS
-
-
-def _late(view: View) -> bool:
-    """Whether the claim was allocated for a device that was there already, as in classic allocation."""
-    steps = view.steps
-    return Step.ALLOCATED in steps and steps[Step.ALLOCATED] >= steps.get(Step.VISIBLE, math.inf)
 
 
 # The step that each one follows, or where that was not taken, the next. The two that wait for the fabric have its
@@ -120,12 +126,16 @@ _BEFORE = {
     Step.RELEASED: (Step.DELETED,),
     Step.DETACHED: (Step.RELEASED,),
 }
-_BEFORE_LATE = _BEFORE | {Step.ATTACHING: (), Step.ALLOCATED: (Step.VISIBLE,), Step.BOUND: (Step.ALLOCATED,)}
+_BEFORE_CLASSIC = _BEFORE | {
+    Step.ATTACHING: (),
+    Step.ALLOCATED: (Step.VISIBLE,),
+    Step.BOUND: (Step.ALLOCATED,),
+}
 
 
-def step_milliseconds(view: View, step: Step) -> float | None:
+def step_milliseconds(view: View, step: Step, *, classic: bool = False) -> float | None:
     """The time from the step before; never negative, for two steps may be seen in the other order."""
-    order = _BEFORE_LATE if _late(view) else _BEFORE
+    order = _BEFORE_CLASSIC if classic else _BEFORE
     before = next((one for one in order.get(step, ()) if one in view.steps), None)
     if before is None or step not in view.steps:
         return None

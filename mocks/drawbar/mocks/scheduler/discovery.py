@@ -7,27 +7,18 @@ from typing import TypeVar
 
 import msgspec
 
-from drawbar.driver.kube import client, errors, kinds, reflector
+from drawbar.driver.kube import client, discovery, errors, kinds, reflector
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-GROUP = "resource.k8s.io"
 PLURAL = "devicetaintrules"
 # v1 since 1.37, v1beta2 since 1.36, before that only v1alpha3.
 VERSIONS = ("v1", "v1beta2", "v1alpha3")
 
 
 TAINT_SCHEMA = "io.k8s.api.resource.v1.DeviceTaint"
-
-
-class _Resource(msgspec.Struct):
-    name: str
-
-
-class _Resources(msgspec.Struct):
-    resources: list[_Resource]
 
 
 class _Schema(msgspec.Struct):
@@ -66,7 +57,7 @@ async def _answered(ask: Callable[[], Awaitable[T]], what: str) -> T:
 
 
 async def _eviction_rates(api: client.Client) -> bool:
-    path = f"/openapi/v3/apis/{GROUP}/v1"
+    path = f"/openapi/v3/apis/{discovery.RESOURCE_GROUP}/v1"
     try:
         document = msgspec.json.decode(await api.request("GET", path), type=_Document)
     except errors.NotFound:
@@ -78,16 +69,9 @@ async def _eviction_rates(api: client.Client) -> bool:
 
 
 async def _taint_rules(api: client.Client) -> kinds.Kind | None:
-    for version in VERSIONS:
-        path = f"/apis/{GROUP}/{version}"
-        try:
-            listed = msgspec.json.decode(await api.request("GET", path), type=_Resources)
-        except errors.NotFound:
-            continue
-        except msgspec.MsgspecError as error:
-            raise errors.Unreachable(f"GET {path} was answered with something else than resources") from error
-        if any(resource.name == PLURAL for resource in listed.resources):
-            return kinds.Kind(
-                group=GROUP, version=version, kind="DeviceTaintRule", plural=PLURAL, namespaced=False
-            )
-    return None
+    group = discovery.RESOURCE_GROUP
+    served = await discovery.resources(api, group)
+    version = next((one for one in VERSIONS if PLURAL in served.get(one, ())), None)
+    if version is None:
+        return None
+    return kinds.Kind(group=group, version=version, kind="DeviceTaintRule", plural=PLURAL, namespaced=False)

@@ -9,11 +9,12 @@ from drawbar.mocks.testing import helm
 
 FILES = ("controller-rbac.yaml", "node-rbac.yaml", "deviceclasses.yaml", "policies.yaml")
 HEADER = "# Made from the chart by deploy/render: change deploy/drawbar and run that.\n"
+KUBE_VERSION = "1.36.0"
 CLASSIC_FILES = {
-    "v1alpha3": ("controller-classic.yaml", "deviceclasses.yaml", "policies.yaml"),
-    "v1alpha2": ("resourceclasses.yaml",),
+    "1.31.0": ("controller-classic.yaml", "deviceclasses.yaml", "policies.yaml"),
+    "1.30.0": ("resourceclasses.yaml",),
 }
-"""What is other in clusters with classic allocation, in a folder of its own; by the version that it is rendered for."""
+"""What is other in clusters with classic allocation, in a folder of its own; by the Kubernetes that it is rendered for."""
 # No part of the deployed objects depends on it, but a chart without an image is refused.
 _VALUES = {"image": {"repository": "registry.example.com/drawbar"}}
 _SOURCE = re.compile(r"^# Source: drawbar/templates/(\S+)\n", re.MULTILINE)
@@ -27,19 +28,18 @@ async def rendered(engine: helm.Helm, chart: Path) -> dict[str, str]:
     Raises:
         helm.HelmError: the chart cannot be rendered.
     """
-    files = await _rendered(engine, chart, FILES, {})
+    files = await _rendered(engine, chart, FILES, {}, KUBE_VERSION)
     for version, names in CLASSIC_FILES.items():
-        values = {"classic": {"enabled": True, "apiVersion": version}}
-        classic = await _rendered(engine, chart, names, values)
+        classic = await _rendered(engine, chart, names, {"classic": {"enabled": True}}, version)
         files |= {f"classic/{name}": text for name, text in classic.items()}
     return files
 
 
 async def _rendered(
-    engine: helm.Helm, chart: Path, names: Collection[str], values: dict[str, Any]
+    engine: helm.Helm, chart: Path, names: Collection[str], values: dict[str, Any], kube_version: str
 ) -> dict[str, str]:
     found: dict[str, list[str]] = {name: [] for name in names}
-    text = await engine.template(chart, _VALUES | values)
+    text = await engine.template(chart, _VALUES | values, kube_version=kube_version)
     for document in text.removeprefix("---\n").split("\n---\n"):
         source = _SOURCE.search(document)
         if source is not None and source[1] in found:

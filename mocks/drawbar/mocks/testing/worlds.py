@@ -5,7 +5,7 @@ Not here: the doubles, of which each test needs others.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,6 +55,27 @@ class World:
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
         return await self.api.create(kind, body, namespace=namespace, into=dict)
 
+    async def pod_using(self, name: str, *uses: Mapping[str, str]) -> None:
+        """Makes a pod whose container uses these claims, written as in a pod's `resourceClaims`."""
+        claims = [{"name": use["name"]} for use in uses]
+        container = {"name": "main", "image": "none", "resources": {"claims": claims}}
+        await self.create(
+            kinds.POD, name, "default", spec={"containers": [container], "resourceClaims": list(uses)}
+        )
+
+    async def pod_from_template(
+        self, name: str, devices: Mapping[str, Any], uses: Sequence[str] = ("disk",)
+    ) -> None:
+        """Makes a template of the same name and a pod that uses one claim from it for each of `uses`.
+
+        Args:
+            name: of both.
+            devices: what the claims ask for, as in `spec.devices`.
+            uses: the pod's names of its claims.
+        """
+        await self.create(kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": {"devices": devices}})
+        await self.pod_using(name, *({"name": use, "resourceClaimTemplateName": name} for use in uses))
+
     async def until(
         self, read: Callable[[], Awaitable[T]], holds: Callable[[T], Any], seconds: float = 30
     ) -> T:
@@ -71,6 +92,19 @@ class World:
                         daemon.result()
                 await asyncio.sleep(POLL_SECONDS)
             return value
+
+
+async def vanish(api: client.Client, name: str) -> None:
+    """Takes a DeviceAttachment away without its finalizer's leave, as by force, or as a backup that lacks it.
+
+    Deleted first: a controller puts back a finalizer that is missing from what stays.
+
+    Raises:
+        drawbar.driver.kube.errors.NotFound: there is none, or it went in order meanwhile.
+    """
+    if await api.begin_delete(kinds.ATTACHMENT, name, into=dict) is not None:
+        bare = {"metadata": {"finalizers": None}}
+        await api.patch(kinds.ATTACHMENT, name, bare, content=client.Patch.MERGE, into=dict)
 
 
 def disk(number: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class Players:
             name=key,
             uid=uid,
             resource_version=str(next(self.numbers)),
+            finalizer=classic.finalizer("drawbar.dev"),
             created=self._stamp(),
             class_name="class",
             immediate=immediate,
@@ -35,7 +36,7 @@ class Players:
         )
         return self.claims[key]
 
-    def pod(self, name, *claim_names, node="", fits=None, template=()):
+    def pod(self, name, *claim_names, fits=None, template=()):
         """A pod; claims named in `template` are made for it."""
         key = classic.Name(namespace="ns", name=name)
         uid = f"p{next(self.numbers)}"
@@ -47,7 +48,6 @@ class Players:
             name=key,
             uid=uid,
             created=self._stamp(),
-            node_name=node,
             claims=entries,
             from_template=frozenset(dict(template)),
         )
@@ -87,7 +87,7 @@ class Players:
     def schedule(self, pick=min):
         """One attempt for each pod that is not bound."""
         for pod in list(self.pods.values()):
-            if pod.uid not in self.bound and not pod.node_name:
+            if pod.uid not in self.bound:
                 self._schedule(pod, pick)
 
     def _schedule(self, pod, pick):
@@ -140,7 +140,7 @@ class Players:
 
     def _usable(self, claim, pod):
         mine = any(one.uid == pod.uid for one in claim.reserved_for)
-        return mine or not claim.reserved_for or claim.allocation.shareable
+        return mine or not claim.reserved_for or self.shareable[claim.uid]
 
     def _unused(self, claim, pod):
         return all(one.uid == pod.uid for one in claim.reserved_for)

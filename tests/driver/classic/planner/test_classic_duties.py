@@ -311,6 +311,12 @@ def test_a_claim_that_is_being_deleted_stays_while_somebody_uses_it(world):
     assert cluster.decide() == ()
 
 
+def test_a_claim_that_is_being_deleted_gets_no_finalizer_any_more(world):
+    cluster, _, claim = running(world)
+    cluster._change(claim, deleting=True, finalizers=("theirs",))
+    assert cluster.decide() == ()
+
+
 def test_a_claim_that_is_being_deleted_and_used_by_nobody_gives_its_device_back_and_vanishes(world):
     cluster, _, claim = running(world)
     cluster._change(claim, deleting=True, reserved_for=())

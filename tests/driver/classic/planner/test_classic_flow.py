@@ -6,7 +6,7 @@ played by the world; what the driver does is the planner's.
 
 import pytest
 
-from drawbar.driver.api import classic, handles
+from drawbar.driver.api import handles
 from drawbar.driver.controller.classic import actions, requests
 
 REQUEST = requests.Request(name=handles.WHOLE_CLAIM)
@@ -156,4 +156,4 @@ def test_a_regular_claim_is_used_by_one_pod_after_the_other(world):
         cluster.attach_all()
         cluster.settle()
         assert only(cluster).allocation is None
-        assert classic.FINALIZER not in only(cluster).finalizers
+        assert not only(cluster).held

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from drawbar.driver.api import classic, handles
 from drawbar.driver.controller.classic import parameters, requests, sayings
 
-DEVICES_MAX = 32
-"""Of one claim; `resource.k8s.io` allows as many results."""
 CONFIG_MAP = "ConfigMap"
+# ConfigMaps that hold parameters have it; others are not watched.
+PARAMETERS_LABEL = "drawbar.dev/parameters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,8 @@ def wanted(claim: classic.Claim, sources: Sources) -> requests.Wanted:
 
 
 def _problem(found: requests.Wanted, sources: Sources) -> str:
-    if found.devices > DEVICES_MAX:
-        return f"it asks for {found.devices} devices, and {DEVICES_MAX} are the most in one claim"
+    if found.devices > parameters.COUNT_MAX:
+        return f"it asks for {found.devices} devices, and {parameters.COUNT_MAX} are the most in one claim"
     for request in found.requests:
         for expression in request.selectors:
             why = sources.fault(expression)
@@ -92,7 +92,7 @@ def _data(reference: classic.ParametersReference, sources: Sources) -> parameter
     data = sources.data.get(name)
     if data is None:
         raise parameters.Wrong(
-            f"{CONFIG_MAP} {name} with its parameters does not exist, or lacks the label drawbar.dev/parameters"
+            f"{CONFIG_MAP} {name} with its parameters does not exist, or lacks the label {PARAMETERS_LABEL}"
         )
     try:
         return parameters.of_data(data)

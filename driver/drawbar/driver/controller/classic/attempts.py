@@ -24,6 +24,8 @@ NOT_READY = "DeviceNotReady"
 NODE_GONE = "NodeGone"
 RELEASED_EARLY = "DeviceReleased"
 MIXED = "AttemptsMixed"
+INCOMPLETE = "NoDeviceLeft"
+TOO_LARGE = "AllocationTooLarge"
 
 
 class State(enum.Enum):
@@ -143,7 +145,20 @@ def begin(
 
 
 def _protect(claim: classic.Claim) -> list[actions.ForClaim]:
-    return [] if claim.held else [actions.Protect(claim=claim)]
+    """The API server takes no new finalizers for what is being deleted."""
+    return [] if claim.held or claim.deleting else [actions.Protect(claim=claim)]
+
+
+def asked_back(
+    claim: classic.Claim, held: Iterable[attachments.DeviceAttachment], *, reason: str = "", message: str = ""
+) -> list[actions.ForClaim]:
+    """Asks for the devices that were not asked back yet; with the first of them the claim's users hear the reason."""
+    steps: list[actions.ForClaim] = []
+    for one in held:
+        if not one.deleting:
+            said = reason if not steps else ""
+            steps.append(actions.Detach(claim=claim, attachment=one, reason=said, message=message))
+    return steps
 
 
 def _give_up(
@@ -151,11 +166,9 @@ def _give_up(
 ) -> tuple[Attempt, list[actions.ForClaim]]:
     """First the devices, then the allocation, then the finalizer: each only once the one before is gone."""
     attempt = Attempt(claim=claim, state=State.LEAVING, held=held)
-    steps: list[actions.ForClaim] = [
-        actions.Detach(claim=claim, attachment=one) for one in held if not one.deleting
-    ]
     if held:
-        return attempt, steps
+        return attempt, asked_back(claim, held)
+    steps: list[actions.ForClaim] = []
     if claim.allocation is not None or claim.deallocation_requested:
         steps.append(actions.Free(claim=claim))
     if claim.held:
@@ -172,11 +185,7 @@ def _keep(
     steps = _protect(claim)
     if allocation.handle is not None:
         named = {one.attachment for one in allocation.handle.devices}
-        steps += [
-            actions.Detach(claim=claim, attachment=one)
-            for one in held
-            if one.metadata.name not in named and not one.deleting
-        ]
+        steps += asked_back(claim, (one for one in held if one.metadata.name not in named))
     return Attempt(claim=claim, state=State.ALLOCATED, held=held), steps
 
 
@@ -242,12 +251,7 @@ def _roll_back(
             held[0].spec.allocation_timestamp or held[0].metadata.uid,
             by_device=failure.reason not in attachment_plan.NOT_THE_DEVICE | _NOT_THE_DEVICE,
         )
-    steps: list[actions.ForClaim] = []
-    for one in held:
-        if not one.deleting:
-            reason = failure.reason if not steps else ""
-            steps.append(actions.Detach(claim=claim, attachment=one, reason=reason, message=failure.message))
-    return attempt, steps
+    return attempt, asked_back(claim, held, reason=failure.reason, message=failure.message)
 
 
 _NOT_THE_DEVICE = frozenset({NOT_READY, NODE_GONE, RELEASED_EARLY, MIXED})
@@ -270,3 +274,12 @@ def handle(attempt: Attempt, without: tuple[str, ...]) -> handles.Handle:
         ),
         without=without,
     )
+
+
+def too_large(handle: handles.Handle) -> str:
+    """Why an allocation has no room for it; empty where it has."""
+    try:
+        handles.encode(handle)
+    except handles.TooLarge as error:
+        return str(error)
+    return ""

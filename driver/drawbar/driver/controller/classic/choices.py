@@ -2,17 +2,23 @@
 
 All claims of a pod are looked at together. Optional requests count while some node can have them; only where none can, the
 party does without, so that a pod goes without a device only when there is none left for it.
+
+A node whose devices have longer names than an allocation has room for will not do: that is known before anything is
+attached.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from drawbar.driver.api import handles
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import matching, parties, requests, stock
+from drawbar.driver.controller.classic import attempts, matching, parties, requests, stock
 
 Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
 """The devices of a claim, by the name of its request."""
 Nodes = Callable[[], Iterable[str]]
+# For so many devices there is always room.
+SURELY_FIT = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,43 @@ def choose(left: stock.Stock, waiting: Iterable[parties.Waiting], nodes: Nodes) 
         better = _judged(left, [*found.asked, one], nodes) if found.suitable else found
         found = better if better.suitable else found
     return found
+
+
+def with_room(
+    choice: Choice, left: stock.Stock, waiting: Iterable[parties.Waiting], began: str
+) -> tuple[Choice, Mapping[str, str]]:
+    """Leaves out the nodes where an allocation would be too large; by claim uid, why nodes were left out."""
+    large = [one for one in waiting if one.wanted.devices > SURELY_FIT]
+    refused: dict[str, str] = {}
+    kept = {}
+    for node, given in choice.suitable.items():
+        expected = {one.claim.uid: _handle(choice, left, one, node, began) for one in large}
+        found = {uid: why for uid, handle in expected.items() if (why := attempts.too_large(handle))}
+        refused |= found
+        if not found:
+            kept[node] = given
+    return replace(choice, suitable=kept), refused
+
+
+def _handle(choice: Choice, left: stock.Stock, one: parties.Waiting, node: str, began: str) -> handles.Handle:
+    """The allocation that an attempt with these devices would end in."""
+    share = dict(choice.of(one.claim.uid, node))
+    return handles.Handle(
+        node=node,
+        allocated_at=began,
+        devices=tuple(
+            handles.HandleDevice(
+                request=request,
+                fabric=key.fabric,
+                pool=left.device(key).pool,
+                device=key.device,
+                attachment=key.attachment,
+            )
+            for request, keys in share.items()
+            for key in keys
+        ),
+        without=tuple(request.name for request in one.wanted.requests if request.name not in share),
+    )
 
 
 def _judged(left: stock.Stock, asked: Iterable[Asked], nodes: Nodes) -> Choice:

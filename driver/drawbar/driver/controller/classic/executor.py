@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from drawbar.driver.api import attachments, claims, classic, classic_contexts, handles, meta
+from drawbar.driver.api import attachments, claims, classic, classic_contexts, meta
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 WRITERS = 16
 ALLOCATED = "Allocated"
 FREED = "Deallocated"
-TOO_LARGE = "AllocationTooLarge"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -37,7 +36,7 @@ class Executor:
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITERS))
 
     async def carry_out(self, steps: Iterable[actions.Action]) -> bool:
-        """Does all of it; gives whether all of it went well."""
+        """Does all of it; gives whether the API server took all of it that was not decided on an old view."""
         by_subject: dict[str, list[actions.Action]] = {}
         for step in steps:
             by_subject.setdefault(actions.subject(step), []).append(step)
@@ -54,13 +53,12 @@ class Executor:
             for step in chain:
                 try:
                     await subject.do(step)
+                except (kube_errors.Conflict, kube_errors.NotFound) as error:
+                    # The view was old, as is to be expected where many come at once; what it lacks, the watch tells.
+                    log.debug("will decide again: %s", error, extra={"step": type(step).__name__})
+                    return True
                 except kube_errors.KubeError as error:
-                    # The view was old, as is to be expected now and then, or somebody has to act.
-                    level = logging.DEBUG if isinstance(error, kube_errors.Conflict) else logging.WARNING
-                    log.log(level, "will decide again: %s", error, extra={"step": type(step).__name__})
-                    return False
-                except handles.TooLarge as error:
-                    subject.tell(step, TOO_LARGE, str(error))
+                    log.warning("will decide again: %s", error, extra={"step": type(step).__name__})
                     return False
         return True
 
@@ -98,11 +96,6 @@ class _Subject:
                 await self._answer(step)
             case _:
                 assert_never(step)
-
-    def tell(self, step: actions.Action, reason: str, message: str) -> None:
-        """Says on the claim, if the step is about one, why it cannot be done."""
-        if not isinstance(step, actions.Answer):
-            self._say(step.claim, reason, message, warning=True)
 
     def _seen(self, claim: classic.Claim) -> str:
         return self._version or claim.resource_version
@@ -155,7 +148,11 @@ class _Subject:
         )
         body = attachment_statements.intent(context.driver, key, device, wish)
         context.journeys.begun(key)
-        stored = await context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+        try:
+            stored = await context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+        except kube_errors.KubeError:
+            context.journeys.never_begun(key)
+            raise
         # Made just now, so nobody can have called the fabric for it.
         for side in attachment_actions.Side:
             context.calls.never_asked(stored.metadata.uid, side)

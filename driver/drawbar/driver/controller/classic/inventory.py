@@ -1,6 +1,10 @@
-"""What the fabrics have to give to classic claims, gathered from where it is known; nothing here waits or writes."""
+"""What the fabrics have to give to classic claims, gathered from where it is known; nothing here waits or writes.
+
+What a fabric can do for its nodes, and which devices meet an expression, is so for claims that are allocated at once, too.
+"""
 
 import datetime
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,7 +42,7 @@ def inventory(view: View) -> stock.Inventory:
         fabric = view.fabrics.get(opened.name)
         if fabric is None or fabric.deleting or not opened.listed:
             continue
-        reached[opened.name] = _fabric(view, fabric, opened)
+        reached[opened.name] = fabric_of(fabric, opened, view.placed, view.clock())
         for pool, shown in _shown(view, opened.name):
             key = names.DeviceKey(fabric=opened.name, device=shown.name)
             told = opened.device(shown.name)
@@ -58,14 +62,17 @@ def _shown(view: View, fabric: str) -> Iterator[tuple[str, slices.Device]]:
             yield one.spec.pool.name, device
 
 
-def _fabric(view: View, fabric: fabrics.Fabric, opened: session.Session) -> stock.Fabric:
+def fabric_of(
+    fabric: fabrics.Fabric, opened: session.Session, placed: index.Index, now: datetime.datetime
+) -> stock.Fabric:
+    """What a fabric can do for the nodes that it reaches, but for those whose host is at fault."""
     policy = fabric.spec.policy
-    blamed = opened.faults.blamed(datetime.timedelta(seconds=policy.probation_seconds), view.clock())
+    blamed = opened.faults.blamed(datetime.timedelta(seconds=policy.probation_seconds), now)
     reached = {node: host for node, host in opened.nodes.host_of.items() if host not in blamed}
     told = {host.id: host for host in opened.hosts}
     coming = Counter(
         one.spec.node_name
-        for one in view.placed.of(opened.name)
+        for one in placed.of(opened.name)
         if not one.holds(attachments.ATTACHED) and not _has_port(told.get(one.spec.host_id), one)
     )
     return stock.Fabric(
@@ -73,7 +80,7 @@ def _fabric(view: View, fabric: fabrics.Fabric, opened: session.Session) -> stoc
         hosts=reached,
         ports={node: _left(told.get(host), coming[node]) for node, host in reached.items()},
         rules=policy.models,
-        models=policies.models_by_node(view.placed.of(opened.name)) if policy.models else {},
+        models=policies.models_by_node(placed.of(opened.name)) if policy.models else {},
     )
 
 
@@ -90,23 +97,44 @@ def _left(host: contract.Host | None, coming: int) -> int | None:
 
 
 class Judge:
-    """Which devices meet which CEL expressions, remembered while a device shows the same."""
+    """Which devices meet which CEL expressions, remembered while a device shows the same.
+
+    Attributes:
+        faults: by expression why it could not be told of a device that was judged since this was last cleared.
+    """
 
     def __init__(self, driver: str) -> None:
+        self.faults: dict[str, str] = {}
         self._driver = driver
-        self._known: dict[tuple[names.DeviceKey, str], tuple[object, object, bool]] = {}
+        self._known: dict[tuple[names.DeviceKey, str], _Judgement] = {}
 
     def meets(self, device: stock.Device, expression: str) -> bool:
         """Whether it does; an expression that cannot be told is not met."""
         shown = device.shown
         known = self._known.get((device.key, expression))
-        if known is not None and known[:2] == (shown.attributes, shown.capacity):
-            return known[2]
-        if len(self._known) >= JUDGEMENTS_MAX:
-            self._known.clear()
-        try:
-            verdict = expressions.matches(expression, self._driver, shown)
-        except expressions.SelectorError:
-            verdict = False
-        self._known[device.key, expression] = shown.attributes, shown.capacity, verdict
-        return verdict
+        if known is None or (known.attributes, known.capacity) != (shown.attributes, shown.capacity):
+            if len(self._known) >= JUDGEMENTS_MAX:
+                self._known.clear()
+                self.faults.clear()
+            known = self._known[device.key, expression] = _judge(expression, self._driver, shown)
+        if known.fault:
+            self.faults.setdefault(expression, known.fault)
+        return known.met
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judgement:
+    """An expression's verdict on a device that showed these; with a fault where it could not be told."""
+
+    attributes: object
+    capacity: object
+    met: bool = False
+    fault: str = ""
+
+
+def _judge(expression: str, driver: str, shown: slices.Device) -> _Judgement:
+    judged = functools.partial(_Judgement, attributes=shown.attributes, capacity=shown.capacity)
+    try:
+        return judged(met=expressions.matches(expression, driver, shown))
+    except expressions.SelectorError as error:
+        return judged(fault=str(error))

@@ -1,11 +1,11 @@
 """What the API server tells of classic claims, kept current and in neutral form.
 
-Every version that is served is watched; both are while a cluster is being upgraded. A claim that both serve is taken in
-the form in which it names a driver. Of the pods only those that wait are watched, and of the ConfigMaps only those that
-are labelled as parameters.
+Every version that was served at the start is watched; of the releases none serves two. A claim that two served would be
+taken in the form in which it names a driver. Of the pods only those that wait are watched, and of the ConfigMaps only
+those that are labelled as parameters.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from drawbar.driver import expressions
@@ -16,16 +16,17 @@ from drawbar.driver.api import (
     classic_v1alpha3,
     configmaps,
 )
+from drawbar.driver.controller import names
 from drawbar.driver.controller.classic import asking, requests
 from drawbar.driver.kube import client, kinds, reflector
 
-PARAMETERS_LABEL = "drawbar.dev/parameters"
 PENDING = "status.phase=Pending"
 V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3
 CLAIMS: Mapping[classic.Version, Any] = {
     V1ALPHA2: classic_v1alpha2.ResourceClaim,
     V1ALPHA3: classic_v1alpha3.ResourceClaim,
 }
+_Key = tuple[classic.Version, classic.Name]
 
 
 class Lookout:
@@ -43,7 +44,9 @@ class Lookout:
         self._driver = driver
         self._changed = changed
         self._gone = gone
-        self._found: dict[tuple[classic.Version, classic.Name], classic.Claim] = {}
+        self._found: dict[_Key, classic.Claim] = {}
+        # By device the claims that it was allocated for: none or one, unless somebody else wrote an allocation of ours.
+        self._holders: dict[names.DeviceKey, dict[_Key, classic.Claim]] = {}
         self.contexts: dict[str, classic.Context] = {}
         self.pods: dict[classic.Name, classic.Pod] = {}
         self._classes: dict[tuple[classic.Version, str], classic.Class] = {}
@@ -56,7 +59,8 @@ class Lookout:
         for version in sorted(versions):
             self._watch_version(api, version)
         self._watch(api, kinds.POD, classic_contexts.Pod, self._pod_changed, fields=PENDING)
-        self._watch(api, kinds.CONFIG_MAP, configmaps.ConfigMap, self._data_changed, labels=PARAMETERS_LABEL)
+        labels = asking.PARAMETERS_LABEL
+        self._watch(api, kinds.CONFIG_MAP, configmaps.ConfigMap, self._data_changed, labels=labels)
 
     def _watch_version(self, api: client.Client, version: classic.Version) -> None:
         def claim_changed(old: Any, new: Any) -> None:
@@ -125,11 +129,9 @@ class Lookout:
         self._wanted = fresh
         return {uid: one for uid, (_, one) in fresh.items()}
 
-    def allocated(self) -> Iterator[classic.Claim]:
-        """The claims that this driver allocated."""
-        for claim in self._found.values():
-            if claim.allocation is not None and claim.allocation.driver == self._driver:
-                yield claim
+    def holders(self, device: names.DeviceKey) -> tuple[classic.Claim, ...]:
+        """The claims that this driver allocated the device for."""
+        return tuple(self._holders.get(device, {}).values())
 
     def _sources(self) -> asking.Sources:
         return asking.Sources(
@@ -140,14 +142,26 @@ class Lookout:
 
     def _claim_changed(self, version: classic.Version, old: Any, new: Any) -> None:
         key = version, _name(new or old)
+        for device in self._devices(self._found.get(key)):
+            self._holders[device].pop(key)
+            if not self._holders[device]:
+                del self._holders[device]
         if new is None:
             self._found.pop(key, None)
             self._gone(old.metadata.uid)
-        elif version is V1ALPHA2:
-            self._found[key] = classic_v1alpha2.claim(new, self._driver)
         else:
-            self._found[key] = classic_v1alpha3.claim(new, self._driver)
+            read = classic_v1alpha2.claim if version is V1ALPHA2 else classic_v1alpha3.claim
+            self._found[key] = found = read(new, self._driver)
+            for device in self._devices(found):
+                self._holders.setdefault(device, {})[key] = found
         self._changed()
+
+    def _devices(self, claim: classic.Claim | None) -> set[names.DeviceKey]:
+        """What it was given by us."""
+        allocation = claim.allocation if claim is not None else None
+        if allocation is None or allocation.handle is None or allocation.driver != self._driver:
+            return set()
+        return {names.DeviceKey(fabric=one.fabric, device=one.device) for one in allocation.handle.devices}
 
     def _context_changed(self, version: classic.Version, old: Any, new: Any) -> None:
         found = new or old
@@ -196,5 +210,5 @@ def _name(found: Any) -> classic.Name:
     return classic.Name(namespace=found.metadata.namespace, name=found.metadata.name)
 
 
-def _by_version(item: tuple[tuple[classic.Version, classic.Name], classic.Claim]) -> str:
+def _by_version(item: tuple[_Key, classic.Claim]) -> str:
     return item[0][0]

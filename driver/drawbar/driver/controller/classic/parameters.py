@@ -21,13 +21,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from drawbar.driver.api import classic
+from drawbar.driver.api import classic, parameters
 from drawbar.driver.controller.classic import requests
 from drawbar.fabric import contract
 
-API_VERSION = "drawbar.dev/v1alpha1"
-KIND = "AllocationParameters"
+# Of one claim; `resource.k8s.io` allows as many results.
 COUNT_MAX = 32
+COUNT_CHARS = 2
 CLASSES = frozenset(one.value for one in contract.DeviceClass)
 _TRUTHS = {"true": True, "false": False}
 _EFFECTS = frozenset({requests.ANY, "NoSchedule", "NoExecute"})
@@ -142,14 +142,15 @@ def of_opaque(config: tuple[classic.Opaque, ...], request: str) -> Parameters:
         content = one.parameters
         if one.requests and request not in one.requests:
             continue
-        if not isinstance(content, dict) or content.get("kind") != KIND:
+        if not isinstance(content, dict) or content.get("kind") != parameters.ALLOCATION_KIND:
             continue
         try:
             said = msgspec.convert(content, _Object)
         except msgspec.ValidationError as error:
-            raise Wrong(f"the {KIND} cannot be read: {error}") from error
-        if said.api_version != API_VERSION:
-            raise Wrong(f"{KIND} of {said.api_version} is not known: write {API_VERSION}")
+            raise Wrong(f"the {parameters.ALLOCATION_KIND} cannot be read: {error}") from error
+        if said.api_version != parameters.API_VERSION:
+            kind, version = parameters.ALLOCATION_KIND, parameters.API_VERSION
+            raise Wrong(f"{kind} of {said.api_version} is not known: write {version}")
         tolerations = tuple(
             requests.Toleration(key=each.key, value=each.value, effect=each.effect)
             for each in said.tolerations
@@ -159,8 +160,9 @@ def of_opaque(config: tuple[classic.Opaque, ...], request: str) -> Parameters:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= COUNT_MAX:
-        raise Wrong(f"count {text!r} is no whole number from 1 to {COUNT_MAX}")
+    # Python reads no number of more than 4,300 digits.
+    if len(text) > COUNT_CHARS or not text.isdecimal() or not 1 <= int(text) <= COUNT_MAX:
+        raise Wrong(f"count {text[: parameters.SHOWN_CHARS]!r} is no whole number from 1 to {COUNT_MAX}")
     return int(text)
 
 

@@ -189,10 +189,8 @@ class _Round:
     def _complain(self, idle: tuple[parties.Waiting, ...]) -> bool:
         """Whether a claim cannot be served at all; its users hear why, once."""
         problems = [one for one in idle if one.wanted.problem]
-        for one in idle:
-            if not one.wanted.problem:
-                self._notes.content(one.claim.uid)
-            elif self._notes.complains(one.claim.uid, one.wanted.problem):
+        for one in problems:
+            if self._notes.complains(one.claim.uid, one.wanted.problem):
                 self._steps.append(
                     actions.Complain(claim=one.claim, reason=CANNOT_SERVE, message=one.wanted.problem)
                 )
@@ -206,14 +204,10 @@ class _Round:
         self._begun.add(one.claim.uid)
         lacking = attempt.lacking(one.wanted)
         if one.wanted.problem:
-            self._break_off(attempt, one.wanted.problem)
+            self._notes.complains(one.claim.uid, one.wanted.problem)
+            self._break_off(attempt, CANNOT_SERVE, one.wanted.problem)
         elif attempt.ready:
-            without = tuple(
-                request.name
-                for request in one.wanted.requests
-                if request.optional and not attempt.taken(request)
-            )
-            self._allocate(party, one, attempts.handle(attempt, without))
+            self._finish(party, one, attempt)
         elif attempt.missing:
             given = matching.Search(self._stock, lacking).on(attempt.node)
             if given is not None and sum(map(len, given)) == attempt.missing:
@@ -229,14 +223,24 @@ class _Round:
                 )
             else:
                 message = f"node {attempt.node} has no device left for all that the claim asks for"
-                self._break_off(attempt, message)
+                self._break_off(attempt, attempts.INCOMPLETE, message)
 
-    def _break_off(self, attempt: attempts.Attempt, message: str) -> None:
+    def _finish(self, party: parties.Party, one: parties.Waiting, attempt: attempts.Attempt) -> None:
+        """Ends an attempt whose devices are all ready."""
+        without = tuple(
+            request.name for request in one.wanted.requests if request.optional and not attempt.taken(request)
+        )
+        handle = attempts.handle(attempt, without)
+        why = attempts.too_large(handle)
+        if why:
+            self._break_off(attempt, attempts.TOO_LARGE, why)
+        else:
+            self._allocate(party, one, handle)
+
+    def _break_off(self, attempt: attempts.Attempt, reason: str, message: str) -> None:
         """Half of what a claim asks for is of no use to it, nor is what cannot be told, and others may want it."""
         self._notes.failed(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
-        self._steps += [
-            actions.Detach(claim=attempt.claim, attachment=held, message=message) for held in attempt.held
-        ]
+        self._steps += attempts.asked_back(attempt.claim, attempt.held, reason=reason, message=message)
 
     def _allocate(self, party: parties.Party, one: parties.Waiting, handle: handles.Handle) -> None:
         users = self._users.get(one.claim.uid, [party])
@@ -262,7 +266,7 @@ class _Round:
     def _offer(self, party: parties.Party, idle: tuple[parties.Waiting, ...]) -> None:
         """Begins on the selected node, or keeps devices for the party until one is selected."""
         once = tuple({one.claim.uid: one for one in idle}.values())
-        choice = choices.choose(self._stock, once, lambda: self._usable(party, once))
+        choice = self._with_room(once, choices.choose(self._stock, once, lambda: self._usable(party, once)))
         target = party.selected if party.context is not None else next(iter(choice.suitable), "")
         if party.context is None and not choice.asked:
             self._begin(party, once, "", choice)
@@ -279,6 +283,20 @@ class _Round:
         if choice.suitable:
             unsuitable = tuple(node for node in party.nodes if node not in choice.suitable)
         self._steps += reports.answer(party, {one.entry for one in idle}, unsuitable, self._notes)
+
+    def _with_room(self, once: tuple[parties.Waiting, ...], choice: choices.Choice) -> choices.Choice:
+        """The nodes where the allocations have room; where none has, their users hear so, once."""
+        found, refused = choices.with_room(choice, self._stock, once, meta.timestamp(self._now))
+        for one in once:
+            uid = one.claim.uid
+            if found.suitable:
+                self._notes.content(uid)
+            # What it would take differs with the devices that are free.
+            elif uid in refused and self._notes.complains(uid, attempts.TOO_LARGE):
+                self._steps.append(
+                    actions.Complain(claim=one.claim, reason=attempts.TOO_LARGE, message=refused[uid])
+                )
+        return found
 
     def _usable(self, party: parties.Party, once: tuple[parties.Waiting, ...]) -> tuple[str, ...]:
         """The nodes that are alive, not where an attempt of the pod is under way elsewhere, nor just failed."""

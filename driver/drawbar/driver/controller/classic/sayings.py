@@ -8,7 +8,7 @@ Source: `resource.k8s.io/v1alpha3` DeviceAllocationConfiguration; at most 64 ent
 
 from collections.abc import Iterable, Mapping
 
-from drawbar.driver.api import claims, classic, configurations, meta
+from drawbar.driver.api import claims, classic, configurations
 from drawbar.driver.api import parameters as device_parameters
 from drawbar.driver.controller.classic import parameters
 
@@ -32,8 +32,13 @@ def config(
     found = []
     for name, device_class in classes.items():
         users = tuple(one.name for one in claim.requests if one.class_name == name)
-        found += [_entry("FromClass", users, one, driver) for one in _of_devices(device_class.config)]
-    found += [_entry("FromClaim", one.requests, one, driver) for one in _of_devices(claim.config)]
+        found += [
+            _entry(device_parameters.Source.CLASS, users, one, driver)
+            for one in _of_devices(device_class.config)
+        ]
+    found += [
+        _entry(device_parameters.Source.CLAIM, one.requests, one, driver) for one in _of_devices(claim.config)
+    ]
     if len(found) > ENTRIES_MAX:
         raise parameters.Wrong(
             f"it and its classes have {len(found)} entries of opaque parameters, and {ENTRIES_MAX} are the most: "
@@ -66,10 +71,6 @@ def _judge(claim: classic.Claim, found: tuple[claims.AllocatedConfiguration, ...
         for one in claim.requests
     )
     allocation = claims.Allocation(devices=claims.DeviceAllocation(results=results, config=found))
-    rehearsed = claims.ResourceClaim(
-        metadata=meta.ObjectMeta(), status=claims.ClaimStatus(allocation=allocation)
-    )
-    try:
-        configurations.of_devices(rehearsed, driver)
-    except device_parameters.Invalid as invalid:
-        raise parameters.Wrong(str(invalid)) from invalid
+    _, unfit = configurations.judged(allocation, driver)
+    if unfit is not None:
+        raise parameters.Wrong(unfit.message)

@@ -102,7 +102,7 @@ class Borrowers:
         """That of the claim that the attachment names, while the claim is there; else of one that was given the device."""
         if attachment is not None:
             return self._of_attempt(attachment, host_of)
-        for claim in self._known.allocated():
+        for claim in self._known.holders(key):
             handle = claim.allocation.handle if claim.allocation is not None else None
             for device in handle.devices if handle is not None and not claim.going else ():
                 if (device.fabric, device.device) == (key.fabric, key.device):

@@ -13,7 +13,6 @@ from drawbar.driver.api import (
     classic_contexts,
     classic_v1alpha2,
     classic_v1alpha3,
-    handles,
     nodepools,
 )
 from drawbar.driver.controller.classic import actions
@@ -21,12 +20,12 @@ from drawbar.driver.controller.classic import actions
 
 def protected(claim: classic.Claim, version: str) -> dict[str, Any]:
     """The claim with our finalizer."""
-    return {"metadata": _guard(claim.uid, version) | {"finalizers": [*claim.finalizers, classic.FINALIZER]}}
+    return {"metadata": _guard(claim.uid, version) | {"finalizers": [*claim.finalizers, claim.finalizer]}}
 
 
 def unprotected(claim: classic.Claim, version: str) -> dict[str, Any]:
     """The claim without it."""
-    others = [name for name in claim.finalizers if name != classic.FINALIZER]
+    others = [name for name in claim.finalizers if name != claim.finalizer]
     return {"metadata": _guard(claim.uid, version) | {"finalizers": others}}
 
 
@@ -40,7 +39,9 @@ def allocated(driver: str, action: actions.Allocate, version: str) -> dict[str, 
     if claim.version is classic.Version.V1ALPHA2:
         status = classic_v1alpha2.allocated(handle, driver, shareable=action.shareable)
     else:
-        status = classic_v1alpha3.allocated(handle, driver, _nothing(handle), action.config)
+        # A kubelet asks only the drivers of devices.
+        nothing = nodepools.without(handle.without, handle.node)
+        status = classic_v1alpha3.allocated(handle, driver, nothing, action.config)
     consumers = list(claim.reserved_for)
     if action.pod is not None and all(one.uid != action.pod.uid for one in consumers):
         consumers.append(action.pod)
@@ -63,13 +64,6 @@ def answered(action: actions.Answer) -> dict[str, Any]:
         "metadata": _guard(context.uid, context.resource_version),
         "status": classic_contexts.answered(context, dict(action.entries)),
     }
-
-
-def _nothing(handle: handles.Handle) -> tuple[tuple[str, str, str], ...]:
-    """The null device of the node: a kubelet asks only the drivers of devices."""
-    return tuple(
-        (request, nodepools.pool(handle.node, 0), nodepools.NULL_DEVICE) for request in handle.without
-    )
 
 
 def _guard(uid: str, version: str) -> dict[str, Any]:

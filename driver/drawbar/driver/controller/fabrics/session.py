@@ -98,8 +98,13 @@ class Session:
         return tuple(self._devices.values())
 
     @property
+    def count(self) -> int:
+        """How many devices there are, as last told."""
+        return len(self._devices)
+
+    @property
     def view(self) -> status.View:
-        """What the Fabric's status tells of it."""
+        """What the Fabric's status tells of it; looks at every device."""
         wanted = self.spec.policy.immediate
         return status.View(
             connection=self.connection,

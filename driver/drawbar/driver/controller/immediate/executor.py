@@ -12,13 +12,13 @@ from typing import assert_never
 
 import msgspec
 
-from drawbar.driver import expressions
-from drawbar.driver.api import attachments, claims, demands, fabrics
+from drawbar.driver.api import attachments, claims, demands, fabrics, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.classic import stock
+from drawbar.driver.controller.classic import inventory
 from drawbar.driver.controller.fabrics import directory
 from drawbar.driver.controller.immediate import observation, plan
+from drawbar.driver.controller.pools import generations
 from drawbar.driver.kube import client, events, kinds, queue, reflector
 from drawbar.driver.kube import errors as kube_errors
 
@@ -30,6 +30,10 @@ DROPPED = "BindingConditionsDropped"
 # The scheduler may work for so long with what it was shown before.
 SETTLE_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 60.0
+# What waits looks again whenever anything changes, and all of it names the same few classes. Less than the time above, so
+# that who looks again after that reads anew.
+CLASS_SECONDS = 30.0
+CLASSES_MAX = 256
 # What changes together is looked at together.
 GATHER_SECONDS = 0.2
 RETRY_FIRST_SECONDS = 1.0
@@ -46,6 +50,7 @@ class _Memory:
     Attributes:
         said: what it was last told.
         asked: the claim with its spec, as it was last read.
+        counted: the allocation that failed last; one whose taking back was refused as stale is not counted again.
         not_before: on the loop's clock.
     """
 
@@ -53,6 +58,7 @@ class _Memory:
     said: tuple[str, str] = ("", "")
     asked: demands.Claim | None = None
     failures: int = 0
+    counted: claims.Allocation | None = None
     devices: frozenset[names.DeviceKey] = frozenset()
     nodes: frozenset[str] = frozenset()
     not_before: float = 0.0
@@ -65,7 +71,7 @@ class Allocator:
     Attributes:
         watched: all claims.
         enabled: an administrator wants it; without, a claim that asks for it is told.
-        settle_seconds: how long a device is left alone that the scheduler was shown.
+        settle_seconds: how long a device is left alone that was withdrawn from the scheduler.
     """
 
     api: client.Client
@@ -77,8 +83,14 @@ class Allocator:
     settle_seconds: float = SETTLE_SECONDS
     _queue: queue.WorkQueue[Name] = field(default_factory=queue.WorkQueue)
     _known: dict[Name, _Memory] = field(default_factory=dict)
-    # When the scheduler was last shown a device, on the loop's clock.
-    _offered: dict[names.DeviceKey, float] = field(default_factory=dict)
+    # When a device was withdrawn from the scheduler, on the loop's clock.
+    _withdrawn: dict[names.DeviceKey, float] = field(default_factory=dict)
+    # None for a class that is not there, and when that was found, on the loop's clock.
+    _classes: dict[str, tuple[demands.DeviceClass | None, float]] = field(default_factory=dict)
+    _judge: inventory.Judge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._judge = inventory.Judge(self.view.driver)
 
     def changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         """Takes over a change of a claim, any claim."""
@@ -93,10 +105,21 @@ class Allocator:
             self._known[name] = _Memory(uid=new.metadata.uid)
         self._queue.add(name)
 
+    def published(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+        """Takes over a change of what the scheduler is shown; also while another controller leads."""
+        fabric = old.metadata.labels.get(generations.FABRIC_LABEL) if old is not None else None
+        if old is None or fabric is None or not self.enabled:
+            return
+        shown = frozenset(device.name for device in new.spec.devices) if new is not None else frozenset()
+        gone = (
+            names.DeviceKey(fabric=fabric, device=device.name)
+            for device in old.spec.devices
+            if device.name not in shown
+        )
+        self._withdrawn = self._settling() | dict.fromkeys(gone, asyncio.get_running_loop().time())
+
     def look_again(self) -> None:
         """Something that can be given may have come, or gone."""
-        if self.enabled:
-            self._note_offers()
         for name in self._known:
             self._queue.add_after(name, GATHER_SECONDS)
 
@@ -153,8 +176,10 @@ class Allocator:
             memory.failures, memory.devices, memory.nodes = 0, frozenset(), frozenset()
 
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
-        found = observation.inventory(self.view, self._note_offers())
-        again = self.settle_seconds if self._offered else LOOK_AGAIN_SECONDS
+        self._withdrawn = self._settling()
+        offered = observation.shown(self.view) | self._withdrawn.keys()
+        found = observation.inventory(self.view, offered)
+        again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
         if not any(one.free for one in found.devices.values()):
             message = (
                 "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
@@ -164,24 +189,17 @@ class Allocator:
         asked = await self._read(claim, memory)
         if asked is None:
             return None
-        faults: dict[str, str] = {}
-
-        def judge(device: stock.Device, expression: str) -> bool:
-            try:
-                return expressions.matches(expression, self.view.driver, device.shown)
-            except (expressions.SelectorError, ValueError) as error:
-                faults.setdefault(expression, " ".join(str(error).split()))
-                return False
-
         observed = plan.Observed(
             driver=self.view.driver,
             claim=asked,
-            classes=await self._classes(asked),
+            classes=await self._read_classes(asked),
             inventory=found,
             nodes=observation.places(self.view, asked, memory.nodes, found),
             avoided=memory.devices,
         )
-        decided = plan.plan(observed, judge, self.view.clock())
+        faults = self._judge.faults
+        faults.clear()
+        decided = plan.plan(observed, self._judge.meets, self.view.clock())
         if isinstance(decided, plan.Wait) and faults:
             expression, reason = next(iter(faults.items()))
             text = f"{decided.message}; the selector {expression!r} fails: {reason}"
@@ -198,7 +216,8 @@ class Allocator:
                 log.info("claim allocated at once", extra={"claim": claim.metadata.name, "node": node})
             case plan.TakeBack(reason=reason, message=message, node=node, devices=devices):
                 # First the memory: the write brings the next round.
-                memory.failures += 1
+                if memory.counted != claim.status.allocation:
+                    memory.failures, memory.counted = memory.failures + 1, claim.status.allocation
                 memory.devices |= frozenset(devices)
                 memory.nodes |= {node}
                 doublings = min(memory.failures - 1, _DOUBLINGS_MAX)
@@ -237,21 +256,30 @@ class Allocator:
             memory.asked = found
         return msgspec.structs.replace(memory.asked, metadata=claim.metadata)
 
-    async def _classes(self, asked: demands.Claim) -> dict[str, demands.DeviceClass]:
-        found = {}
+    async def _read_classes(self, asked: demands.Claim) -> dict[str, demands.DeviceClass]:
+        """Those that the claim names and that there are, as they were a short while ago at most."""
+        found, now = {}, asyncio.get_running_loop().time()
         for name in sorted(plan.class_names(asked.spec.devices)):
-            try:
-                found[name] = await self.api.read(kinds.DEVICE_CLASS, name, into=demands.DeviceClass)
-            except kube_errors.NotFound:
-                continue
+            known, at = self._classes.get(name, (None, -CLASS_SECONDS))
+            if now - at >= CLASS_SECONDS:
+                known = await self._read_class(name)
+                if len(self._classes) >= CLASSES_MAX:
+                    self._classes.clear()
+                self._classes[name] = known, now
+            if known is not None:
+                found[name] = known
         return found
 
-    def _note_offers(self) -> frozenset[names.DeviceKey]:
-        """What the scheduler was shown until a moment ago."""
+    async def _read_class(self, name: str) -> demands.DeviceClass | None:
+        try:
+            return await self.api.read(kinds.DEVICE_CLASS, name, into=demands.DeviceClass)
+        except kube_errors.NotFound:
+            return None
+
+    def _settling(self) -> dict[names.DeviceKey, float]:
+        """What was withdrawn a moment ago: the scheduler may still be giving it to somebody."""
         now = asyncio.get_running_loop().time()
-        self._offered |= dict.fromkeys(observation.shown(self.view), now)
-        self._offered = {key: at for key, at in self._offered.items() if now - at < self.settle_seconds}
-        return frozenset(self._offered)
+        return {key: at for key, at in self._withdrawn.items() if now - at < self.settle_seconds}
 
     def _tell(
         self, claim: claims.ResourceClaim, memory: _Memory, reason: str, message: str, *, warning: bool = True

@@ -1,14 +1,14 @@
 """Which reserved devices are free, and which nodes they can go to; looks only at what is known already."""
 
 import datetime
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, demands, fabrics, nodes
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller.classic import inventory as classic_inventory
 from drawbar.driver.controller.classic import stock
 from drawbar.driver.controller.fabrics import directory, session
 from drawbar.driver.controller.pools import devices, homes, publisher, sources
@@ -31,7 +31,7 @@ class View:
     clock: Callable[[], datetime.datetime]
 
 
-def inventory(view: View, offered: frozenset[names.DeviceKey]) -> stock.Inventory:
+def inventory(view: View, offered: Set[names.DeviceKey]) -> stock.Inventory:
     """The reserved devices of all Fabrics.
 
     Args:
@@ -41,12 +41,17 @@ def inventory(view: View, offered: frozenset[names.DeviceKey]) -> stock.Inventor
     found: dict[names.DeviceKey, stock.Device] = {}
     reached: dict[str, stock.Fabric] = {}
     for fabric, opened in _reserving(view):
-        reached[opened.name] = _fabric(view, fabric, opened)
+        does = classic_inventory.fabric_of(fabric, opened, view.placed, view.clock())
+        # A classic claim is attached before it is allocated; this one would be bound to wait.
+        reached[opened.name] = does if opened.silent_since is None else replace(does, hosts={})
         places = homes.pools(
             opened.name,
             opened.devices,
             view.pools.of(opened.name),
-            homes.Rules(restricted=policies.restricted(fabric.spec.policy.models)),
+            homes.Rules(
+                restricted=policies.restricted(fabric.spec.policy.models),
+                given=sources.given(view.placed.of(opened.name)),
+            ),
         )
         resting = _resting(view, fabric, opened)
         for told in opened.devices:
@@ -85,7 +90,7 @@ def places(
     wish = claim.metadata.annotations.get(demands.NODE_ANNOTATION)
     reached = {name for one in found.fabrics.values() for name in one.hosts}
     known = {node.metadata.name: node for node in view.nodes if node.metadata.name in reached}
-    usable = [node for name, node in known.items() if is_usable(node) and wish in (None, "", name)]
+    usable = [node for name, node in known.items() if _is_usable(node) and wish in (None, "", name)]
 
     def merit(node: nodes.Node) -> tuple[bool, bool, int, str]:
         name = node.metadata.name
@@ -94,9 +99,9 @@ def places(
     return tuple(node.metadata.name for node in sorted(usable, key=merit))
 
 
-def is_usable(node: nodes.Node | None) -> bool:
+def _is_usable(node: nodes.Node) -> bool:
     """Whether pods can come to the node."""
-    return node is not None and not node.out_of_service and not node.spec.unschedulable
+    return not node.out_of_service and not node.spec.unschedulable
 
 
 def _reserving(view: View) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
@@ -124,29 +129,3 @@ def _resting(view: View, fabric: fabrics.Fabric, opened: session.Session) -> fro
     probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
     now = view.clock()
     return opened.faults.resting(probation, opened.faults.blamed(probation, now), now)
-
-
-def _fabric(view: View, fabric: fabrics.Fabric, opened: session.Session) -> stock.Fabric:
-    probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
-    blamed = opened.faults.blamed(probation, view.clock())
-    silent = opened.silent_since is not None
-    reached = {} if silent else {n: h for n, h in opened.nodes.host_of.items() if h not in blamed}
-    ports = {host.id: _free_ports(host) for host in opened.hosts}
-    coming = Counter(
-        one.spec.node_name for one in view.placed.of(opened.name) if not one.holds(attachments.ATTACHED)
-    )
-    free = {node: ports.get(host) for node, host in reached.items()}
-    return stock.Fabric(
-        name=opened.name,
-        hosts=reached,
-        ports={node: None if left is None else left - coming[node] for node, left in free.items()},
-        rules=fabric.spec.policy.models,
-        models=policies.models_by_node(view.placed.of(opened.name)),
-    )
-
-
-def _free_ports(host: contract.Host) -> int | None:
-    """None for a fabric that tells no ports: it has no limit that we know of."""
-    if not host.ports:
-        return None
-    return sum(port.state is contract.PortState.FREE for port in host.ports)

@@ -211,7 +211,7 @@ def _allocate(
     )
     allocation = claims.Allocation(
         devices=claims.DeviceAllocation(results=results, config=_configuration(observed, ways)),
-        node_selector=demands.node_selector(node),
+        node_selector=claims.one_node(node),
         allocation_timestamp=meta.timestamp(now),
     )
     return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))
@@ -219,25 +219,23 @@ def _allocate(
 
 def _misled(allocation: claims.Allocation, driver: str) -> Wait | None:
     """Why its devices would never be of use; None where nothing is wrong with its opaque parameters."""
-    claim = claims.ResourceClaim(metadata=meta.ObjectMeta(), status=claims.ClaimStatus(allocation=allocation))
-    try:
-        configurations.of_devices(claim, driver)
-    except parameters.Invalid as invalid:
-        return Wait(reason=configurations.REASON, message=f"the claim is not allocated at once: {invalid}")
-    return None
+    _, unfit = configurations.judged(allocation, driver)
+    if unfit is None:
+        return None
+    return Wait(reason=unfit.reason, message=f"the claim is not allocated at once: {unfit.message}")
 
 
 def _configuration(observed: Observed, ways: _Ways) -> tuple[claims.AllocatedConfiguration, ...]:
     """The classes' parameters, each for the request that named the class, and then the claim's own."""
     of_classes = [
-        msgspec.structs.replace(entry, source="FromClass", requests=(name,))
+        msgspec.structs.replace(entry, source=parameters.Source.CLASS, requests=(name,))
         for name, way in ways
         for entry in observed.classes[way.device_class_name].spec.config
     ]
     chosen = {name for name, _ in ways}
     chosen |= {name.partition("/")[0] for name in chosen}
     own = [
-        msgspec.structs.replace(entry, source="FromClaim")
+        msgspec.structs.replace(entry, source=parameters.Source.CLAIM)
         for entry in observed.claim.spec.devices.config
         if not entry.requests or chosen & set(entry.requests)
     ]

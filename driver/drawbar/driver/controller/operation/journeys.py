@@ -154,6 +154,10 @@ class Journeys:
         self._there.begin(key, self._clock())
         self._there.known[key].classic = True
 
+    def never_begun(self, key: names.DeviceKey) -> None:
+        """It could not even be recorded that it is to get the device."""
+        self._there.known.pop(key, None)
+
     def allocated(self, key: names.DeviceKey) -> None:
         """A classic claim got it, attached and ready; one whose attach this process did not see is counted now."""
         journey = self._there.known.get(key)

@@ -1,11 +1,11 @@
 """Which pool a device belongs to, decided purely.
 
 Invariant: a device never changes its pool while it is published, wherever others come and go. Only its own change (of
-enclosure or model) or a new rule about its model moves it, and never while a claim has it.
+enclosure or model) or a new rule about its model moves it, and never while a claim has it, published or not.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from drawbar.driver.api import slices
 from drawbar.driver.controller import names
@@ -22,10 +22,12 @@ class Rules:
     Attributes:
         restricted: models whose devices have pools of their own.
         held: names of devices that stay where they are.
+        given: by device name the pool out of which a claim was given it; what is published goes before.
     """
 
     restricted: Collection[str] = ()
     held: Collection[str] = ()
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 def pools(
@@ -34,7 +36,7 @@ def pools(
     published: tuple[slices.ResourceSlice, ...],
     rules: Rules | None = None,
 ) -> dict[str, str]:
-    """The pool of each device by its name: where it is published, else the first of its kind with room."""
+    """The pool of each device by its name: where it is published or was given, else the first of its kind with room."""
     rules = rules or Rules()
     first = {
         names.label(device.id): names.pool(
@@ -51,6 +53,9 @@ def pools(
                 continue
             homes[device.name] = one.spec.pool.name
             filled[one.spec.pool.name] = filled.get(one.spec.pool.name, 0) + 1
+    for name in rules.given.keys() & (first.keys() - homes.keys()):
+        homes[name] = rules.given[name]
+        filled[homes[name]] = filled.get(homes[name], 0) + 1
     for name in sorted(first.keys() - homes.keys()):
         partition = 0
         while filled.get(pool := _partition(first[name], partition), 0) >= DEVICES_MAX:

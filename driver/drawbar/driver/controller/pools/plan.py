@@ -5,7 +5,7 @@ Invariants:
 - one slice of devices per pool and at most 64 devices in it (any taint halves the API's limit of 128), so a taint is
   one write in place and no pool is ever incomplete; where the API server has taints in slices of their own, a pool has
   one more slice, which is always there;
-- a device never changes its pool while it is published, wherever others come and go;
+- a device never changes its pool while it is published or a claim has it, wherever others come and go;
 - a device that hangs on a host without an attachment of ours carries a taint: somebody else uses it;
 - a claim's device that vanished stays published, tainted, until the claim lets go of it;
 - a device that is reserved for immediate allocation is not published, but for one that the scheduler had given to a claim
@@ -36,6 +36,7 @@ class Observed:
     Attributes:
         devices: what the fabric has; None while it never told, and then devices neither come nor go.
         attached_by_us: names of devices that a claim's attachment covers.
+        given: by their name the pools out of which they were given.
         held: names of devices that an operator attached by hand.
         failing: by device name the reason of a failed attach that is not over.
         lost: names of devices that a claim has and that are not there any more.
@@ -61,6 +62,7 @@ class Observed:
     fabric: str
     devices: tuple[contract.Device, ...] | None
     attached_by_us: frozenset[str]
+    given: Mapping[str, str] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
     failing: Mapping[str, str] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
@@ -195,7 +197,7 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
             _Candidate(pool=pool, device=device, standing=_standing(observed, device, None))
             for pool, device in published
         )
-    rules = homes.Rules(restricted=observed.restricted, held=observed.attached_by_us)
+    rules = homes.Rules(restricted=observed.restricted, held=observed.attached_by_us, given=observed.given)
     places = homes.pools(observed.fabric, observed.devices, observed.published, rules)
     found: dict[str, _Candidate] = {}
     given = {device.name for _, device in published} & observed.attached_by_us

@@ -69,6 +69,11 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
     )
 
 
+def given(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
+    """By device name the pool that its claim names; what an operator attached by hand was given out of none."""
+    return {one.spec.device: one.spec.pool for one in attached if not one.held_by_hand}
+
+
 def reserved(wanted: fabrics.Reservation, found: Iterable[contract.Device]) -> frozenset[str]:
     """Names of the devices that are reserved for immediate allocation."""
     return frozenset(names.label(device.id) for device in found if wanted.holds(device.id, device.model))
@@ -109,6 +114,7 @@ def observed(
         published: its slices as they are.
         kept: what the API server keeps of slices.
     """
+    attached = tuple(attached)
     verdicts = {one.spec.device: verdict(one) for one in attached}
     fabric, policy = told.fabric, told.fabric.spec.policy
     return plan.Observed(
@@ -117,6 +123,7 @@ def observed(
         # Nothing new is given out of a fabric that goes; what is attached stays until its claim lets go.
         devices=() if fabric.deleting else told.devices,
         attached_by_us=frozenset(name for name, one in verdicts.items() if one.ours),
+        given=given(attached),
         held=frozenset(name for name, one in verdicts.items() if one.held),
         failing={name: one.failing for name, one in verdicts.items() if one.failing},
         lost=frozenset(name for name, one in verdicts.items() if one.lost),

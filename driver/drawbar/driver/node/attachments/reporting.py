@@ -24,15 +24,6 @@ DEVICE_READY = "DeviceReady"
 NOT_IN_USE = "NotInUse"
 
 
-def _ignore(_: attachments.DeviceAttachment) -> None:
-    """For callers who wait for the watch."""
-
-
-def _always() -> bool:
-    """For clusters that are known to have `v1`."""
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporter:
     """Every method raises `kube_errors.KubeError`: the write failed, so observe again and decide again.
@@ -46,8 +37,8 @@ class Reporter:
     api: client.Client
     recorder: events.Recorder
     boot_id: str
-    learn: Callable[[attachments.DeviceAttachment], None] = _ignore
-    tells_claims: Callable[[], bool] = _always
+    learn: Callable[[attachments.DeviceAttachment], None]
+    tells_claims: Callable[[], bool]
 
     async def visible(
         self, attachment: attachments.DeviceAttachment, card: model.Card, now: datetime.datetime

@@ -1,4 +1,4 @@
-"""What a handle allocates, as the allocation that every other part of the node daemon knows; pure.
+"""What a handle allocates, as the allocation that every other part of the node daemon knows.
 
 The kubelets of 1.26 to 1.30 pass the handle with a call, and a claim of `v1alpha2` holds it; nothing else says which
 devices there are. A request that goes without a device has the null device of the node, which is nobody's alone.
@@ -8,7 +8,6 @@ import msgspec
 
 from drawbar.driver.api import claims, handles, meta, nodepools
 from drawbar.driver.node import errors
-from drawbar.driver.node.local import nulls
 
 
 def decoded(data: str, where: str) -> handles.Handle:
@@ -46,9 +45,8 @@ def for_node(handle: handles.Handle, where: str, node_name: str) -> handles.Hand
 def allocation(handle: handles.Handle, driver: str, node_name: str) -> claims.Allocation:
     """The devices of the handle, and those requests that go without one."""
     given = [(one.request, one.pool, one.device, None) for one in handle.devices]
-    without = [
-        (request, nodepools.pool(node_name), nodepools.NULL_DEVICE, request) for request in handle.without
-    ]
+    # Nobody's alone, so each has a share of it.
+    without = [(*one, one[0]) for one in nodepools.without(handle.without, node_name)]
     return claims.Allocation(
         devices=claims.DeviceAllocation(
             results=tuple(
@@ -94,7 +92,7 @@ def understood(found: claims.ResourceClaim, node_name: str) -> claims.ResourceCl
 
 
 def _shared(result: claims.AllocationResult, node_name: str) -> claims.AllocationResult:
-    if result.device != nodepools.NULL_DEVICE or not nulls.is_here(result.pool, result.device, node_name):
+    if result.device != nodepools.NULL_DEVICE or not nodepools.is_pool(result.pool, node_name):
         return result
     return msgspec.structs.replace(result, share_id=result.share_id or result.request)
 

@@ -4,7 +4,7 @@ A claim that one version does not find is looked for in the others, and once mor
 believed only when nobody knows it.
 """
 
-from drawbar.driver.api import claims, classic_v1alpha2, meta
+from drawbar.driver.api import claims, meta
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.classic import allocations, served
@@ -15,11 +15,9 @@ class _Named(meta.Struct, frozen=True):
 
 
 class Reader:
-    """Claims as `api.claims` has them. Without `versions` there is only `v1`."""
+    """Claims as `api.claims` has them."""
 
-    def __init__(
-        self, api: client.Client, *, driver: str, node_name: str, versions: served.Served | None = None
-    ) -> None:
+    def __init__(self, api: client.Client, *, driver: str, node_name: str, versions: served.Served) -> None:
         self._api = api
         self._driver = driver
         self._node_name = node_name
@@ -28,7 +26,7 @@ class Reader:
     @property
     def modern(self) -> bool:
         """Whether the scheduler allocates, so that an attachment may say all there is about its claim's devices."""
-        return self._versions is None or self._versions.modern.is_set()
+        return self._versions.modern.is_set()
 
     async def read(self, name: str, namespace: str) -> claims.ResourceClaim:
         """One claim.
@@ -68,8 +66,6 @@ class Reader:
     async def _kinds(self, asked: tuple[kinds.Kind, ...]) -> tuple[kinds.Kind, ...]:
         """The versions to ask; with `asked`, whether there are others by now."""
         versions = self._versions
-        if versions is None:
-            return (kinds.CLAIM,)
         if not versions.known.is_set() or (asked and not versions.modern.is_set()):
             await versions.ask()
         return versions.claims
@@ -79,6 +75,9 @@ class Reader:
             claim = await self._api.read(kind, name, namespace=namespace, into=claims.ResourceClaim)
             modern = kind.version != served.V1ALPHA3
             return claim if modern else allocations.understood(claim, self._node_name)
+        # Its types are memory that few clusters need.
+        from drawbar.driver.api import classic_v1alpha2
+
         found = await self._api.read(kind, name, namespace=namespace, into=classic_v1alpha2.ResourceClaim)
         given = found.status.allocation
         if given is None:

@@ -40,13 +40,15 @@ class Served:
 
     async def run(self) -> None:
         """Asks until there is `v1`, and returns then."""
-        pause = RETRY_FIRST_SECONDS
+        pause, said = RETRY_FIRST_SECONDS, ""
         while not self.modern.is_set():
             try:
                 await self.ask()
-                pause = self._follow_seconds
+                pause, said = self._follow_seconds, ""
             except errors.KubeError as error:
-                log.warning("cannot ask in which versions claims are served, trying again: %s", error)
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("cannot ask in which versions claims are served, trying again: %s", error)
                 pause = min(pause * 2, RETRY_MAX_SECONDS)
             if not self.modern.is_set():
                 await asyncio.sleep(pause * self._jitter.uniform(0.8, 1.2))

@@ -1,4 +1,4 @@
-"""The null device: what a request gets that may go without, as the last alternative of its `firstAvailable`; pure.
+"""The null device: what a request gets that may go without, as the last alternative of its `firstAvailable`.
 
 It is nothing at all: no function on a bus, no health, no binding conditions, no attachment. Its container gets a variable
 that says so, `DRAWBAR_<REQUEST>=none`, and that is all. Each node publishes it in its own pool, so it is there exactly
@@ -21,7 +21,6 @@ from drawbar.driver.node.local import plan
 
 # What selectors find it by. Every device has the attribute, so a selector of another class is false for it, and no error.
 CLASS = "none"
-SHARING = "allowMultipleAllocations"
 VALUE = "none"
 COPIES_MAX = 48
 """Leaves room beside them in a slice of 64 devices."""
@@ -50,7 +49,12 @@ def problems(settings: NullDevice) -> list[str]:
 
 def is_null(device: str) -> bool:
     """Whether a device of a node's own pool with this name is the null device, or a copy of it."""
-    return device == nodepools.NULL_DEVICE or _COPY.fullmatch(device) is not None
+    return device == nodepools.NULL_DEVICE or is_copy(device)
+
+
+def is_copy(device: str) -> bool:
+    """Whether it is one of several copies, by such a name."""
+    return _COPY.fullmatch(device) is not None
 
 
 def offers(settings: NullDevice, *, shared: bool) -> tuple[plan.Offer, ...]:
@@ -78,7 +82,7 @@ def offers(settings: NullDevice, *, shared: bool) -> tuple[plan.Offer, ...]:
 def shortage(settings: NullDevice, node_name: str) -> str:
     """What the copies mean, for people."""
     return (
-        f"the API server does not keep {SHARING} (feature gate DRAConsumableCapacity): the null device of node "
+        f"the API server does not keep {plan.SHARING} (feature gate DRAConsumableCapacity): the null device of node "
         f"{node_name} is there in {settings.copies} copies, so no more than {settings.copies} claims at a time can go "
         f"without a device there"
     )

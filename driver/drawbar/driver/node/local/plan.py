@@ -24,6 +24,7 @@ from drawbar.driver.node.local import naming
 
 DEVICES_MAX = 64
 TAINTS_MAX = 16  # of one device
+SHARING = "allowMultipleAllocations"
 KEEPS_AWAY = frozenset({verdicts.Effect.NO_SCHEDULE.value, verdicts.Effect.NO_EXECUTE.value})
 
 
@@ -171,7 +172,7 @@ def missing(wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> tuple
         if found.capacity != device.capacity:
             lost.add("capacity")
         if device.allow_multiple_allocations and not found.allow_multiple_allocations:
-            lost.add("allowMultipleAllocations")
+            lost.add(SHARING)
     return tuple(sorted(lost))
 
 

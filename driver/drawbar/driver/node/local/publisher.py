@@ -6,14 +6,15 @@ configuration delete what this one publishes. Every few minutes the slices are l
 publishers that trusted their watch alone have lost slices for good (kubernetes/kubernetes#140011).
 
 A write is compared with what the API server stored. What it dropped is adopted, said once, and asked for again at the
-next full round with a dry run: the gate may have been turned on since.
+next full round with a dry run: the gate may have been turned on since. Where the null device is offered, that is asked
+before the first write, too, so a start leaves its copies as they are.
 """
 
 import asyncio
 import datetime
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import assert_never
 
 from drawbar.driver.api import meta, nodepools, nodes, slices
@@ -35,7 +36,7 @@ Clock = Callable[[], datetime.datetime]
 # Is given the Node and a sentence that its administrators should read.
 Tell = Callable[[meta.OwnerReference, str], None]
 # With these dropped, something else is published.
-_DECISIVE = frozenset({"taints", nulls.SHARING})
+_DECISIVE = frozenset({"taints", plan.SHARING})
 
 
 class Publisher:
@@ -50,8 +51,8 @@ class Publisher:
         offers: Offers,
         watch: Callable[[frozenset[verdicts.Key]], None],
         clock: Clock,
-        null: nulls.NullDevice | None = None,
-        tell: Tell | None = None,
+        null: nulls.NullDevice,
+        tell: Tell,
         resync_seconds: float = RESYNC_SECONDS,
         jitter: random.Random | None = None,
     ) -> None:
@@ -61,7 +62,7 @@ class Publisher:
         self._offers = offers
         self._watch = watch
         self._clock = clock
-        self._null = null or nulls.NullDevice()
+        self._null = null
         self._tell = tell
         self._resync_seconds = resync_seconds
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads lists, guards nothing
@@ -102,9 +103,12 @@ class Publisher:
     async def _publish(self) -> None:
         loop = asyncio.get_running_loop()
         await self._published.synced.wait()
-        resync_at = self._next_resync()
+        resync_at, is_asked = self._next_resync(), not self._null.enabled
         while True:
             try:
+                if not is_asked:
+                    await self._ask()
+                    is_asked = True
                 if loop.time() >= resync_at:
                     await self._relist()
                     resync_at = self._next_resync()
@@ -137,7 +141,7 @@ class Publisher:
     async def _round(self) -> None:
         """One look at what should be there and at what is, and the writes between them."""
         remembered = tuple(self._remembered.values())
-        nothing = nulls.offers(self._null, shared=nulls.SHARING not in self._dropped)
+        nothing = nulls.offers(self._null, shared=plan.SHARING not in self._dropped)
         offers = (*await self._offers(remembered), *nothing)
         published = tuple(self._published)
         self._say_foreign(published)
@@ -221,7 +225,9 @@ class Publisher:
                 "the API server drops fields of devices; devices with a taint that it drops are not offered",
                 extra={"fields": ",".join(sorted(fresh))},
             )
-        if nulls.SHARING in fresh and self._tell is not None and self._owner is not None:
+        # Where there are copies, an instance before this one has said so.
+        is_news = plan.SHARING in fresh and not any(map(nulls.is_copy, self._names()))
+        if is_news and self._owner is not None:
             self._tell(self._owner, nulls.shortage(self._null, self._node_name))
         return bool(fresh & _DECISIVE)
 
@@ -243,9 +249,24 @@ class Publisher:
         for one in listing.items:
             self._published.learn(one)
         self._settled.clear()
-        self._dropped = frozenset(await self._still_dropped() if _DECISIVE & self._dropped else ())
+        if _DECISIVE & self._dropped:
+            await self._ask()
+        else:
+            self._dropped = frozenset()
 
-    async def _still_dropped(self) -> tuple[str, ...]:
+    async def _ask(self) -> None:
+        """Finds out what the API server drops, without a write."""
+        if self._null.enabled:
+            # Is told, should it be short of null devices.
+            await self._node()
+        found = await self._lost_by_a_probe()
+        self._dropped &= frozenset(found)
+        self._adopt(found)
+
+    def _names(self) -> Iterator[str]:
+        return (device.name for one in self.published for device in one.spec.devices)
+
+    async def _lost_by_a_probe(self) -> tuple[str, ...]:
         pool = f"{self._node_name}/probe"
         taint = slices.Taint(key=f"{self._driver}/probe", effect="NoSchedule")
         shared = self._null.enabled or None

@@ -32,8 +32,8 @@ class Service:
         surroundings: pool.Surroundings,
         health: pool.Health | None,
         clock: publisher.Clock,
-        null: nulls.NullDevice | None = None,
-        recorder: events.Recorder | None = None,
+        null: nulls.NullDevice,
+        recorder: events.Recorder,
     ) -> None:
         self._recorder = recorder
         self.devices = pool.LocalPool(
@@ -65,8 +65,7 @@ class Service:
 
     def _tell(self, node: meta.OwnerReference, message: str) -> None:
         log.warning("%s", message)
-        if self._recorder is not None:
-            self._recorder.node_warning(node.name, node.uid, reason=NULLS_SHORT, message=message)
+        self._recorder.node_warning(node.name, node.uid, reason=NULLS_SHORT, message=message)
 
 
 async def say_conflicts(cdi_dir: Path, driver: str) -> None:

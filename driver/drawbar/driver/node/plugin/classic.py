@@ -16,6 +16,7 @@ Source: `k8s.io/kubelet/pkg/apis/dra/v1alpha1` to `v1alpha3` (1.30) and `v1alpha
 KEP-3063, first draft, "NodePrepareResource Errors".
 """
 
+import asyncio
 import logging
 from typing import Any
 
@@ -43,12 +44,13 @@ class _OneClaimService:
 
     async def NodePrepareResource(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Prepares the claim."""
+        remaining = context.time_remaining()
         claim = servicers.ClaimName(
             namespace=request.namespace,
             name=request.claim_name,
             uid=request.claim_uid,
             handle=request.resource_handle,
-            deadline_seconds=context.time_remaining(),
+            answer_by=None if remaining is None else asyncio.get_running_loop().time() + remaining,
         )
         try:
             devices = await self._preparation.prepare(claim)

@@ -42,14 +42,14 @@ class ClaimName:
 
     Attributes:
         handle: what our controller wrote into the allocation, from a kubelet that passes that (up to 1.30); else None.
-        deadline_seconds: how soon the kubelet gives up, where that is sooner than 45 s.
+        answer_by: when the kubelet gives up, in the loop's time, where that is sooner than after 45 s.
     """
 
     namespace: str
     name: str
     uid: str
     handle: str | None = None
-    deadline_seconds: float | None = None
+    answer_by: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

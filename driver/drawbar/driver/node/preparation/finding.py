@@ -97,9 +97,9 @@ class Found:
         return self.device_class == DeviceClass.GPU
 
     @property
-    def interfaces(self) -> int:
-        """How many network interfaces a container gets."""
-        return len(nic.interfaces(self.card)) if self.device_class == DeviceClass.NIC else 0
+    def interfaces(self) -> int | None:
+        """How many network interfaces a container gets; None of a class that has none."""
+        return len(nic.interfaces(self.card)) if self.device_class == DeviceClass.NIC else None
 
     def content(self) -> spec.Device:
         """What a container gets. Call it in a thread where it `asks_the_driver`.
@@ -177,7 +177,7 @@ class Finder:
             errors.PrepareError: its parameters cannot be obeyed.
         """
         try:
-            said = configurations.of_devices(claim, self.driver)
+            said = configurations.of_devices(claim.status.allocation, self.driver)
         except parameters.Invalid as invalid:
             raise errors.PrepareError(str(invalid), reason=configurations.REASON) from invalid
         allocation = claim.status.allocation

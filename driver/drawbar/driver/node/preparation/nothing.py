@@ -20,6 +20,11 @@ class Nothing:
     claim_uid: str
 
     @property
+    def interfaces(self) -> None:
+        """It never has any."""
+        return None
+
+    @property
     def asks_the_driver(self) -> bool:
         """There is no driver."""
         return False

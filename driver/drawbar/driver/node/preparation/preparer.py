@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from drawbar.cdi import spec
-from drawbar.driver.kube import client
 from drawbar.driver.node import edits, errors
 from drawbar.driver.node.classic import reading
 from drawbar.driver.node.plugin import servicers
@@ -42,18 +41,15 @@ class Preparer:
     def __init__(
         self,
         *,
-        api: client.Client,
+        reader: reading.Reader,
         finder: finding.Finder,
         files: store.Store,
         boot_id: str,
         released: Callable[[str, str], None],
         recorder: complaints.Recorder | None = None,
         waits: limits.Limits | None = None,
-        reader: reading.Reader | None = None,
     ) -> None:
         # Nothing is read or written before `restore`. `released` is told pool and device when a claim let go of it.
-        # Without a reader, there are only claims of `v1`.
-        reader = reader or reading.Reader(api, driver=finder.driver, node_name=finder.node_name)
         self._lookup = lookup.Lookup(reader, finder)
         self._finder = finder
         self._boot_id = boot_id
@@ -152,11 +148,10 @@ class Preparer:
 
     async def _arrived(self, claim: servicers.ClaimName) -> list[finding.Given]:
         """The claim's devices, all of them here; waits for one that is late."""
-        began = asyncio.get_running_loop().time()
         wanted = await self._lookup.wanted(claim)
         late: errors.DeviceLate | None = None
         try:
-            async with asyncio.timeout_at(self._patience_ends(claim, began)):
+            async with asyncio.timeout_at(self._patience_ends(claim)):
                 while True:
                     # Taken before the look, so that nothing is missed between the two.
                     news = self._news
@@ -169,12 +164,10 @@ class Preparer:
             assert late is not None
             raise late from None
 
-    def _patience_ends(self, claim: servicers.ClaimName, began: float) -> float:
+    def _patience_ends(self, claim: servicers.ClaimName) -> float:
         """Until when a late device is waited for, in the loop's time: the kubelet must still hear why there is none."""
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
-        if claim.deadline_seconds is None:
-            return ends
-        return min(ends, began + claim.deadline_seconds - limits.ANSWER_SECONDS)
+        return ends if claim.answer_by is None else min(ends, claim.answer_by - limits.ANSWER_SECONDS)
 
     def _found(self, wanted: Iterable[finding.Wanted], uid: str) -> list[finding.Given]:
         for one in wanted:

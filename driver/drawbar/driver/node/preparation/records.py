@@ -15,11 +15,6 @@ COMPLETED = "completed"
 # Only a CDI file tells of it; its devices are refused until somebody explains it.
 UNEXPLAINED = "unexplained"
 
-_DEVICE_FIELDS = (
-    *("pool", "device", "cdiID", "requests", "shareID", "admin", "serial"),
-    *("parameters", "firstInterface"),
-)
-
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One device handed to a claim.
@@ -153,7 +148,7 @@ def content(raw: Json) -> Content:
     Raises:
         msgspec.ValidationError: it is none.
     """
-    known, unknown = _split(raw, {"bootID", "claims"})
+    known, unknown = _split(raw, Content)
     claims = msgspec.convert(known.get("claims", {}), dict[str, Json])
     return Content(
         boot_id=msgspec.convert(known.get("bootID", ""), str),
@@ -163,17 +158,19 @@ def content(raw: Json) -> Content:
 
 
 def _claim(raw: Json) -> PreparedClaim:
-    known, unknown = _split(raw, {"namespace", "name", "uid", "devices", "state"})
+    known, unknown = _split(raw, PreparedClaim)
     devices = tuple(_device(device) for device in msgspec.convert(known.pop("devices", None), list[Json]))
     claim = msgspec.convert({**known, "devices": ()}, PreparedClaim)
     return msgspec.structs.replace(claim, devices=devices, unknown=unknown)
 
 
 def _device(raw: Json) -> PreparedDevice:
-    known, unknown = _split(raw, set(_DEVICE_FIELDS))
+    known, unknown = _split(raw, PreparedDevice)
     return msgspec.structs.replace(msgspec.convert(known, PreparedDevice), unknown=unknown)
 
 
-def _split(raw: Json, names: set[str]) -> tuple[Json, Json]:
+def _split(raw: Json, into: type[msgspec.Struct]) -> tuple[Json, Json]:
     """What this version knows of an object, and the rest."""
+    # `msgspec.structs.fields` works out types as well, which costs a hundred times as much.
+    names = set(into.__struct_encode_fields__) - {"unknown"}
     return {key: raw[key] for key in raw if key in names}, {key: raw[key] for key in raw if key not in names}

@@ -2,7 +2,8 @@
 
 A `started` claim waits for the kubelet's next Prepare or Unprepare. If the kubelet forgot it as well, the claim is gone
 some day; then its devices are given back. Whoever only a CDI file tells of is looked for among all claims, once: found,
-it is an ordinary record; gone, its file goes.
+it is an ordinary record; gone, its file goes. While nobody can tell how its network interfaces were numbered, it stays
+refused.
 
 It asks only while there is something to settle. After a failure it is asked again with growing, jittered pauses.
 """
@@ -10,13 +11,13 @@ It asks only while there is something to settle. After a failure it is asked aga
 import asyncio
 import logging
 import random
+from collections.abc import Collection, Mapping
 
 from drawbar.driver.api import claims
-from drawbar.driver.kube import client
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors
 from drawbar.driver.node.classic import reading
-from drawbar.driver.node.preparation import finding, preparer, records, store
+from drawbar.driver.node.preparation import finding, interfaces, preparer, records, store
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +30,8 @@ RETRY_MAX_SECONDS = 60.0
 class Sweeper:
     """Looks after the claims of one `Preparer` that are not settled."""
 
-    def __init__(
-        self,
-        api: client.Client,
-        prepared: preparer.Preparer,
-        finder: finding.Finder,
-        reader: reading.Reader | None = None,
-    ) -> None:
-        # Without a reader, there are only claims of `v1`.
-        self._claims = reader or reading.Reader(api, driver=finder.driver, node_name=finder.node_name)
+    def __init__(self, prepared: preparer.Preparer, finder: finding.Finder, reader: reading.Reader) -> None:
+        self._claims = reader
         self._prepared = prepared
         self._finder = finder
         # Jitter needs no secrecy.
@@ -100,17 +94,23 @@ class Sweeper:
                 continue
             try:
                 current = await self._claims.read(where.name, where.namespace)
+                record = self._record(current) if current.metadata.uid == uid else None
             except errors.PrepareError as error:
                 log.warning("cannot explain a CDI file: %s", error, extra={"claim": where.name, "uid": uid})
                 continue
-            if current.metadata.uid == uid:
-                await self._prepared.ledger.commit(store.Explain(claim=self._record(current)))
+            if record is not None:
+                await self._prepared.ledger.commit(store.Explain(claim=record))
 
     def _record(self, claim: claims.ResourceClaim) -> records.PreparedClaim:
-        """What the claim says of the devices in its CDI file; a device that it has no more stays refused."""
+        """What the claim says of the devices in its CDI file; a device that it has no more stays refused.
+
+        Raises:
+            errors.PrepareError: how its interfaces were numbered cannot be told now.
+        """
         uid = claim.metadata.uid
         before = self._prepared.ledger.content.claims[uid]
         wanted = {self._finder.label(one): one for one in self._wanted(claim)}
+        first = self._first_interfaces(wanted.values(), uid)
         devices = []
         for held in before.devices:
             one = wanted.get(held.device)
@@ -126,6 +126,7 @@ class Sweeper:
                     admin=one.admin,
                     serial=held.serial,
                     parameters=one.said,
+                    first_interface=first.get((one.pool, one.device), 0),
                 )
             )
         return records.PreparedClaim(
@@ -134,6 +135,21 @@ class Sweeper:
             uid=uid,
             devices=tuple(devices),
         )
+
+    def _first_interfaces(
+        self, wanted: Collection[finding.Wanted], uid: str
+    ) -> Mapping[tuple[str, str], int]:
+        """The number of the first network interface of each device, where several were numbered through."""
+        named = [one for one in wanted if interfaces.prefix(one.said) is not None]
+        if len({(one.pool, one.device) for one in named}) < 2:
+            return {}
+        given = [self._finder.find(one, uid) for one in named]
+        if not interfaces.are_all_here(given):
+            raise errors.PrepareError(
+                "its network interfaces are not on the host, so nobody knows their numbers"
+            )
+        numbered = interfaces.numbered(given)
+        return {(one.record.pool, one.record.device): one.record.first_interface for one in numbered}
 
     def _wanted(self, claim: claims.ResourceClaim) -> tuple[finding.Wanted, ...]:
         try:

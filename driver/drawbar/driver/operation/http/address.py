@@ -10,6 +10,7 @@ AUTO = "auto"
 OFF = "off"
 _UNIX = "unix:"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+PORT_MAX = 65_535
 PATH_LIMIT_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 
 
@@ -55,7 +56,7 @@ def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
         return Endpoint(family=Family.UNIX, host=path)
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    if host not in LOOPBACK or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+    if host not in LOOPBACK or not port.isdecimal() or not 1 <= int(port) <= PORT_MAX:
         known = (
             "off, unix:/path or 127.0.0.1:PORT" if auto is None else "auto, off, unix:/path or 127.0.0.1:PORT"
         )

@@ -1,0 +1,53 @@
+"""What an API server answers, read into structs, however deep somebody nested what stands in an object.
+
+An API server takes JSON of 10,000 levels, and opaque parameters are anybody's to write; the decoder gives up at as many
+levels as Python has frames, 1,000, even in what is passed over. One such object must not end a daemon, nor keep it from
+reading all others. So what is nested too deeply is read as null: nothing of our own is nested so, and whoever looks at
+the parameters finds them wrong.
+"""
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+LEVELS_MAX = 100
+# What can be read here must not be too deep for whoever compares or writes it within more calls than these.
+SPARE_FRAMES = 60
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+
+
+def decode(body: bytes | msgspec.Raw, into: type[T]) -> T:
+    """The object in `body`; beyond `LEVELS_MAX` levels it may be cut.
+
+    Raises:
+        msgspec.MsgspecError: it is something else.
+    """
+    try:
+        return _read(body, into, SPARE_FRAMES)
+    except RecursionError:
+        return msgspec.json.decode(_shallow(bytes(body)), type=into)
+
+
+def _read(body: bytes | msgspec.Raw, into: type[T], frames: int) -> T:
+    return _read(body, into, frames - 1) if frames else msgspec.json.decode(body, type=into)
+
+
+def _shallow(body: bytes) -> bytes:
+    """The same JSON with null for each value beyond `LEVELS_MAX` levels."""
+    kept: list[bytes] = []
+    level, begin = 0, 0
+    for token in _TOKEN.finditer(body):
+        if token[0] in b"[{":
+            level += 1
+            if level == LEVELS_MAX + 1:
+                kept += [body[begin : token.start()], b"null"]
+                # Until its end is found: where there is none, all of the rest goes.
+                begin = len(body)
+        elif token[0] in b"]}":
+            if level == LEVELS_MAX + 1:
+                begin = token.end()
+            level -= 1
+    return b"".join((*kept, body[begin:]))

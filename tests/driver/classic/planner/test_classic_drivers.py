@@ -1,0 +1,48 @@
+"""Several drivers with classic allocation in one cluster: what one has put on a claim no other takes off."""
+
+import datetime
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import classic, classic_v1alpha2
+from drawbar.driver.controller.classic import actions, asking, memory, plan, statements, stock
+
+DRIVERS = ("drawbar.dev", "gpu.example.com")
+NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+def decided(document, driver):
+    """What the driver's controller does about a claim that nothing is known of but what stands in it."""
+    claim = classic_v1alpha2.claim(msgspec.convert(document, classic_v1alpha2.ResourceClaim), driver)
+    sources = asking.Sources(driver=driver, classes={}, data={}, fault=lambda _: None)
+    ours = asking.is_ours(claim, sources)
+    observed = plan.Observed(
+        driver=driver,
+        claims={claim.name: claim} if ours else {},
+        wanted={claim.uid: asking.wanted(claim, sources)},
+        contexts={},
+        pods={},
+        nodes={},
+        attachments=(),
+        inventory=stock.Inventory(),
+        judge=lambda device, expression: False,
+        patience=datetime.timedelta(seconds=570),
+    )
+    return plan.plan(observed, memory.Memory(), NOW).actions
+
+
+@pytest.mark.parametrize("deleted", [{}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}], ids=["", "deleted"])
+@pytest.mark.parametrize(("owner", "other"), [DRIVERS, DRIVERS[::-1]])
+def test_the_finalizer_of_a_claim_whose_class_is_gone_is_taken_off_by_its_driver_alone(owner, other, deleted):
+    finalizers = ["example.com/keep", classic.finalizer(owner)]
+    metadata = {"namespace": "ns", "name": "c", "uid": "u", "finalizers": finalizers} | deleted
+    document = {"metadata": metadata, "spec": {"resourceClassName": "gone"}}
+    assert decided(document, other) == ()
+    (step,) = decided(document, owner)
+    assert isinstance(step, actions.Unprotect)
+    assert statements.unprotected(step.claim, "1")["metadata"]["finalizers"] == ["example.com/keep"]
+
+
+def test_the_default_driver_has_the_finalizer_that_policies_and_documentation_name():
+    assert classic.finalizer(DRIVERS[0]) == "drawbar.dev/allocation"

@@ -1,0 +1,87 @@
+"""Claims whose devices have longer names than an allocation has room for."""
+
+import datetime
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import handles, meta
+from drawbar.driver.controller import names
+from drawbar.driver.controller.classic import actions, choices, requests
+
+POOL = f"{'f' * 63}/{'e' * 63}/model.{'m' * 63}"
+KEYS = [names.DeviceKey(fabric="f" * 63, device=f"{'d' * 60}{number:03}") for number in range(33)]
+DAY = datetime.timedelta(days=1)
+
+
+@pytest.fixture
+def waiting(world):
+    """A pod that waits for devices with the longest names there are, and a node that was selected for it."""
+
+    def made(count):
+        cluster = world(devices=0, pool=POOL)
+        cluster.devices = dict.fromkeys(KEYS, "m")
+        cluster.claim("c", requests.Request(name="r" * 63, count=count))
+        pod = cluster.pod("p", "c")
+        cluster.select(pod, "n1", ("n1", "n2"))
+        return cluster, pod
+
+    return made
+
+
+def kinds(steps):
+    return [type(step) for step in steps]
+
+
+def test_what_an_allocation_has_no_room_for_is_refused_once_and_before_anything_is_attached(waiting):
+    cluster, pod = waiting(32)
+    assert kinds(cluster.settle()) == [actions.Complain, actions.Answer]
+    assert cluster.context_of(pod).entries == {"c": ("n1", "n2")}
+    cluster.select(pod, "", ("n1", "n2"))
+    cluster.now += DAY
+    assert cluster.settle() == []
+    (message,) = cluster.complaints
+    assert "ask for fewer devices in one claim" in message
+
+
+def test_an_immediate_claim_that_an_allocation_has_no_room_for_is_refused_too(waiting):
+    cluster, _ = waiting(32)
+    cluster.pods.clear()
+    (claim,) = cluster.claims.values()
+    cluster._change(claim, immediate=True)
+    assert kinds(cluster.settle()) == [actions.Complain]
+
+
+def test_so_few_devices_that_nobody_measures_their_names_have_room(waiting):
+    cluster, _ = waiting(choices.SURELY_FIT)
+    cluster.settle()
+    cluster.attach_all()
+    assert kinds(cluster.settle()) == [actions.Allocate]
+    (claim,) = cluster.claims.values()
+    worst = msgspec.structs.replace(
+        claim.allocation.handle, node="n" * 253, without=("w" * 63,) * (32 - choices.SURELY_FIT)
+    )
+    assert handles.encode(worst)
+
+
+def test_devices_that_were_attached_all_the_same_are_given_back_with_the_reason(waiting):
+    cluster, _ = waiting(32)
+    (claim,) = cluster.claims.values()
+    cluster.apply(actions.Protect(claim=claim))
+    for key in KEYS[:32]:
+        cluster.apply(
+            actions.Attach(
+                claim=claim,
+                key=key,
+                pool=POOL,
+                request="r" * 63,
+                node="n1",
+                host_id="host-n1",
+                devices=32,
+                allocated_at=meta.timestamp(cluster.now),
+            )
+        )
+    cluster.attach_all()
+    steps = cluster.decide()
+    assert kinds(steps)[:-1] == [actions.Detach] * 32
+    assert [step.reason for step in steps[:-1] if step.reason] == ["AllocationTooLarge"]

@@ -1,0 +1,123 @@
+"""What becomes of decisions on an old view, and of writes that the API server refuses."""
+
+import contextlib
+import types
+
+import pytest
+import yaml
+
+from drawbar.driver.api import attachments, classic, classic_contexts, classic_v1alpha3
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import calls
+from drawbar.driver.controller.classic import actions, executor, lookout
+from drawbar.driver.controller.operation import journeys, metrics
+from drawbar.driver.kube import client, config, errors, kinds, reflector
+from drawbar.fabric import contract
+from drawbar.mocks import apiserver
+from drawbar.mocks.cluster import deployment
+
+DRIVER = "drawbar.dev"
+V1ALPHA3 = classic.Version.V1ALPHA3
+CONTEXTS, CLAIMS = kinds.SCHEDULING_CONTEXTS[V1ALPHA3], kinds.CLASSIC_CLAIMS[V1ALPHA3]
+KEY = names.DeviceKey(fabric="fab", device="gpu-0")
+
+
+class Hands:
+    """An executor with an API server, one context and one claim."""
+
+    def __init__(self, api, seen):
+        self.api, self.seen = api, seen
+
+    def executor(self, api=None):
+        api = api or self.api
+        known = lookout.Lookout(
+            api,
+            driver=DRIVER,
+            versions=frozenset({V1ALPHA3}),
+            changed=lambda: None,
+            gone=lambda uid: None,
+        )
+        device = contract.Device(id="gpu-0", device_class=contract.DeviceClass.GPU)
+        context = types.SimpleNamespace(
+            api=api,
+            driver=DRIVER,
+            manager="drawbar-controller",
+            fabrics={"fab": types.SimpleNamespace(device={"gpu-0": device}.get)},
+            attachments=reflector.Reflector(
+                api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=lambda old, new: None
+            ),
+            calls=calls.Calls(),
+            journeys=self.seen,
+        )
+        return executor.Executor(context=context, known=known)
+
+    async def made(self, kind, body):
+        document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "p"}} | body
+        return await self.api.create(kind, document, into=dict, namespace="default")
+
+    async def answer(self):
+        """To a context that is there, as it is now."""
+        await self.made(CONTEXTS, {"spec": {"potentialNodes": ["n1"]}})
+        found = await self.api.read(
+            CONTEXTS, "p", namespace="default", into=classic_contexts.PodSchedulingContext
+        )
+        return actions.Answer(
+            context=classic_contexts.context(found, V1ALPHA3), entries=(("device", ("n1",)),)
+        )
+
+    async def attach(self):
+        """For a claim that is there."""
+        await self.made(CLAIMS, {"spec": {"controller": DRIVER, "devices": {}}})
+        found = await self.api.read(CLAIMS, "p", namespace="default", into=classic_v1alpha3.ResourceClaim)
+        return actions.Attach(
+            claim=classic_v1alpha3.claim(found, DRIVER),
+            key=KEY,
+            pool="fab",
+            request="r",
+            node="n1",
+            host_id="h1",
+            devices=1,
+            allocated_at="2026-01-01T00:00:00Z",
+        )
+
+
+@pytest.fixture
+async def hands(tmp_path):
+    async with apiserver.serving(profile="1.31-classic") as server, contextlib.AsyncExitStack() as stack:
+
+        async def connected(user):
+            server.kubeconfig(tmp_path / user, user)
+            return await stack.enter_async_context(client.connecting(config.from_kubeconfig(tmp_path / user)))
+
+        found = Hands(await connected("admin"), journeys.Journeys(metrics.Metrics()))
+        found.connected = connected
+        for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
+            await found.api.create(kinds.CUSTOM_RESOURCE, yaml.safe_load(file.read_text()), into=dict)
+        yield found
+
+
+async def test_what_was_decided_on_an_old_view_makes_nobody_wait(hands):
+    answer = await hands.answer()
+    assert await hands.executor().carry_out([answer])
+    # It has another version by now, then it is gone.
+    assert await hands.executor().carry_out([answer])
+    await hands.api.delete(CONTEXTS, "p", namespace="default")
+    assert await hands.executor().carry_out([answer])
+
+
+async def test_what_is_not_allowed_is_tried_again_after_a_pause(hands):
+    stranger = await hands.connected("stranger")
+    answer = await hands.answer()
+    with pytest.raises(errors.Denied):
+        await stranger.read(CONTEXTS, "p", namespace="default", into=dict)
+    assert not await hands.executor(stranger).carry_out([answer])
+
+
+async def test_an_attachment_that_could_not_be_made_leaves_nobody_waiting_for_its_device(hands):
+    attach = await hands.attach()
+    assert await hands.executor().carry_out([attach])
+    assert hands.seen.waiting(0.0) == (KEY,)
+    hands.seen.clear()
+    # Another controller was faster, and its watch has not told.
+    assert await hands.executor().carry_out([attach])
+    assert hands.seen.waiting(0.0) == ()

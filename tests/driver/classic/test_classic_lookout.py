@@ -1,0 +1,63 @@
+"""Which claims have which devices, as the API server tells of them."""
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import classic, classic_v1alpha2, classic_v1alpha3, handles
+from drawbar.driver.controller import names
+from drawbar.driver.controller.classic import lookout
+
+DRIVER, OTHER = "drawbar.dev", "gpu.example.com"
+FIRST, SECOND = (names.DeviceKey(fabric="f", device=f"gpu-{number}") for number in range(2))
+
+
+@pytest.fixture(params=classic.Version)
+def told(request):
+    """The watch of claims of one version, and what it tells: `told(version, driver, *devices)`, or that it is gone."""
+    version = request.param
+    module = classic_v1alpha2 if version is classic.Version.V1ALPHA2 else classic_v1alpha3
+    known = lookout.Lookout(
+        None, driver=DRIVER, versions=frozenset({version}), changed=lambda: None, gone=lambda uid: None
+    )
+    watch = known.claim_reflectors[version]
+
+    def allocated(handle, driver):
+        if module is classic_v1alpha2:
+            return module.allocated(handle, driver, shareable=False)
+        return module.allocated(handle, driver)
+
+    def tell(name, resource_version, driver, *devices, gone=False):
+        handle = handles.Handle(
+            node="n1",
+            devices=tuple(
+                handles.HandleDevice(
+                    request="r", fabric=key.fabric, pool="f", device=key.device, attachment=key.attachment
+                )
+                for key in devices
+            ),
+        )
+        metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": str(resource_version)}
+        status = allocated(handle, driver) if devices else {}
+        claim = msgspec.convert({"metadata": metadata, "status": status}, module.ResourceClaim)
+        if gone:
+            watch.unlearn(claim)
+        else:
+            watch.learn(claim)
+
+    return tell, lambda key: [claim.name.name for claim in known.holders(key)]
+
+
+def test_the_claims_that_have_a_device_are_known_by_it(told):
+    tell, holders = told
+    assert holders(FIRST) == []
+    tell("c", 1, DRIVER, FIRST, SECOND)
+    tell("theirs", 2, OTHER, FIRST)
+    assert (holders(FIRST), holders(SECOND)) == (["c"], ["c"])
+    tell("c", 3, DRIVER, SECOND)
+    assert (holders(FIRST), holders(SECOND)) == ([], ["c"])
+    tell("d", 4, DRIVER, SECOND)
+    assert holders(SECOND) == ["c", "d"]
+    tell("c", 5, DRIVER)
+    assert holders(SECOND) == ["d"]
+    tell("d", 6, DRIVER, SECOND, gone=True)
+    assert holders(SECOND) == []

@@ -1,0 +1,70 @@
+"""What the controller finds served, and that it ends when a cluster was upgraded under it."""
+
+import asyncio
+
+import pytest
+
+from drawbar.driver.api import classic
+from drawbar.driver.controller import watches
+from drawbar.driver.kube import client, config, errors
+from drawbar.mocks import apiserver
+
+OLD = watches.Served(modern=False, versions=frozenset({classic.Version.V1ALPHA2}))
+NEW = watches.Served(modern=False, versions=frozenset({classic.Version.V1ALPHA3}))
+TASK = "served versions"
+
+
+@pytest.fixture
+def connected(tmp_path):
+    def to(server):
+        server.kubeconfig(tmp_path / "admin", "admin")
+        return client.connecting(config.from_kubeconfig(tmp_path / "admin"))
+
+    return to
+
+
+async def test_a_controller_ends_once_the_cluster_serves_another_version(connected):
+    async with apiserver.serving(profile="1.31-classic") as server, connected(server) as api:
+        async with asyncio.timeout(20):
+            with pytest.raises(watches.Upgraded, match=r"v1alpha3 now, and .*v1alpha2 at the start"):
+                await watches.until_upgraded(api, OLD, every_seconds=0.01)
+
+
+class Untold(client.Client):
+    """Answers like a server that is restarted again and again, and counts the questions."""
+
+    def __init__(self, api, enough):
+        self.api, self.enough, self.asked = api, enough, 0
+
+    async def request(self, method, path, query=None, *, body=None, content="application/json"):
+        self.asked += 1
+        if self.asked == self.enough:
+            raise asyncio.CancelledError
+        if self.asked % 2:
+            raise errors.Unreachable("connection refused")
+        return await self.api.request(method, path, query, body=body, content=content)
+
+
+async def test_it_goes_on_while_nothing_changed_or_nobody_answers(connected):
+    async with apiserver.serving(profile="1.31-classic") as server, connected(server) as api:
+        untold = Untold(api, enough=12)
+        with pytest.raises(asyncio.CancelledError):
+            await watches.until_upgraded(untold, NEW, every_seconds=0.01)
+        assert untold.asked == 12
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected", "followed"),
+    [
+        pytest.param("1.31-classic", NEW, True, id="a driver's controller allocates"),
+        pytest.param("1.36", watches.Served(), False, id="the scheduler allocates"),
+    ],
+)
+async def test_only_versions_that_pass_are_followed(connected, profile, expected, followed):
+    async with apiserver.serving(profile=profile) as server, connected(server) as api:
+        async with asyncio.TaskGroup() as tasks:
+            assert await watches.offered(api, tasks) == expected
+            running = [task for task in asyncio.all_tasks() if task.get_name() == TASK]
+            for task in running:
+                task.cancel()
+        assert len(running) == followed

@@ -1,0 +1,180 @@
+"""What immediate and classic allocation share: what a fabric can do for its nodes, and who meets an expression."""
+
+import asyncio
+import datetime
+
+import pytest
+
+from drawbar.driver import expressions
+from drawbar.driver.api import attachments, fabrics, meta, slices
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import daemon, faults, hosts, names, settings, watches
+from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller.classic import inventory, stock
+from drawbar.driver.controller.immediate import observation
+from drawbar.driver.controller.operation import instrumentation
+from drawbar.driver.controller.pools import homes
+from drawbar.driver.kube import client, config, kinds
+from drawbar.fabric import contract
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+FABRIC = fabrics.Fabric(
+    metadata=meta.ObjectMeta(name="fab"), spec=fabrics.FabricSpec(adapter="a", endpoint="e")
+)
+
+
+def port(device=None):
+    state = contract.PortState.USED if device else contract.PortState.FREE
+    return contract.Port(id=f"p-{device}", state=state, device_id=device)
+
+
+class Session:
+    """A fabric manager that tells one host with these ports."""
+
+    name, silent_since = "fab", None
+
+    def __init__(self, *ports):
+        self.hosts, self.faults = (contract.Host(id="h", name="n", ports=ports),), faults.Ledger()
+        self.nodes = hosts.NodeMap(host_of={"n": "h"})
+
+
+def coming(*devices):
+    """Attachments that are not told of as attached yet."""
+    placed = index.Index()
+    for device in devices:
+        spec = attachments.AttachmentSpec(
+            fabric="fab",
+            device_id=device,
+            host_id="h",
+            driver="drawbar.dev",
+            pool="fab/e",
+            device=device,
+            node_name="n",
+            claim=attachments.ClaimReference(namespace="ns", name="c", uid="c"),
+            identity=attachments.Identity(device_class="gpu"),
+        )
+        metadata = meta.ObjectMeta(name=f"fab.{device}", uid=device)
+        placed.change(None, attachments.DeviceAttachment(metadata=metadata, spec=spec))
+    return placed
+
+
+@pytest.mark.parametrize(
+    ("ports", "devices", "left"),
+    [
+        pytest.param([port(), port("other")], [], 1, id="nothing-comes"),
+        pytest.param([port(), port()], ["a"], 1, id="one-comes-and-no-port-shows-it"),
+        pytest.param([port(), port("a")], ["a"], 1, id="one-comes-and-its-port-shows-it"),
+        pytest.param([], ["a"], None, id="no-ports-are-told"),
+    ],
+)
+def test_a_device_that_comes_takes_one_port_of_its_node(ports, devices, left):
+    found = inventory.fabric_of(FABRIC, Session(*ports), coming(*devices), NOW)
+    assert (found.hosts, found.ports) == ({"n": "h"}, {"n": left})
+
+
+class View:
+    """What immediate allocation looks at: the session, what is attached, and nothing published."""
+
+    driver, nodes, given = "drawbar.dev", {}, claim_index.Index("drawbar.dev")
+
+    def __init__(self, opened, placed):
+        reserved = fabrics.Policy(immediate=fabrics.Reservation(models=("M",)))
+        spec = fabrics.FabricSpec(adapter="a", endpoint="e", policy=reserved)
+        self.fabrics = {"fab": fabrics.Fabric(metadata=FABRIC.metadata, spec=spec)}
+        self.sessions, self.placed, self.pools, self.attachments = [opened], placed, self, {}
+
+    def of(self, fabric):
+        return ()
+
+    def clock(self):
+        return NOW
+
+
+def opened_with(count):
+    opened = Session(port())
+    opened.listed = True
+    opened.devices = tuple(
+        contract.Device(id=f"d-{number:02}", enclosure="e", model="M", device_class=contract.DeviceClass.GPU)
+        for number in range(count)
+    )
+    return opened
+
+
+def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
+    opened = opened_with(homes.DEVICES_MAX + 1)
+    for placed, later in ((coming(), "d-64"), (coming("d-64"), "d-63")):
+        found = observation.inventory(View(opened, placed), frozenset())
+        assert [key.device for key, one in found.devices.items() if one.pool == "fab/e/1"] == [later]
+
+
+def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
+    opened = opened_with(1)
+    assert observation.inventory(View(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
+    opened.silent_since = 1.0
+    assert observation.inventory(View(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
+
+
+def device(name="d", **attributes):
+    shown = slices.Device(
+        name=name,
+        attributes={key: slices.Attribute(string=value) for key, value in attributes.items()},
+        capacity={"memory": slices.Capacity(value=attributes.get("memory", "1Gi"))},
+    )
+    return stock.Device(key=names.DeviceKey(fabric="fab", device=name), pool="fab/e", shown=shown, free=True)
+
+
+SELECTOR = 'device.attributes["drawbar.dev"].colour == "red"'
+
+
+def test_an_expression_is_judged_anew_when_a_device_shows_something_else():
+    judge = inventory.Judge("drawbar.dev")
+    assert judge.meets(device(colour="red"), SELECTOR)
+    assert not judge.meets(device(colour="blue"), SELECTOR)
+    assert judge.meets(device("other", colour="red"), SELECTOR)
+    assert judge.faults == {}
+
+
+def test_why_an_expression_cannot_be_told_is_said_again_whenever_it_is_asked():
+    judge = inventory.Judge("drawbar.dev")
+    for _ in range(2):
+        judge.faults.clear()
+        assert not judge.meets(device(), SELECTOR)
+        assert list(judge.faults) == [SELECTOR]
+    judge.faults.clear()
+    assert judge.meets(device(colour="red"), SELECTOR)
+    assert judge.faults == {}
+
+
+def test_a_capacity_that_is_no_quantity_makes_a_selector_fail_and_nothing_else():
+    with pytest.raises(expressions.SelectorError, match="'1e3' is no quantity"):
+        expressions.matches("true", "drawbar.dev", device(memory="1e3").shown)
+    judge = inventory.Judge("drawbar.dev")
+    assert not judge.meets(device(memory="1e3"), "true")
+    assert "no quantity" in judge.faults["true"]
+
+
+async def test_the_controller_knows_what_it_has_just_withdrawn(controller_world, until):
+    async with controller_world() as cluster:
+        options = settings.Settings(leader_election=False, immediate_allocation=True)
+        made = asyncio.get_running_loop().create_future()
+
+        async def run():
+            connection = config.load(str(cluster.path / "controller"))
+            async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
+                measured = instrumentation.Instrumentation(options)
+                made.set_result(
+                    daemon._Controller(options, api, daemon.Surroundings(), measured, watches.Served())
+                )
+                await made.result().serve(tasks)
+
+        cluster.controllers.append(asyncio.Task(run()))
+        allocator = (await made)._immediate
+        await cluster.make_fabric()
+        await cluster.published()
+        policy = {"spec": {"policy": {"immediate": {"devices": ["disk-0"]}}}}
+        await cluster.api.patch(kinds.FABRIC, "fab", policy, content=client.Patch.MERGE, into=dict)
+
+        async def withdrawn():
+            return set(allocator._withdrawn)
+
+        assert await until(withdrawn, bool) == {names.DeviceKey(fabric="fab", device="disk-0")}

@@ -1,0 +1,54 @@
+"""Objects in which somebody nested something deeply: they are read like all others, and can be worked with."""
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import claims
+from drawbar.driver.kube import decoding
+
+ODD = r'{"plain": "]}", "quoted": "\"[[[", "backslash": "\\"}'
+
+
+def claim(levels):
+    """A claim with parameters of so many levels, and a spec like them, which nobody reads."""
+    nested = "[" * levels + "1" + "]" * levels
+    config = (
+        f'{{"devices": {{"config": [{{"opaque": {{"driver": "a", "parameters": {nested}}}}}, '
+        '{"source": "later"}]}}'
+    )
+    metadata = f'{{"name": "c", "annotations": {ODD}}}'
+    return f'{{"metadata": {metadata}, "spec": {config}, "status": {{"allocation": {config}}}}}'.encode()
+
+
+def below(frames, work):
+    return below(frames - 1, work) if frames else work()
+
+
+@pytest.mark.parametrize("levels", [1, 50, *range(850, 1000, 10), 4900])
+def test_an_object_that_is_nested_deeply_is_read_with_all_that_stands_beside(levels):
+    found = decoding.decode(claim(levels), claims.ResourceClaim)
+    assert found.metadata.annotations == {"plain": "]}", "quoted": '"[[[', "backslash": "\\"}
+    assert [one.source for one in found.status.allocation.devices.config] == ["", "later"]
+    again = decoding.decode(claim(levels), claims.ResourceClaim)
+    # Whoever has it stands deeper than who read it.
+    assert below(40, lambda: found == again)
+    assert below(40, lambda: msgspec.json.encode(msgspec.to_builtins(found)))
+
+
+def test_only_what_is_nested_too_deeply_is_cut():
+    def depth(value):
+        return 1 + depth(value[0]) if isinstance(value, list) else 0
+
+    def parameters(levels):
+        found = decoding.decode(claim(levels), claims.ResourceClaim)
+        return found.status.allocation.devices.config[0].opaque.parameters
+
+    assert depth(parameters(500)) == 500
+    # The object, its status, allocation, devices, configuration, entry and opaque stand around it.
+    assert depth(parameters(2000)) == decoding.LEVELS_MAX - 7
+
+
+@pytest.mark.parametrize("end", ["", "]" * 100, "}" * 3000, '"'])
+def test_nested_deeply_and_broken_is_no_object(end):
+    with pytest.raises(msgspec.DecodeError):
+        decoding.decode(('{"metadata": ' + "[" * 2000 + end).encode(), claims.ResourceClaim)
