@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 
 import pytest
+from tests.driver.classic.planner import scenes
 
 from drawbar.driver.api import attachments, classic, handles, slices
 from drawbar.driver.controller.classic import actions, memory, requests
@@ -12,57 +13,23 @@ CLAIM = handles.WHOLE_CLAIM
 DAY = datetime.timedelta(days=1)
 
 
-def names(steps):
-    return [type(step).__name__ for step in steps]
-
-
-def of(steps, kind):
-    return [step for step in steps if isinstance(step, kind)]
-
-
-def waiting(world, *, claims=("c",), selected="", potential=("n1", "n2"), **changes):
-    """A cluster with one pod that waits for these claims."""
-    cluster = world(**changes)
-    for name in claims:
-        cluster.claim(name)
-    pod = cluster.pod("p", *claims)
-    cluster.select(pod, selected, potential)
-    return cluster, pod
-
-
-def running(world, **changes):
-    """A pod whose claim was allocated on n1."""
-    cluster, pod = waiting(world, selected="n1", **changes)
-    cluster.settle()
-    cluster.attach_all()
-    cluster.settle()
-    (claim,) = cluster.claims.values()
-    assert claim.allocation is not None
-    return cluster, pod, claim
-
-
-def only(cluster):
-    (found,) = cluster.claims.values()
-    return found
-
-
 # What fails.
 
 
 def test_a_device_that_fails_is_given_back_and_another_one_is_tried_on_the_same_node(world):
-    cluster, _ = waiting(world, selected="n1", devices=2)
+    cluster, _ = scenes.waiting(world, selected="n1", devices=2)
     cluster.settle()
     (first,) = cluster.attachments
     cluster.work(first, "attached", fails=True)
     (step,) = cluster.settle()
     assert step.reason == "DeviceIncompatible"
     cluster.work(first, "gone")
-    (attach,) = of(cluster.settle(), actions.Attach)
+    (attach,) = scenes.of(cluster.settle(), actions.Attach)
     assert (attach.node, attach.key.attachment == first) == ("n1", False)
 
 
 def test_where_no_other_device_is_left_the_node_is_unsuitable_and_the_finalizer_goes(world):
-    cluster, pod = waiting(world, selected="n1", devices=1)
+    cluster, pod = scenes.waiting(world, selected="n1", devices=1)
     cluster.settle()
     (first,) = cluster.attachments
     cluster.work(first, "attached", fails=True)
@@ -70,11 +37,11 @@ def test_where_no_other_device_is_left_the_node_is_unsuitable_and_the_finalizer_
     cluster.work(first, "gone")
     cluster.settle()
     assert cluster.context_of(pod).entries == {"c": ("n1", "n2")}
-    assert only(cluster).finalizers == ()
+    assert scenes.only(cluster).finalizers == ()
 
 
 def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world):
-    cluster, pod = waiting(world, selected="n1", devices=1)
+    cluster, pod = scenes.waiting(world, selected="n1", devices=1)
     cluster.settle()
     (name,) = cluster.attachments
     error = attachments.Failure(reason="NoFreePort", message="all ports are taken")
@@ -84,39 +51,39 @@ def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world
     cluster.settle()
     assert cluster.context_of(pod).entries == {"c": ("n1",)}
     cluster.now += memory.PAUSE_FIRST
-    assert of(cluster.settle(), actions.Attach)
+    assert scenes.of(cluster.settle(), actions.Attach)
 
 
 def test_a_node_that_says_nothing_is_given_up_after_a_while(world):
-    cluster, _ = waiting(world, selected="n1")
+    cluster, _ = scenes.waiting(world, selected="n1")
     cluster.settle()
     (name,) = cluster.attachments
     cluster.work(name, "attached")
     cluster.now += DAY
-    (step,) = of(cluster.decide(), actions.Detach)
+    (step,) = scenes.of(cluster.decide(), actions.Detach)
     assert step.reason == "DeviceNotReady"
 
 
 def test_an_attempt_on_a_node_that_died_is_given_up(world):
-    cluster, _ = waiting(world, selected="n1")
+    cluster, _ = scenes.waiting(world, selected="n1")
     cluster.settle()
     del cluster.nodes["n1"]
-    (step,) = of(cluster.decide(), actions.Detach)
+    (step,) = scenes.of(cluster.decide(), actions.Detach)
     assert step.reason == "NodeGone"
 
 
 def test_a_device_of_a_dead_node_is_given_to_the_next_pod(world):
-    cluster, _, claim = running(world, devices=1)
+    cluster, _, claim = scenes.running(world, devices=1)
     del cluster.nodes["n1"]
     cluster.delete_pod("p")
     cluster.clean_up()
     cluster.settle()
     cluster.attach_all()
     cluster.settle()
-    assert only(cluster).allocation is None
+    assert scenes.only(cluster).allocation is None
     cluster.claim("next")
     cluster.select(cluster.pod("q", "next"), "n2", ("n2",))
-    (attach,) = of(cluster.settle(), actions.Attach)
+    (attach,) = scenes.of(cluster.settle(), actions.Attach)
     assert (attach.node, attach.key.device) == ("n2", claim.allocation.handle.devices[0].device)
 
 
@@ -128,7 +95,7 @@ def test_what_a_crash_left_in_pieces_is_completed(world):
     cluster.apply(protect)
     cluster.apply(first)
     cluster.memory = memory.Memory()
-    (second,) = of(cluster.settle(), actions.Attach)
+    (second,) = scenes.of(cluster.settle(), actions.Attach)
     assert second.allocated_at == first.allocated_at
     assert len(cluster.attachments) == 2
 
@@ -141,18 +108,18 @@ def test_half_of_what_a_claim_asks_for_is_never_allocated(world):
     cluster.apply(protect)
     cluster.apply(first)
     cluster.attach_all()
-    assert not of(cluster.decide(), actions.Allocate)
+    assert not scenes.of(cluster.decide(), actions.Allocate)
 
 
 def test_what_was_attached_twice_by_decisions_on_an_old_view_is_all_given_back(world):
-    cluster, _ = waiting(world, selected="n1", devices=2)
+    cluster, _ = scenes.waiting(world, selected="n1", devices=2)
     _, first, _ = cluster.decide()
     second = next(key for key in cluster.devices if key != first.key)
     cluster.settle()
     cluster.apply(dataclasses.replace(first, key=second))
     cluster.attach_all()
     steps = cluster.decide()
-    assert names(steps) == ["Detach", "Detach"]
+    assert scenes.names(steps) == ["Detach", "Detach"]
     assert steps[0].reason == "AttemptsMixed"
 
 
@@ -164,7 +131,7 @@ def test_half_of_what_a_claim_asks_for_is_given_back_when_the_rest_is_gone(world
     cluster.apply(protect)
     cluster.apply(first)
     cluster.connected[second.key] = "n2"
-    (step,) = of(cluster.settle(), actions.Detach)
+    (step,) = scenes.of(cluster.settle(), actions.Detach)
     assert step.reason == "NoDeviceLeft"
     assert cluster.complaints == ["node n1 has no device left for all that the claim asks for"]
 
@@ -173,13 +140,13 @@ def test_half_of_what_a_claim_asks_for_is_given_back_when_the_rest_is_gone(world
 
 
 def test_a_tainted_device_is_unsuitable_unless_the_request_tolerates_it(world):
-    cluster, _ = waiting(world, selected="n1", devices=1)
+    cluster, _ = scenes.waiting(world, selected="n1", devices=1)
     (device,) = cluster.devices
     cluster.tainted[device] = cluster.now + DAY
-    assert not of(cluster.decide(), actions.Attach)
+    assert not scenes.of(cluster.decide(), actions.Attach)
     cluster.claim("tolerant", requests.Request(name="r", tolerations=(requests.Toleration(),)))
     cluster.select(cluster.pod("q", "tolerant"), "n1", ("n1",))
-    (attach,) = of(cluster.decide(), actions.Attach)
+    (attach,) = scenes.of(cluster.decide(), actions.Attach)
     assert attach.claim.name.name == "tolerant"
 
 
@@ -217,14 +184,14 @@ def test_an_optional_request_goes_without_only_when_no_node_has_a_device_left(wo
     (answer,) = cluster.settle()
     assert dict(answer.entries) == {"c": ("n1",)}
     cluster.connected[next(iter(cluster.devices))] = "n2"
-    (step,) = of(cluster.settle(), actions.Allocate)
+    (step,) = scenes.of(cluster.settle(), actions.Allocate)
     assert (step.handle.node, step.handle.devices, step.handle.without) == ("n1", (), ("r",))
 
 
 def test_an_immediate_claim_is_attached_at_once_and_reserved_for_nobody(world):
     cluster = world()
     cluster.claim("c", immediate=True)
-    assert names(cluster.settle()) == ["Protect", "Attach"]
+    assert scenes.names(cluster.settle()) == ["Protect", "Attach"]
     cluster.attach_all()
     (step,) = cluster.decide()
     assert (step.pod, bool(step.handle.node)) == (None, True)
@@ -243,7 +210,7 @@ def test_the_pods_of_an_immediate_claim_are_not_asked(world):
     cluster = world()
     cluster.claim("c", immediate=True)
     cluster.select(cluster.pod("p", "c"), "n2", ("n2",))
-    (attach,) = of(cluster.decide(), actions.Attach)
+    (attach,) = scenes.of(cluster.decide(), actions.Attach)
     assert attach.node == "n1"
 
 
@@ -255,17 +222,17 @@ def test_an_optional_immediate_claim_that_gets_nothing_may_be_used_anywhere(worl
 
 
 def test_an_attempt_ends_when_nobody_can_tell_any_more_what_the_claim_asks_for(world):
-    cluster, _ = waiting(world, selected="n1")
+    cluster, _ = scenes.waiting(world, selected="n1")
     cluster.settle()
     cluster.attach_all()
-    claim = only(cluster)
+    claim = scenes.only(cluster)
     cluster.wanted[claim.uid] = requests.Wanted(problem="its class does not exist")
-    (step,) = of(cluster.settle(), actions.Detach)
+    (step,) = scenes.of(cluster.settle(), actions.Detach)
     assert step.reason == "CannotServeClaim"
     (name,) = cluster.attachments
     cluster.work(name, "gone")
     cluster.settle()
-    assert only(cluster).allocation is None
+    assert scenes.only(cluster).allocation is None
     assert cluster.complaints == ["its class does not exist"]
 
 
@@ -281,7 +248,7 @@ def test_a_claim_that_cannot_be_served_is_told_why_once(world):
 
 
 def test_a_claim_of_which_we_hold_nothing_keeps_no_finalizer(world):
-    cluster, _ = waiting(world, devices=0, selected="n1")
-    cluster._change(only(cluster), finalizers=("theirs", classic.finalizer("drawbar.dev")))
+    cluster, _ = scenes.waiting(world, devices=0, selected="n1")
+    cluster._change(scenes.only(cluster), finalizers=("theirs", classic.finalizer("drawbar.dev")))
     cluster.settle()
-    assert only(cluster).finalizers == ("theirs",)
+    assert scenes.only(cluster).finalizers == ("theirs",)

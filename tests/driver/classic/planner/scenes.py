@@ -1,0 +1,38 @@
+"""Where tests of the planner begin, and what they ask of its steps; `world` is the fixture."""
+
+
+def names(steps):
+    """Of their types."""
+    return [type(step).__name__ for step in steps]
+
+
+def of(steps, kind):
+    """Those of this type."""
+    return [step for step in steps if isinstance(step, kind)]
+
+
+def waiting(world, *, claims=("c",), selected="", potential=("n1", "n2"), **changes):
+    """A cluster with one pod that waits for these claims."""
+    cluster = world(**changes)
+    for name in claims:
+        cluster.claim(name)
+    pod = cluster.pod("p", *claims)
+    cluster.select(pod, selected, potential)
+    return cluster, pod
+
+
+def running(world, **changes):
+    """A pod whose claim was allocated on n1."""
+    cluster, pod = waiting(world, selected="n1", **changes)
+    cluster.settle()
+    cluster.attach_all()
+    cluster.settle()
+    (claim,) = cluster.claims.values()
+    assert claim.allocation is not None
+    return cluster, pod, claim
+
+
+def only(cluster):
+    """The one claim that there is."""
+    (found,) = cluster.claims.values()
+    return found
