@@ -39,18 +39,19 @@ async def now(value):
 async def test_a_hot_plugged_device_is_known_with_its_card_and_slot(tmp_path, until):
     async with following(tmp_path) as (tree, known, told):
         await asyncio.to_thread(tree.attach, 1, NVME)
-        card = await until(
-            lambda: now(known.card_at(ADDRESS)), lambda card: card and len(card.device_nodes) == 3
-        )
-        assert (card.first.serial, card.first.driver) == ("S4EVNX0", "nvme")
+        await until(lambda: now(known.inventory == inventory.read(tree.root)), bool)
+        card = known.card_at(ADDRESS)
+        assert (card.first.serial, card.first.driver, len(card.device_nodes)) == ("S4EVNX0", "nvme", 3)
         assert (card.slot.name, card.slot.present) == ("1", True)
         assert known.cards[-1] == card
-        assert ADDRESS in frozenset().union(*(changes.functions for changes in told))
-        assert "1" in frozenset().union(*(changes.slots for changes in told))
+        await until(
+            lambda: now(frozenset().union(*(each.functions for each in told))), lambda all_: ADDRESS in all_
+        )
+        await until(lambda: now(frozenset().union(*(each.slots for each in told))), lambda all_: "1" in all_)
         await asyncio.to_thread(tree.detach, 1)
-        await until(lambda: now(known.slots[0].present), lambda present: present is False)
+        await until(lambda: now(known.inventory == inventory.read(tree.root)), bool)
         assert known.card_at(ADDRESS) is None
-        assert known.inventory == inventory.read(tree.root)
+        assert known.slots[0].present is False
 
 
 async def test_an_event_makes_nothing_else_be_read(tmp_path, until):

@@ -148,7 +148,7 @@ async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken_and_the_f
     flow_lab, server
 ):
     patience = {"timeout": 60, "patience": 4}
-    async with flow_lab(**server, **patience, devices=1, policy={"probationSeconds": 1}) as cluster:
+    async with flow_lab(**server, **patience, devices=1, policy={"probationSeconds": 6}) as cluster:
         cluster.fabric.console.add_fault(faults.Stick(method=ATTACH, device="disk-0"))
         await cluster.pod("a")
         await cluster.allocated("a")
