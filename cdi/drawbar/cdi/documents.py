@@ -6,6 +6,7 @@ does not know, as every runtime does, since what it stands for would be lost on 
 Source: Container Device Interface specification 1.1.0, schema/schema.json and schema/defs.json.
 """
 
+import functools
 from typing import Any
 
 from drawbar.cdi import errors, fields, rules, spec, versions
@@ -63,7 +64,9 @@ def _set(**content: Any) -> dict[str, Any]:
     return {key: value for key, value in content.items() if value or (value == 0 and value is not False)}
 
 
+@functools.lru_cache(maxsize=rules.EDITS_KEPT)
 def _edits(edits: spec.ContainerEdits) -> dict[str, Any]:
+    # Shared by the documents of all claims that get the device: nobody changes it.
     rdt = edits.intel_rdt
     return _set(
         env=list(edits.env),

@@ -15,6 +15,8 @@ import secrets
 import time
 from pathlib import Path
 
+import msgspec
+
 from drawbar.cdi import documents, errors, spec
 
 SUFFIX = ".json"
@@ -37,7 +39,7 @@ def write(file: Path, content: spec.Spec) -> None:
         errors.InvalidSpec: the content breaks the specification.
         errors.UnwritableDir: the directory cannot be made or written.
     """
-    raw = json.dumps(documents.encode(content)).encode()
+    raw = msgspec.json.encode(documents.encode(content))
     folder, name = os.path.split(file)
     # Two instances may write the same file at once, each its own draft.
     draft = f"{folder}/.{name.removesuffix(SUFFIX)}.{secrets.token_hex(4)}{DRAFT_SUFFIX}"

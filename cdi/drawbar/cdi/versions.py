@@ -16,9 +16,10 @@ Source: Container Device Interface specification, SPEC.md, "Released versions", 
 the same from the same fields.
 """
 
+import functools
 from collections.abc import Iterator
 
-from drawbar.cdi import errors, spec
+from drawbar.cdi import errors, rules, spec
 
 # In the order of their release.
 KNOWN = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
@@ -59,7 +60,12 @@ def _needed(content: spec.Spec) -> Iterator[str]:
         yield from _needed_by(edits)
 
 
-def _needed_by(edits: spec.ContainerEdits) -> Iterator[str]:
+@functools.lru_cache(maxsize=rules.EDITS_KEPT)
+def _needed_by(edits: spec.ContainerEdits) -> tuple[str, ...]:
+    return tuple(_each_needed_by(edits))
+
+
+def _each_needed_by(edits: spec.ContainerEdits) -> Iterator[str]:
     rdt = edits.intel_rdt
     if any(mount.type for mount in edits.mounts):
         yield "0.4.0"

@@ -8,6 +8,7 @@ claim is read.
 Nothing here waits or writes. `errors.DeviceLate` says that the next change may bring the device.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -107,7 +108,8 @@ class Found:
         Raises:
             errors.DeviceLate: the device went since the kernel last told of it.
         """
-        if not (self.host.sysfs / self.card.first.path).exists():
+        # A plain call: this is on the way of every Prepare.
+        if not os.path.exists(f"{self.host.sysfs}/{self.card.first.path}"):  # noqa: PTH110 - see above
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
                 reason=NOT_VISIBLE,

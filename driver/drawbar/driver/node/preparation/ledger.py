@@ -9,17 +9,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent import futures
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from drawbar.cdi import spec
 from drawbar.driver.node import checkpoint, errors
-from drawbar.driver.node.preparation import filelock, records, store
+from drawbar.driver.node.preparation import filelock, records, store, worker
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +37,7 @@ class Restored:
 class _Waiting:
     change: store.Change
     answered: bool = False
+    before: records.Content = field(default_factory=records.Content)
     error: errors.NodeError | None = None
 
     def answer(self, error: errors.NodeError | None) -> None:
@@ -58,7 +55,7 @@ class Ledger:
         self._waiting: list[_Waiting] = []
         self._writing = asyncio.Lock()
         # A thread of its own: a write does not queue behind reads of a slow sysfs.
-        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._worker = worker.Worker("checkpoint")
 
     @property
     def known(self) -> records.Content:
@@ -91,16 +88,16 @@ class Ledger:
             errors.NodeError: the checkpoint or the CDI directory cannot be used.
         """
         async with self._writing, filelock.held(self._lock_file, self._lock_seconds):
-            restored = decide(await self._to_its_end(self._files.found))
+            restored = decide(await self._worker.to_its_end(self._files.found))
 
             def replace() -> store.Known:
                 return self._files.replace(restored.content, specs=restored.specs, strays=restored.strays)
 
-            await self._to_its_end(replace, self._learn)
+            await self._worker.to_its_end(replace, self._learn)
         return restored
 
-    async def commit(self, change: store.Change) -> None:
-        """Makes one change, together with whatever else waits.
+    async def commit(self, change: store.Change) -> records.Content:
+        """Makes one change, together with whatever else waits; gives what the checkpoint said before, whoever wrote it.
 
         Raises:
             errors.NodeError: why it was not made.
@@ -116,6 +113,7 @@ class Ledger:
                 self._waiting.remove(mine)
         if mine.error is not None:
             raise mine.error
+        return mine.before
 
     async def _carry_out(self) -> None:
         """One write for all that waits. The caller holds `_writing`."""
@@ -128,9 +126,10 @@ class Ledger:
             def answer(done: store.Round) -> None:
                 self._learn(done.known)
                 for one, outcome in zip(batch, done.outcomes, strict=True):
+                    one.before = done.before
                     one.answer(outcome)
 
-            await self._to_its_end(lambda: self._files.carry_out(known, changes), answer)
+            await self._worker.to_its_end(lambda: self._files.carry_out(known, changes), answer)
 
     def _learn(self, known: store.Known) -> None:
         self._known = known
@@ -146,22 +145,3 @@ class Ledger:
                 one.answer(error)
             if not batch:
                 self._waiting = []
-
-    async def _to_its_end(self, call: Callable[[], T], take: Callable[[T], None] | None = None) -> T:
-        """Runs a blocking call in the thread, and hands its result to `take` in the loop.
-
-        A cancellation waits for the end of both, so locks are held as long as it lasts.
-        """
-        running = asyncio.get_running_loop().run_in_executor(self._thread, call)
-        cancelled: asyncio.CancelledError | None = None
-        while not running.done():
-            try:
-                await asyncio.shield(running)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        result = running.result()
-        if take is not None:
-            take(result)
-        if cancelled is not None:
-            raise cancelled
-        return result

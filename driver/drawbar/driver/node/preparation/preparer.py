@@ -123,9 +123,9 @@ class Preparer:
             errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
         """
         async with self._lock(uid):
-            known = self.ledger.content.claims.get(uid)
-            await self.ledger.commit(store.Drop(uid=uid, states=states))
-        if known is not None and uid not in self.ledger.content.claims:
+            before = await self.ledger.commit(store.Drop(uid=uid, states=states))
+            known = before.claims.get(uid)
+        if known is not None and uid not in self.ledger.known.claims:
             log.info("claim unprepared", extra={"claim": known.name, "uid": uid})
             self._tell_released((held.pool, held.device) for held in known.devices)
 
@@ -194,8 +194,7 @@ class Preparer:
             content = await asyncio.to_thread(self._content, found)
         else:
             content = self._content(found)
-        before = self.ledger.content.claims.get(claim.uid)
-        await self.ledger.commit(store.Start(claim=record, content=content))
+        before = await self.ledger.commit(store.Start(claim=record, content=content))
         log.info(
             "claim prepared",
             extra={
@@ -205,7 +204,8 @@ class Preparer:
             },
         )
         kept = {(one.record.pool, one.record.device) for one in found}
-        held = {(one.pool, one.device) for one in (before.devices if before is not None else ())}
+        replaced = before.claims.get(claim.uid)
+        held = {(one.pool, one.device) for one in (replaced.devices if replaced is not None else ())}
         self._tell_released(held - kept)
 
     def _content(self, found: list[finding.Given]) -> spec.Spec:

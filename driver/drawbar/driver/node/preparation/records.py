@@ -44,17 +44,24 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def document(self) -> Json:
         """As it is written."""
-        more: Json = {"shareID": self.share_id} if self.share_id is not None else {}
+        said: Json = {
+            **self.unknown,
+            "pool": self.pool,
+            "device": self.device,
+            "cdiID": self.cdi_id,
+            "requests": self.requests,
+        }
+        if self.share_id is not None:
+            said["shareID"] = self.share_id
         if self.admin:
-            more["admin"] = True
+            said["admin"] = True
         if self.serial:
-            more["serial"] = self.serial
+            said["serial"] = self.serial
         if self.parameters:
-            more["parameters"] = self.parameters
+            said["parameters"] = self.parameters
         if self.first_interface:
-            more["firstInterface"] = self.first_interface
-        known = {"pool": self.pool, "device": self.device, "cdiID": self.cdi_id, "requests": self.requests}
-        return {**self.unknown, **known, **more}
+            said["firstInterface"] = self.first_interface
+        return said
 
     def holds(self, pool: str, device: str) -> bool:
         """Whether nobody else may have that device. Shares and admin access leave it to others."""

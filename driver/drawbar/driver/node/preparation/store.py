@@ -67,8 +67,15 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What became of some changes, in their order: None, or why not."""
+    """What became of some changes.
 
+    Attributes:
+        before: what the checkpoint said until then.
+        known: what it says now.
+        outcomes: in the order of the changes None, or why it was not made.
+    """
+
+    before: records.Content
     known: Known
     outcomes: tuple[errors.NodeError | None, ...]
 
@@ -102,7 +109,7 @@ class Store:
         try:
             before = self.fresh(known)
         except errors.CheckpointError as error:
-            return Round(known=known, outcomes=tuple(error for _ in changes))
+            return Round(before=known.content, known=known, outcomes=tuple(error for _ in changes))
         outcomes: list[errors.NodeError | None] = [None] * len(changes)
         # That alone is not worth a write, but what is written says it.
         base = content = before.content.with_completed(before.completed.values())
@@ -116,7 +123,8 @@ class Store:
             try:
                 stamp = checkpoint.save(self.checkpoint, content, before.stamp)
             except errors.CheckpointError as error:
-                return Round(known=before, outcomes=tuple(one or error for one in outcomes))
+                failed = tuple(one or error for one in outcomes)
+                return Round(before=before.content, known=before, outcomes=failed)
             after = Known(content=content, stamp=stamp, completed={})
         completed = dict(after.completed)
         for number, change in enumerate(changes):
@@ -125,6 +133,7 @@ class Store:
                 if outcomes[number] is None:
                     completed[change.claim.uid] = after.content.claims[change.claim.uid]
         return Round(
+            before=before.content,
             known=Known(content=after.content, stamp=after.stamp, completed=completed),
             outcomes=tuple(outcomes),
         )
