@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from field import configuration, node, preflight, session, shelf
-from lab import errors
+from lab import errors, polling
 
 CHECKOUT = Path(__file__).parents[1]
 HERE = configuration.Node(name="here", host="node-1", command=("sh", "-c"), checkout=str(CHECKOUT))
@@ -87,7 +87,12 @@ async def test_a_node_is_its_files_and_programs_by_a_command_with_a_shell(tmp_pa
         ) as left:
             await left.says("up")
             assert lives(left.pid)
-    assert not lives(left.pid), "with the agent ends what it started"
+
+    async def ended():
+        return not lives(left.pid)
+
+    # With the agent ends what it started, and nobody is left to wait for that.
+    await polling.until(ended)
 
 
 def lives(pid):

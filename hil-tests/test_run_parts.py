@@ -140,6 +140,8 @@ async def test_a_command_that_fails_ends_the_lab_and_what_follows(monkeypatch, t
     monkeypatch.setenv("DRAWBAR_HIL", "off")
     waiting = tmp_path / "test_waiting.py"
     waiting.write_text("import time\ndef test_it():\n    time.sleep(300)\n")
+    # Where the lab's pytest gets so far before it is ended, it would leave what it compiled.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     status = await sessions.beside(["false", f"touch {tmp_path / 'never'}"], [str(waiting)], folder=tmp_path)
     assert status == 1
     assert names(tmp_path) == ["test_waiting.py"], "neither the second command's file nor the lab's"

@@ -116,18 +116,21 @@ async def test_who_tolerates_the_taint_for_a_time_stays_so_long(run):
     await patient.publish(device("d1", taints=[TAINT]))
     await doomed.publish(device("d2", taints=[TAINT]))
     await doomed.evicted()
+    current = (await patient.lab.world.api.get(patient.lab.world.path("pods", patient.pod))).body
+    # Of the time that it has, less than a second can be lost, since that of a taint is told in whole ones.
     if loop.time() - began < seconds / 2:
-        await patient.spared()
+        assert not current["metadata"].get("deletionTimestamp")
     await patient.evicted()
 
 
 async def test_a_taint_that_goes_in_time_evicts_nobody(run):
-    toleration = {"key": TAINT["key"], "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}
+    toleration = {"key": TAINT["key"], "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 4}
     patient = await run("d1", tolerations=[toleration])
     twin = await run("d2", tolerations=[toleration])
     await patient.publish(device("d1", taints=[TAINT]))
-    await twin.publish(device("d2", taints=[TAINT]))
     await patient.publish(device("d1"))
+    # Its time is over last: by then that of the first would be, too.
+    await twin.publish(device("d2", taints=[TAINT]))
     await twin.evicted()
     await patient.spared()
 

@@ -204,11 +204,13 @@ async def test_a_missing_permission_is_told_on_the_fabric_and_mended_without_a_r
         await cluster.api.patch(role, "drawbar-controller", body, content=client.Patch.MERGE, into=dict)
         cluster.start()
         await cluster.make_fabric()
+        # It is not published before the fabric has answered, either.
         told = await until(
-            lambda: cluster.fabric_condition("Published"), lambda value: value.get("status") == "False"
+            lambda: cluster.fabric_condition("Published"),
+            lambda value: "cannot create" in value.get("message", ""),
         )
         assert "resourceslices" in told["message"]
-        assert "cannot create" in told["message"]
+        assert told["status"] == "False"
         body = {"rules": whole["rules"]}
         await cluster.api.patch(role, "drawbar-controller", body, content=client.Patch.MERGE, into=dict)
         await until(

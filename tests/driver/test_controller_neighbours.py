@@ -167,7 +167,7 @@ async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_
 ):
     async with controller_world() as cluster:
         cluster.start()
-        await cluster.make_fabric(policy={"attachTimeoutSeconds": 5})
+        await cluster.make_fabric(policy={"attachTimeoutSeconds": 30})
         await cluster.published()
         await cluster.allocate("gpu-0", name="c1")
         await until(lambda: cluster.said("c1"), bool)
@@ -181,7 +181,7 @@ async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_
             return [(taint["key"], taint["value"]) for taint in found["gpu-0"]]
 
         await until(marks, lambda value: value == [(f"{DRIVER}/in-use", "releasing")])
-        ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=10)
+        ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=40)
         await cluster.allocate("gpu-0", name="c2", pod="pod-2", at=meta.timestamp(ago))
         said = await until(lambda: cluster.said("c2"), bool)
         assert said == {"gpu-0": {"attach-failed": "AttachDeadlineExceeded"}}

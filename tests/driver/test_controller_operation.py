@@ -39,7 +39,9 @@ class Page:
         return (verdict.good, json.loads(verdict.text)) if verdict else None
 
     async def metrics(self):
-        return (await self.read("/metrics")).text
+        """Empty before anybody answers, or in time."""
+        verdict = await self.read("/metrics")
+        return verdict.text if verdict else ""
 
 
 async def come_and_go(cluster, until, device):
@@ -110,14 +112,15 @@ async def test_the_states_of_devices_follow_the_claims_the_fabric_and_the_fabric
         await cluster.api.patch(
             kinds.FABRIC, "fab", maintenance, content=client.Patch.MERGE, into=dict, manager="admin"
         )
-        text = await until(
-            page.metrics, lambda text: states(text) == {"tainted": 1, "foreign": 1, "attached": 1}
+        releasing = 'drawbar_controller_attachments{phase="Releasing"} 1.0'
+        await until(
+            page.metrics,
+            lambda text: states(text) == {"tainted": 1, "foreign": 1, "attached": 1} and releasing in text,
         )
-        assert 'drawbar_controller_attachments{phase="Releasing"} 1.0' in text
         await cluster.node_says("fab.gpu-0", "Released")
         await until(cluster.attachments, lambda value: not value)
         await cluster.api.delete(kinds.FABRIC, "fab")
-        await until(page.metrics, lambda text: 'fabric="fab"' not in text)
+        await until(page.metrics, lambda text: text and 'fabric="fab"' not in text)
 
 
 async def test_a_failure_is_counted_by_its_reason(controller_world, until, tmp_path):
@@ -151,16 +154,16 @@ async def test_a_follower_is_ready_and_says_that_it_is_one(controller_world, unt
         cluster.start(http=one.http, identity="one")
         await until(one.said, lambda said: said == (True, {"ready": True, "missing": {}, "role": "leader"}))
         cluster.start(http=two.http, identity="two")
-        await until(two.said, lambda said: said and said[0])
-        assert (await two.said())[1]["role"] == "follower"
+        _, said = await until(two.said, lambda said: said and said[0])
+        assert said["role"] == "follower"
         await cluster.make_fabric()
         await cluster.published()
-        text = await two.metrics()
+        text = await until(two.metrics, bool)
         assert "drawbar_controller_leading 0.0" in text
         assert "drawbar_controller_attachments{" not in text
         assert 'fabric="fab"' not in text
         await cluster.stop()
-        await until(two.said, lambda said: said[1]["role"] == "leader")
+        await until(two.said, lambda said: said and said[1]["role"] == "leader")
 
 
 async def test_what_is_not_known_yet_is_named(controller_world, until, tmp_path):
@@ -172,7 +175,7 @@ async def test_what_is_not_known_yet_is_named(controller_world, until, tmp_path)
         cluster.start(http=page.http)
         ready, said = await until(page.said, lambda said: said and "nodes;" in said[1]["missing"]["caches"])
         assert (ready, said["role"]) == (False, "follower")
-        assert (await page.read("/healthz")).good
+        assert (await until(lambda: page.read("/healthz"), bool)).good
 
 
 async def test_a_round_that_hangs_is_found_out(controller_world, until):

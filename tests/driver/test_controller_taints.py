@@ -72,7 +72,7 @@ async def test_free_devices_of_a_silent_fabric_are_marked_and_attached_ones_are_
 async def test_a_device_that_an_operator_attaches_by_hand_is_marked_before_the_fabric_moves_it(
     controller_world, until
 ):
-    async with controller_world(attachSeconds=5.0) as cluster:
+    async with controller_world(attachSeconds=60.0) as cluster:
         cluster.start()
         await cluster.make_fabric()
         await cluster.published()

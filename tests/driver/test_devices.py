@@ -78,13 +78,27 @@ async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
 
 
 async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it_settled(tmp_path, until):
-    async with following(tmp_path, pauses_seconds=(0.05,)) as (tree, known, _):
-        await asyncio.to_thread(tree.attach, 1, NVME)
-        await until(lambda: now(known.slots[0].powered), bool)
-        power = tree.root / "bus/pci/slots/1/power"
-        power.write_text("0\n")
-        assert await until(lambda: now(known.slots[0].powered), lambda powered: powered is False) is False
+    """The change comes between the reading that the only event causes and the one when it has settled."""
+    source = backlog.Backlog(16)
+    tree = SysfsTree.create(tmp_path / "sys", slots=2)
+    known = devices.Devices(tree.root, settings=QUICK, pauses_seconds=(0.05,))
+    await known.read()
+    tree.attach(1, NVME)
+    powered = []
+
+    def told(_):
+        powered.append(known.slots[0].powered)
+        if powered == [True]:
+            (tree.root / "bus/pci/slots/1/power").write_text("0\n")
+
+    known.subscribe(told)
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(known.follow(source))
+        source.put(uevents.parse(f"add@/devices/pci0000:00/{PORT}/{ADDRESS}\0SUBSYSTEM=pci\0".encode()))
+        await until(lambda: now(powered), lambda found: len(found) > 1)
+        assert powered == [True, False]
         assert known.card_at(ADDRESS).slot.powered is False
+        following.cancel()
 
 
 async def test_a_slot_is_read_when_asked_for_since_a_card_without_power_has_no_event(tmp_path):
@@ -167,6 +181,31 @@ async def test_the_event_of_a_virtual_function_refreshes_the_physical_one(tmp_pa
     await heard(known, *(f"remove@/{path}\0" for path in paths))
     assert known.inventory == inventory.read(tree.root)
     assert len(known.card_at(physical.address).functions) == 1
+
+
+async def test_what_follows_from_an_event_is_read_even_when_the_source_ends_meanwhile(tmp_path):
+    tree = build("fpga-node", tmp_path / "sys")
+    tree.set_vfs(1, 0)
+    tree.set_vfs(1, 1)
+    known = devices.Devices(tree.root, settings=QUICK)
+    await known.read()
+    physical = next(each for each in known.inventory.functions if each.sriov and each.sriov.num_vfs)
+    [gone] = physical.sriov.virtual_functions
+    path = known.inventory.by_address(gone).path
+    tree.set_vfs(1, 0)
+
+    class Source:
+        async def events(self):
+            yield uevents.parse(f"remove@/{path}\0".encode())
+            # Of the function that the event names, and then of the physical one, which follows from that.
+            for _ in range(2):
+                before = known.readings
+                while known.readings == before:  # noqa: ASYNC110 - counted, and told to nobody
+                    await asyncio.sleep(0)
+
+    async with asyncio.timeout(20):
+        await known.follow(Source())
+    assert known.inventory == inventory.read(tree.root)
 
 
 async def test_the_events_of_a_disk_with_several_paths_refresh_all_its_functions(tmp_path):

@@ -94,12 +94,6 @@ def test_a_token_that_nobody_knows_ends_with_one_sentence_and_status_2(drawbar_a
     assert shown.count("\n") == 1
 
 
-def closed_port():
-    with closing(socket.socket()) as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -119,9 +113,11 @@ def closed_port():
         "no such settings",
     ],
 )
-def test_what_keeps_it_from_looking_is_one_sentence_and_status_2(words, expected, tmp_path, capsys):
-    closed = tmp_path / "closed"
-    server = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{closed_port()}"}}]}
+def test_what_keeps_it_from_looking_is_one_sentence_and_status_2(
+    words, expected, tmp_path, capsys, own_address
+):
+    closed, (host, port) = tmp_path / "closed", own_address
+    server = {"clusters": [{"name": "c", "cluster": {"server": f"http://{host}:{port}"}}]}
     context = {"contexts": [{"name": "x", "context": {"cluster": "c"}}], "current-context": "x"}
     closed.write_text(json.dumps(server | context))
     assert main.main(["doctor", *(word.format(closed=closed, tmp=tmp_path) for word in words)]) == 2

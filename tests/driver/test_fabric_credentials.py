@@ -108,7 +108,7 @@ async def test_credentials_that_may_not_attach_are_waited_for_and_cost_no_device
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate("gpu-0")
-        said = await until(cluster.said, bool)
+        said = await until(cluster.said, lambda value: value.get("gpu-0"))
         assert said == {"gpu-0": {"attached": "Attached"}}
         assert not any("taints" in device for spec in await cluster.slices() for device in spec["devices"])
 

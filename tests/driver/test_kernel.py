@@ -1,6 +1,7 @@
 """What the kernel is asked through sysfs: one write at most, never a new file, and an end to every wait."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import threading
@@ -196,18 +197,25 @@ def _hanging():
 async def test_a_write_that_hangs_is_told_and_goes_on_alone(stuck):
     asked = kernel.Kernel(stuck, deadline_seconds=0.05)
     for _ in range(3):
-        with pytest.raises(errors.KernelSilent, match=r"has not answered for 0 s.*slots/3/power"):
+        with pytest.raises(errors.KernelSilent, match=r"has not answered for \d+ s.*slots/3/power"):
             await asked.power_slot("3", on=False)
     assert len(_hanging()) == 1
 
 
-async def test_something_else_for_an_object_that_hangs_is_not_even_tried(stuck):
+async def test_something_else_for_an_object_that_hangs_is_not_even_tried(stuck, until):
     asked = kernel.Kernel(stuck, deadline_seconds=0.05)
     with pytest.raises(errors.KernelSilent):
         await asked.power_slot("3", on=False)
     with pytest.raises(errors.KernelSilent, match="'0'"):
         await asked.power_slot("3", on=True)
-    await asked.reset(ADDRESS)  # other objects go on
+
+    async def reset():
+        # A slow machine may take longer for it than the deadline, which is short for what hangs.
+        with contextlib.suppress(errors.KernelSilent):
+            await asked.reset(ADDRESS)
+        return (stuck / DEVICE / "reset").read_text()
+
+    assert await until(reset, bool) == "1\n", "other objects go on"
 
 
 async def test_who_is_cancelled_leaves_the_write_to_whoever_asks_next(tree):

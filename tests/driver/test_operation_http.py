@@ -38,7 +38,7 @@ async def raw(endpoint, request):
         writer.write(request)
         async with asyncio.timeout(20):
             return await reader.read()
-    except ConnectionResetError:
+    except (BrokenPipeError, ConnectionResetError):
         return b""
     finally:
         writer.close()

@@ -367,7 +367,7 @@ async def test_a_kernel_that_does_nothing_is_reported_and_not_asked_all_the_time
     assert f"asked to unbind the driver of {card.address}, the kernel has not for 12 s" in blocked.message
 
 
-async def test_a_kernel_that_hangs_is_reported_and_holds_nobody_up(tmp_path):
+async def test_a_kernel_that_hangs_is_reported_and_holds_nobody_up(tmp_path, until):
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
     for slot, card in ((1, GPU), (2, NIC)):
         await asyncio.to_thread(tree.attach, slot, card)
@@ -385,7 +385,12 @@ async def test_a_kernel_that_hangs_is_reported_and_holds_nobody_up(tmp_path):
         blocked = await releaser.step(cards["1"], "1")
         assert blocked.reason == outcomes.SILENT
         assert "the kernel has not answered for" in blocked.message
-    assert isinstance(await releaser.step(cards["2"], "2"), release.Working)
+
+    async def other():
+        return await releaser.step(cards["2"], "2")
+
+    # The deadline is short for the one that hangs: a slow machine may miss it for the other, too, and is asked again.
+    await until(other, lambda outcome: isinstance(outcome, release.Working))
     os.close(os.open(unbind, os.O_RDONLY | os.O_NONBLOCK))
 
 

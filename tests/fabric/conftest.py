@@ -102,6 +102,11 @@ class Calls:
         return operation
 
     @staticmethod
+    async def attached(adapter, *what, **more):
+        """An attach at its end: the adapter answers before that where it takes longer than the adapter's patience."""
+        return await Calls.finished(adapter, await adapter.attach(Calls.attach(*what, **more)))
+
+    @staticmethod
     async def connection(adapter, device_id):
         return (await adapter.devices()).device(device_id).connection
 
@@ -111,7 +116,7 @@ def calls_fixture():
     return Calls
 
 
-async def eventually(condition, seconds=5.0):
+async def eventually(condition, seconds=30.0):
     """Waits until a condition holds; it may be a coroutine function."""
     async with asyncio.timeout(seconds):
         while True:

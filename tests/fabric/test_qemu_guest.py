@@ -37,8 +37,8 @@ async def test_a_guest_gets_devices_and_lets_them_go_in_either_order(real_guest,
     (machine,), events = real_guest.machines, []
     await machine.booted(eventually)
     async with real_guest.monitored(events=events) as client, await real_guest.connect() as adapter:
-        assert (await adapter.attach(calls.attach("nvme-1", request_id="a1", mark="m"))).succeeded
-        assert (await adapter.attach(calls.attach("edu-1", request_id="a2"))).succeeded
+        assert (await calls.attached(adapter, "nvme-1", request_id="a1", mark="m")).succeeded
+        assert (await calls.attached(adapter, "edu-1", request_id="a2")).succeeded
 
         async def address():
             return (await calls.connection(adapter, "nvme-1")).address_hint
@@ -68,7 +68,7 @@ async def test_a_guest_gets_devices_and_lets_them_go_in_either_order(real_guest,
 async def test_a_detach_on_the_heels_of_an_attach_waits_for_a_busy_guest(real_guest, calls, eventually):
     await real_guest.machines[0].booted(eventually)
     async with await real_guest.connect() as adapter:
-        assert (await adapter.attach(calls.attach("nvme-1", request_id="a3"))).succeeded
+        assert (await calls.attached(adapter, "nvme-1", request_id="a3")).succeeded
         operation = await adapter.detach(calls.detach("nvme-1", request_id="d3"))
         assert (await calls.finished(adapter, operation)).succeeded
 
@@ -79,7 +79,7 @@ async def test_cxl_memory_goes_when_the_guest_has_powered_its_slot_off(real_gues
     async with await real_guest.connect(detach_seconds=1) as adapter:
         # Twice, since QEMU 7.2 never lets go of the memory.
         for number in range(2):
-            assert (await adapter.attach(calls.attach("mem-1", request_id=f"ma{number}"))).succeeded
+            assert (await calls.attached(adapter, "mem-1", request_id=f"ma{number}")).succeeded
             await machine.run("echo 1 > /sys/bus/pci/slots/3/power", eventually)
             await sees(machine, "0x050210", eventually)
             if number == 0:

@@ -19,7 +19,7 @@ async def test_the_adapter_keeps_the_contract_on_qemu(real_qemu, device_id):
 async def test_every_model_of_the_pool_is_known_to_qemu(real_qemu, calls):
     async with await real_qemu.connect() as adapter:
         for device in (await adapter.devices()).devices:
-            operation = await adapter.attach(calls.attach(device.id, request_id=f"a-{device.id}"))
+            operation = await calls.attached(adapter, device.id, request_id=f"a-{device.id}")
             assert operation.error is None
             request = calls.detach(device.id, request_id=f"d-{device.id}")
             assert (await calls.finished(adapter, await adapter.detach(request))).succeeded

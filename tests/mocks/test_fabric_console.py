@@ -10,6 +10,7 @@ from drawbar.driver.node import inventory
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults, journal
 from drawbar.mocks.sysfs import SysfsTree
+from drawbar.mocks.testing.virtualtime import in_virtual_time
 
 DEVICES = [
     {"id": f"d{number}", "class": "nvme", "serial": f"SN{number}", "pciVendor": 0x144D, "pciDevice": 0xA824}
@@ -173,6 +174,7 @@ async def test_a_manager_that_forgot_its_operations_has_not_forgotten_what_is_at
 
 
 @pytest.mark.parametrize("in_flight", ["drop", "finish"])
+@in_virtual_time
 async def test_an_operation_that_was_forgotten_in_flight_comes_to_nothing_or_to_its_end(in_flight):
     async with fabric_with(attachSeconds=0.1) as fabric:
         operation = await fabric.attach(attach())

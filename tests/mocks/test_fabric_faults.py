@@ -14,6 +14,7 @@ from drawbar.fabric.grpc import server
 from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults, latencies
 from drawbar.mocks.sysfs import SysfsTree
+from drawbar.mocks.testing.virtualtime import in_virtual_time
 
 
 def describe(**changes):
@@ -162,7 +163,7 @@ async def test_a_lost_reply_leaves_a_device_attached_that_the_caller_can_find_ag
 
 async def test_a_reply_that_never_comes_ends_at_the_callers_deadline(tmp_path):
     endpoint = f"unix:{tmp_path}/f.sock"
-    config = contract.AdapterConfig(name="f", endpoint=endpoint, timeout_seconds=0.3)
+    config = contract.AdapterConfig(name="f", endpoint=endpoint, timeout_seconds=1.0)
     async with (
         fabric_with({"effect": "lose-reply", "method": "attach", "hang": True}) as fabric,
         server.serving(fabric, endpoint, name="test", version="1"),
@@ -223,6 +224,7 @@ async def test_a_duplicated_attach_by_model_takes_a_second_device():
         assert (await fabric.operation(request_id="r")).id == first.id
 
 
+@in_virtual_time
 async def test_a_duplicate_that_is_late_attaches_a_device_again_that_was_detached():
     async with fabric_with({"effect": "duplicate", "method": "attach", "afterSeconds": 0.05}) as fabric:
         await fabric.attach(attach())
@@ -231,6 +233,7 @@ async def test_a_duplicate_that_is_late_attaches_a_device_again_that_was_detache
         await until(fabric, lambda seen: seen["d1"] is not None)
 
 
+@in_virtual_time
 async def test_a_duplicate_that_is_refused_comes_to_nothing():
     async with fabric_with({"effect": "duplicate", "method": "attach", "afterSeconds": 0.02}) as fabric:
         await fabric.attach(attach())
@@ -283,13 +286,14 @@ async def test_a_slow_inventory_is_as_old_as_its_latency():
         assert any(isinstance(event, contract.DeviceChanged) for event in seen)
 
 
+@in_virtual_time
 async def test_an_operation_takes_what_the_seed_gives_it():
     taking = {"attach": {"kind": "uniform", "min": 30, "max": 60}}
     async with fabric_with(latencies=taking, seed=5) as fabric:
         await fabric.attach(attach("d2"))
         operation = await fabric.attach(attach("d1"))
         expected = latencies.Dice(5).seconds(latencies.Uniform(min=30, max=60), "attach", "d1")
-        assert operation.retry_after_seconds == pytest.approx(expected, abs=1.0)
+        assert operation.retry_after_seconds == pytest.approx(expected)
 
 
 async def test_faults_by_chance_are_the_same_under_the_same_seed():

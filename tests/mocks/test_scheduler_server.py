@@ -1,6 +1,7 @@
 """The scheduler double against the API server double, over HTTP."""
 
 import asyncio
+import datetime
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver, scheduler
+from drawbar.mocks.scheduler import server as scheduler_server
 
 QUICK = scheduler.Settings(
     poll_seconds=0.05, binding_timeout_seconds=30, backoff_first_seconds=0.05, backoff_max_seconds=0.2
@@ -23,6 +25,8 @@ class Cluster:
         self.api = api
         self.connection = connection
         self.server = server
+        # By how much the scheduler's clock is ahead.
+        self.ahead = datetime.timedelta()
 
     async def create(self, kind: kinds.Kind, body: Json, namespace: str | None = None) -> Json:
         full = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
@@ -120,8 +124,11 @@ class Cluster:
         )
 
     @asynccontextmanager
-    async def scheduling(self, times: scheduler.Settings = QUICK) -> AsyncIterator[None]:
-        async with scheduler.serving(self.connection, times):
+    async def scheduling(self) -> AsyncIterator[None]:
+        def now() -> datetime.datetime:
+            return scheduler_server.utc_now() + self.ahead
+
+        async with scheduler.serving(self.connection, QUICK, clock=now):
             yield
 
 
@@ -234,8 +241,9 @@ async def test_a_pod_stops_waiting_at_the_binding_timeout_and_tries_again(cluste
     await cluster.pool("slot-1")
     await cluster.claim("c1")
     await cluster.pod("p1", "c1")
-    times = scheduler.Settings(poll_seconds=0.05, binding_timeout_seconds=1, backoff_first_seconds=0.05)
-    async with cluster.scheduling(times):
+    async with cluster.scheduling():
+        await cluster.until(kinds.CLAIM, "c1", allocated)
+        cluster.ahead += datetime.timedelta(seconds=QUICK.binding_timeout_seconds + 1)
         await cluster.event("FailedScheduling", "device binding timeout")
         await cluster.event("FailedScheduling", "deallocation of ResourceClaim completed")
         claim = await cluster.until(kinds.CLAIM, "c1", allocated)

@@ -46,7 +46,7 @@ class Host:
             self.told.append(f"{event.action} {event.devpath.rpartition('/')[2]}")
 
     async def until(self, holds):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 if holds():
                     return

@@ -38,7 +38,7 @@ class Host:
     def function(self, slot=1):
         return f"bus/pci/devices/{self.tree.address(slot)}"
 
-    async def until(self, holds, seconds=10):
+    async def until(self, holds, seconds=30):
         async with asyncio.timeout(seconds):
             while True:
                 if holds():

@@ -8,6 +8,7 @@ import pytest
 
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
+from drawbar.mocks.apiserver import faults as faults_of_server
 from drawbar.mocks.fabric import faults
 
 ATTACH = contract.OperationKind.ATTACH
@@ -15,6 +16,10 @@ BY_DEFAULT = [pytest.param({"profile": name}, id=name) for name in ("1.36", "1.3
 WITH_GATES = {"profile": "1.34", "gates": {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}}
 PROFILES = pytest.mark.parametrize("server", [*BY_DEFAULT, pytest.param(WITH_GATES, id="1.34 with gates")])
 READY = {"attached": "Attached", "visible": "DeviceReady"}
+NOTHING_IS_TAKEN_BACK = faults_of_server.Fault(
+    select=faults_of_server.Selection(verb="delete", resource="deviceattachments"),
+    effect=faults_of_server.Refusal(code=503),
+)
 
 
 @PROFILES
@@ -71,7 +76,9 @@ BARE = faults.Appear(driver="")
 async def test_a_failed_device_is_out_of_the_way_before_the_pod_is_told_and_the_pod_gets_another(
     flow_lab, server, fault, reason, words
 ):
-    async with flow_lab(**server, visible=4, policy={"probationSeconds": 3600}) as cluster:
+    # The other device must come up within the same time.
+    patience = 5 if fault is BARE else 60
+    async with flow_lab(**server, visible=patience, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(fault)
         await cluster.until(cluster.slices, bool)
         since = await cluster.version()
@@ -124,7 +131,8 @@ async def test_at_the_timeout_the_pod_says_so_without_a_node_and_the_attach_is_g
 async def test_a_scheduler_that_nobody_answers_gives_up_itself_and_what_was_begun_is_taken_back(
     flow_lab, server
 ):
-    async with flow_lab(**server, devices=1, timeout=3, patience=60, attachSeconds=1) as cluster:
+    async with flow_lab(**server, devices=1, timeout=3, patience=60) as cluster:
+        cluster.fabric.console.add_fault(faults.Stick(method=ATTACH))
         await cluster.pod("a")
         # It dies when the device is on its way to the node.
         old = await cluster.until(cluster.attachments, bool)
@@ -148,7 +156,7 @@ async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken_and_the_f
     flow_lab, server
 ):
     patience = {"timeout": 60, "patience": 4}
-    async with flow_lab(**server, **patience, devices=1, policy={"probationSeconds": 6}) as cluster:
+    async with flow_lab(**server, **patience, devices=1, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(faults.Stick(method=ATTACH, device="disk-0"))
         await cluster.pod("a")
         await cluster.allocated("a")
@@ -159,7 +167,8 @@ async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken_and_the_f
         await cluster.noted("FailedScheduling", "AttachDeadlineExceeded")
         await cluster.is_free("disk-0")
         assert list(await cluster.connected()) == ["disk-1"]
-        # Its probation is short, and then the next pod may have it.
+        # Its probation is short from now on, and then the next pod may have it.
+        await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"probationSeconds": 2}})
         await cluster.tainted("disk-0")
         await cluster.pod("b")
         assert (await cluster.running("b"))[1] == ["disk-0"]
@@ -186,8 +195,11 @@ async def test_where_only_taints_are_dropped_a_failed_device_is_withdrawn_before
         cluster.fabric.console.add_fault(fault)
         await cluster.until(cluster.slices, bool)
         cluster.server.writes.clear()
+        # Were it back before the pod is scheduled again, it would be given to the pod again.
+        kept = cluster.server.faults.add(NOTHING_IS_TAKEN_BACK)
         await cluster.pod("a")
         assert (await cluster.running("a"))[1] == ["disk-1"]
+        kept.lift()
         await cluster.is_free("disk-0")
         # Nobody remembers a failure there once it is over, and the pool is written as often as it changes.
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: value == set())

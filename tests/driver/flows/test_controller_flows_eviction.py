@@ -12,6 +12,7 @@ import pytest
 from drawbar.driver.api import meta
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
+from drawbar.mocks.apiserver import faults as faults_of_server
 from drawbar.mocks.fabric import faults
 from drawbar.mocks.scheduler import discovery
 
@@ -26,6 +27,11 @@ WITH_RULES = pytest.mark.parametrize(
 )
 LOST = "device-lost=:NoExecute"
 EVICTION = "DeviceTaintManagerEviction"
+# A device that is back, and its mark gone, before the next pod is scheduled is given to that pod.
+NOTHING_IS_TAKEN_BACK = faults_of_server.Fault(
+    select=faults_of_server.Selection(verb="delete", resource="deviceattachments"),
+    effect=faults_of_server.Refusal(code=503),
+)
 
 
 def tolerates(seconds=None):
@@ -52,11 +58,13 @@ async def test_a_pod_whose_device_vanished_is_evicted_and_its_replacement_gets_a
     async with flow_lab(profile) as cluster:
         await cluster.pod("a")
         assert (await cluster.running("a"))[1] == ["disk-0"]
+        kept = cluster.server.faults.add(NOTHING_IS_TAKEN_BACK)
         await breaks(cluster, how)
         await cluster.gone("a")
         await cluster.told("a", EVICTION)
         await cluster.pod("b")
         assert (await cluster.running("b"))[1] == ["disk-1"]
+        kept.lift()
         # Its claim let go of it: all traces are gone, and the mark with its cause, or the device with its mark.
         await cluster.is_free("disk-0")
         expected = set() if how == "link" else None
@@ -166,7 +174,7 @@ def nvme_state(cluster, node):
 
 @PROFILES
 async def test_a_device_that_failed_to_attach_evicts_nobody_and_comes_back_after_probation(flow_lab, profile):
-    async with flow_lab(profile, policy={"probationSeconds": 2}) as cluster:
+    async with flow_lab(profile, policy={"probationSeconds": 3600}) as cluster:
         await cluster.pod("a")
         await cluster.running("a")
         attach = contract.OperationKind.ATTACH
@@ -174,6 +182,8 @@ async def test_a_device_that_failed_to_attach_evicts_nobody_and_comes_back_after
         await cluster.pod("b")
         await cluster.tainted("disk-1", "attach-failed=FabricError:NoSchedule")
         await cluster.told("b", "FailedScheduling")
+        # Not before: a short one may be over before anybody has seen it.
+        await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"probationSeconds": 2}})
         assert (await cluster.running("b"))[1] == ["disk-1"], "after its probation"
         assert await cluster.taints("disk-1") == set()
         assert EVICTION not in await cluster.reasons("a")

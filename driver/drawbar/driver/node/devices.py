@@ -122,15 +122,17 @@ class Devices:
             errors.UeventError: the source broke; inside an ExceptionGroup.
             errors.SysfsError: the tree has gone; likewise.
         """
+        ended = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            workers = [
-                tasks.create_task(self._work(), name="inventory-refresh"),
-                tasks.create_task(self._audit_for_ever(), name="inventory-audit"),
-            ]
+            tasks.create_task(self._work(ended), name="inventory-refresh")
+            audit = tasks.create_task(self._audit_for_ever(), name="inventory-audit")
             async for event in source.events():
                 self._hear(event)
-            for worker in workers:
-                worker.cancel()
+            # What was begun is read to its end: what follows from it would be lost.
+            ended.set()
+            self._heard.set()
+            async with self._lock:
+                audit.cancel()
         await self._work_off()
         await self._refresh(self._settling.due(math.inf))
 
@@ -147,12 +149,14 @@ class Devices:
             self._settling.touch(concerned, _now())
         self._heard.set()
 
-    async def _work(self) -> None:
+    async def _work(self, ended: asyncio.Event) -> None:
         while True:
             await self._work_off()
             settled = self._settling.due(_now())
             for batch in _batches(settled):
                 await self._refresh(batch)
+            if ended.is_set():
+                return
             await asyncio.sleep(self._settings.coalesce_seconds)
             await self._wait()
 

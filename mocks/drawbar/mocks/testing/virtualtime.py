@@ -10,9 +10,13 @@ would run ahead of them. A thread that ends wakes the loop, but the clock may ha
 
 import asyncio
 import datetime
+import functools
 import selectors
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 # How long to wait in real time when there is no timer at all: something outside must act then.
 REAL_WAIT_SECONDS = 0.05
@@ -65,3 +69,16 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def now(self) -> datetime.datetime:
         """The virtual time of day: the epoch, and what has passed since."""
         return self._epoch + datetime.timedelta(seconds=self._jumping.now)
+
+
+def in_virtual_time(
+    function: Callable[Parameters, Coroutine[Any, Any, Result]],
+) -> Callable[Parameters, Result]:
+    """The coroutine function as one that runs to its end, in a virtual loop of its own."""
+
+    @functools.wraps(function)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            return runner.run(function(*args, **kwargs))
+
+    return run
