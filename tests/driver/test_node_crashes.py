@@ -301,3 +301,18 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
                 assert not shown
                 assert power == "0"
                 assert visible(attachment), "what was said is kept"
+
+
+async def test_a_device_that_has_just_gone_is_not_taken_for_the_one_that_was_attached(tmp_path):
+    """It was given back and is attached again, and this daemon has not heard of either."""
+    async with cluster(tmp_path) as found:
+        await asyncio.to_thread(found.tree.attach, 1, DISK)
+        async with found.daemon() as context:
+            await asyncio.to_thread(found.tree.detach, 1)
+            await attach(found)
+            await executor.reconcile(context, await found.attachment())
+            assert not visible(await found.attachment())
+            await asyncio.to_thread(found.tree.attach, 1, DISK)
+            await context.arrivals.refresh(found.tree.address(1))
+            await executor.reconcile(context, await found.attachment())
+            assert visible(await found.attachment())

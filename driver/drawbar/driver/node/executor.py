@@ -37,10 +37,12 @@ class Memory:
         told: the claim knows of the failure.
         attempt: the last try to make the device ready.
         leaving: the device, since its release was begun.
+        looked: the kernel was asked for the device since it was attached.
     """
 
     uid: str
     told: bool = False
+    looked: bool = False
     attempt: actions.Attempt | None = None
     leaving: model.Card | None = None
 
@@ -165,7 +167,10 @@ class _Work:
         if isinstance(match, matching.Found):
             gone = attachment.deleting and attachment.holds(attachments.RELEASED)
             arriving = not attachment.deleting and not attachment.holds(attachments.VISIBLE)
-            if gone or (arriving and failures.dead_link(match.card) is not None):
+            # What was here before it was attached may be gone, and the event of that still on its way.
+            unseen = arriving and attachment.holds(attachments.ATTACHED) and not self._memory.looked
+            if gone or unseen or (arriving and failures.dead_link(match.card) is not None):
+                self._memory.looked |= unseen
                 return functools.partial(arrivals.refresh, match.card.address)
             return None
         slot = matching.expected_slot(attachment, self._context.boot_id)
