@@ -78,6 +78,14 @@ def test_a_draft_of_this_moment_is_somebody_elses_work(tmp_path):
     assert files.sweep(tmp_path, PREFIX) == 0
 
 
+def test_text_that_is_not_unicode_is_refused_in_one_sentence(tmp_path):
+    node = spec.DeviceNode(path="/dev/disk-\udcff")
+    device = spec.Device(name="d", edits=spec.ContainerEdits(device_nodes=(node,)))
+    with pytest.raises(errors.InvalidSpec, match="not Unicode"):
+        files.write(tmp_path / "x.json", spec.Spec(kind="example.com/device", devices=(device,)))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_write_that_fails_leaves_no_draft(tmp_path):
     (tmp_path / "x.json").mkdir()
     with pytest.raises(errors.UnwritableDir, match="read-write"):

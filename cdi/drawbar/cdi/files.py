@@ -39,7 +39,13 @@ def write(file: Path, content: spec.Spec) -> None:
         errors.InvalidSpec: the content breaks the specification.
         errors.UnwritableDir: the directory cannot be made or written.
     """
-    raw = msgspec.json.encode(documents.encode(content))
+    try:
+        raw = msgspec.json.encode(documents.encode(content))
+    except UnicodeEncodeError as error:
+        # A file name that is no UTF-8 comes from the kernel's listings as half characters.
+        raise errors.InvalidSpec(
+            f"CDI spec {content.kind} holds {error.object!r}, which is not Unicode text; rename what is called so"
+        ) from error
     folder, name = os.path.split(file)
     # Two instances may write the same file at once, each its own draft.
     draft = f"{folder}/.{name.removesuffix(SUFFIX)}.{secrets.token_hex(4)}{DRAFT_SUFFIX}"
