@@ -15,7 +15,7 @@ import pytest_asyncio
 sys.path.insert(0, str(Path(__file__).parent))
 
 from field import choice, session, shelf, stand
-from lab import cluster, errors, machine, worker
+from lab import cluster, errors, machine, sessions, worker
 from lab import hall as halls
 
 TEST_SECONDS = 600
@@ -91,7 +91,7 @@ def drawbar():
 @pytest.fixture(scope="session")
 def logs(tmp_path_factory):
     """Where consoles and logs of programs go: DRAWBAR_HIL_LOGS, or pytest's folder."""
-    folder = os.environ.get("DRAWBAR_HIL_LOGS")
+    folder = os.environ.get(sessions.LOGS)
     return Path(folder) if folder else tmp_path_factory.mktemp("hil")
 
 

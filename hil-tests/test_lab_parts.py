@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import cpio, errors, initrd, link, machine, modules, packages, polling
+from lab import agent, cpio, errors, groups, initrd, link, machine, modules, packages, polling, reached
 from lab import hall as hall_module
 
 LAB = Path(__file__).parent
@@ -121,6 +121,28 @@ async def test_a_slow_reader_holds_up_its_own_stream_and_no_other(tmp_path):
         with pytest.raises(errors.LabError, match="closed"):
             await (await host.open({"do": "echo"})).all()
     near[1].close()
+
+
+async def test_a_program_that_has_ended_takes_no_stream(tmp_path, monkeypatch):
+    monkeypatch.setattr(link, "STREAMS_MAX", 4)
+    accepted = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_unix_server(lambda *pair: accepted.set_result(pair), str(tmp_path / "s"))
+    near = await asyncio.open_unix_connection(str(tmp_path / "s"))
+    far = await accepted
+    async with (
+        asyncio.timeout(30),
+        server,
+        groups.tasks() as tasks,
+        link.linked(*far, first=2, handler=agent.Agent().handle),
+    ):
+        there = reached.Reached("there", tasks)
+        carrying = tasks.create_task(there._carry(*near), name="link")
+        await polling.until(lambda: asyncio.sleep(0, there._link))
+        for number in range(3 * link.STREAMS_MAX):
+            assert await there.output("echo", str(number)) == f"{number}\n"
+        carrying.cancel()
+    for _, writer in (near, far):
+        writer.close()
 
 
 @pytest.mark.asyncio(loop_scope="session")

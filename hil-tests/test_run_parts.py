@@ -136,6 +136,23 @@ async def test_a_lab_that_fails_is_the_status_and_shows_its_output(monkeypatch, 
     assert "file or directory not found: nowhere" in said
 
 
+@pytest.mark.parametrize("fails", [True, False])
+async def test_consoles_and_logs_are_kept_where_a_test_fails(fails, monkeypatch, capfd, tmp_path):
+    monkeypatch.delenv(sessions.LOGS, raising=False)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    saying = tmp_path / "test_saying.py"
+    saying.write_text(
+        "import os, pathlib\ndef test_it():\n"
+        f"    pathlib.Path(os.environ['{sessions.LOGS}'], 'w.console.log').write_text('last words')\n"
+        f"    assert {not fails}\n"
+    )
+    assert await sessions.pytest([str(saying)], {}, folder=tmp_path) == fails
+    kept = [path.read_text() for path in tmp_path.glob("drawbar-hil-logs-*/w.console.log")]
+    assert kept == ["last words"] * fails
+    assert len(list(tmp_path.glob("drawbar-hil-logs-*"))) == fails
+    assert (str(tmp_path / "drawbar-hil-logs-") in capfd.readouterr().err) is fails
+
+
 async def test_a_command_that_fails_ends_the_lab_and_what_follows(monkeypatch, tmp_path):
     monkeypatch.setenv("DRAWBAR_HIL", "off")
     waiting = tmp_path / "test_waiting.py"

@@ -121,9 +121,11 @@ class Reached:
         try:
             yield found
         finally:
-            if found.status is None:
-                with contextlib.suppress(errors.LabError):
+            with contextlib.suppress(errors.LabError):
+                if found.status is None:
                     await stream.reset("the host is done with it")
+                else:
+                    await stream.end()  # of its stdin: only what both sides have ended is forgotten
             follower.cancel()
 
     async def _follow(self, found: processes.Process, log: Path | None) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from lab import errors, notices, packages
 CHECKOUT = Path(__file__).parents[2]
 HIL_TESTS = CHECKOUT / "hil-tests"
 INSTALL = HIL_TESTS / "install"
+LOGS = "DRAWBAR_HIL_LOGS"
 GUEST_TESTS = "tests/fabric/test_qemu_guest.py"
 OFF = "off"
 NICE = 5
@@ -187,7 +189,9 @@ async def _short_set(tests: Sequence[str], output: IO[bytes], log: Path) -> _Out
             reason = f"{error}."
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
-            status = await pytest(("--color=no", *tests), environment, output=output, nice=NICE)
+            status = await pytest(
+                ("--color=no", *tests), environment, output=output, nice=NICE, folder=log.parent
+            )
         said = f"ended with status {status}"
     except TimeoutError:
         status, said = 124, f"took more than {LIMIT_SECONDS:.0f} s and was stopped"
@@ -215,12 +219,31 @@ async def pytest(
     *,
     output: IO[bytes] | None = None,
     nice: int = 0,
+    folder: Path | None = None,
 ) -> int:
-    """Runs pytest in the checkout; gives its status."""
+    """Runs pytest in the checkout; gives its status.
+
+    Consoles and logs are kept where tests fail: in a new folder within `folder`, or where temporary files are.
+    """
     own = {name: value for name, value in os.environ.items() if name != "HIL_CONFIG"}
     command = ["nice", "-n", str(nice), *_PYTEST, *arguments]
-    async with _process(command, output=output, environment=own | environment) as process:
-        return await process.wait()
+    status = None
+    logs = None if LOGS in own else Path(tempfile.mkdtemp(prefix="drawbar-hil-logs-", dir=folder))
+    environment = own | ({} if logs is None else {LOGS: str(logs)}) | dict(environment)
+    try:
+        async with _process(command, output=output, environment=environment) as process:
+            status = await process.wait()
+    finally:
+        if logs is not None:
+            _settle(logs, keep=status is not None and status != 0)
+    return status
+
+
+def _settle(logs: Path, *, keep: bool) -> None:
+    if keep and any(logs.iterdir()):
+        sys.stderr.write(f"\n== consoles and logs of what failed are in {logs}\n")
+    else:
+        shutil.rmtree(logs, ignore_errors=True)
 
 
 @contextlib.asynccontextmanager
