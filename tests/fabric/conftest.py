@@ -81,6 +81,12 @@ async def qemu_lab(tmp_path):
         assert not any(machine.accidents for machine in lab.machines.values())
 
 
+@pytest.fixture
+def endpoint(tmp_path):
+    """Where a plugin of the test's own listens."""
+    return f"unix:{tmp_path}/f.sock"
+
+
 class Calls:
     """What the tests ask of an adapter, in few words."""
 

@@ -21,12 +21,16 @@ from drawbar.driver.node.health import policy as health_policy
 from drawbar.driver.node.inventory import tracking
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver, claims, eviction, kubelet, scheduler
+from drawbar.mocks.apiserver import faults
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 from drawbar.mocks.testing import worlds
 
 NODES = ("node-1", "node-2")
+NO_DETACH = faults.Fault(
+    select=faults.Selection(verb="delete", resource="deviceattachments"), effect=faults.Refusal(code=503)
+)
 HEALTH = health_policy.Policy(interval_seconds=1, recovery_seconds=1)
 
 
@@ -42,6 +46,10 @@ class Lab(worlds.World):
     def __init__(self, path, server, api, fabric, trees):
         super().__init__(api)
         self.path, self.server, self.fabric, self.trees = path, server, fabric, trees
+
+    def takes_nothing_back(self):
+        """From now on no device becomes free again; what is given lifts it."""
+        return self.server.faults.add(NO_DETACH)
 
     def start_controller(self, *, name="controller", **changes):
         options = controller_settings.Settings(

@@ -8,7 +8,6 @@ import pytest
 
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
-from drawbar.mocks.apiserver import faults as faults_of_server
 from drawbar.mocks.fabric import faults
 
 ATTACH = contract.OperationKind.ATTACH
@@ -16,10 +15,6 @@ BY_DEFAULT = [pytest.param({"profile": name}, id=name) for name in ("1.36", "1.3
 WITH_GATES = {"profile": "1.34", "gates": {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}}
 PROFILES = pytest.mark.parametrize("server", [*BY_DEFAULT, pytest.param(WITH_GATES, id="1.34 with gates")])
 READY = {"attached": "Attached", "visible": "DeviceReady"}
-NOTHING_IS_TAKEN_BACK = faults_of_server.Fault(
-    select=faults_of_server.Selection(verb="delete", resource="deviceattachments"),
-    effect=faults_of_server.Refusal(code=503),
-)
 
 
 @PROFILES
@@ -196,7 +191,7 @@ async def test_where_only_taints_are_dropped_a_failed_device_is_withdrawn_before
         await cluster.until(cluster.slices, bool)
         cluster.server.writes.clear()
         # Were it back before the pod is scheduled again, it would be given to the pod again.
-        kept = cluster.server.faults.add(NOTHING_IS_TAKEN_BACK)
+        kept = cluster.takes_nothing_back()
         await cluster.pod("a")
         assert (await cluster.running("a"))[1] == ["disk-1"]
         kept.lift()

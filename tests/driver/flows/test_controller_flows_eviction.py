@@ -12,7 +12,6 @@ import pytest
 from drawbar.driver.api import meta
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
-from drawbar.mocks.apiserver import faults as faults_of_server
 from drawbar.mocks.fabric import faults
 from drawbar.mocks.scheduler import discovery
 
@@ -27,11 +26,6 @@ WITH_RULES = pytest.mark.parametrize(
 )
 LOST = "device-lost=:NoExecute"
 EVICTION = "DeviceTaintManagerEviction"
-# A device that is back, and its mark gone, before the next pod is scheduled is given to that pod.
-NOTHING_IS_TAKEN_BACK = faults_of_server.Fault(
-    select=faults_of_server.Selection(verb="delete", resource="deviceattachments"),
-    effect=faults_of_server.Refusal(code=503),
-)
 
 
 def tolerates(seconds=None):
@@ -58,7 +52,8 @@ async def test_a_pod_whose_device_vanished_is_evicted_and_its_replacement_gets_a
     async with flow_lab(profile) as cluster:
         await cluster.pod("a")
         assert (await cluster.running("a"))[1] == ["disk-0"]
-        kept = cluster.server.faults.add(NOTHING_IS_TAKEN_BACK)
+        # Were it back before the next pod is scheduled, and its mark gone, that pod would be given it.
+        kept = cluster.takes_nothing_back()
         await breaks(cluster, how)
         await cluster.gone("a")
         await cluster.told("a", EVICTION)

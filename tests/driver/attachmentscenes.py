@@ -1,0 +1,102 @@
+"""What the plan of one attachment may observe, where its tests begin, and how they compare its steps."""
+
+import datetime
+
+import pytest
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller.attachments import actions, plan
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="u")
+ATTACHED = meta.Condition(type="Attached", status="True")
+RELEASED = meta.Condition(type="Released", status="True")
+INVISIBLE = meta.Condition(type="Visible", status="False", reason="DriverNotBound", message="no driver")
+
+
+def wish(**changes):
+    known = {
+        "claim": CLAIM,
+        "node": "n1",
+        "host_id": "h1",
+        "pool": "f/e",
+        "allocation_timestamp": "t",
+        "allocated_at": NOW,
+        "attached_said": False,
+        "failed_said": False,
+    }
+    return actions.Wish(**(known | changes))
+
+
+def attachment(
+    *conditions,
+    deleting=False,
+    claim=CLAIM,
+    finalizers=(attachments.FINALIZER,),
+    error=None,
+    idle_since=None,
+    forced=False,
+    node=None,
+):
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(
+            name="f.d",
+            uid="a1",
+            finalizers=finalizers,
+            deletion_timestamp="now" if deleting else None,
+            annotations={attachments.FORCE_ANNOTATION: "true"} if forced else {},
+        ),
+        spec=attachments.AttachmentSpec(
+            fabric="f",
+            device_id="d",
+            driver="drawbar.dev",
+            pool="f/e",
+            device="d",
+            node_name="n1",
+            host_id="h1",
+            identity=attachments.Identity(device_class="gpu"),
+            claim=claim,
+            allocation_timestamp="t" if claim else None,
+            idle_since=idle_since,
+        ),
+        status=attachments.AttachmentStatus(conditions=conditions, error=error, node=node),
+    )
+
+
+def call(state, **changes):
+    return plan.Call(state=state, **changes)
+
+
+def observed(**changes):
+    known = {
+        "attachment": None,
+        "wish": wish(),
+        "present": True,
+        "host_id": None,
+        "attach": call("unasked"),
+        "detach": call("unasked"),
+        "tainted": False,
+        "node_gone": False,
+        "patience": datetime.timedelta(seconds=60),
+    }
+    return plan.Observed(**(known | changes))
+
+
+LONG_AGO = NOW - datetime.timedelta(seconds=60)
+LATE = {"wish": wish(allocated_at=LONG_AGO)}
+OTHER = wish(allocation_timestamp="later")
+ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
+GOING = attachment(deleting=True)
+FREE = attachment(RELEASED, deleting=True)
+
+
+def cases(table, **common):
+    return [pytest.param(common | changes, steps, id=name) for name, (changes, steps) in table.items()]
+
+
+def assert_next_steps(changes, steps):
+    """Each step is an action or its type."""
+    planned = plan.plan(observed(**changes), NOW)
+    assert len(planned) == len(steps), planned
+    for action, step in zip(planned, steps, strict=True):
+        assert isinstance(action, step) if isinstance(step, type) else action == step, (action, step)

@@ -1,0 +1,211 @@
+"""What faults leave of the simulated fabric's world: cards on their hosts, what a restart keeps, and no port used twice."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.mocks.faultyfabric import attach, detach, eventually, fabric_with
+
+from drawbar.driver.node import inventory
+from drawbar.fabric import contract, errors
+from drawbar.mocks.fabric import faults
+from drawbar.mocks.sysfs import SysfsTree
+
+# --- the card on the host ---
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return SysfsTree.create(tmp_path / "sys", slots=2)
+
+
+def seen(tree, serial="SN1"):
+    return inventory.read(tree.root).by_serial(serial)
+
+
+@pytest.mark.parametrize(
+    ("how", "present", "powered"),
+    [
+        ({"arrival": "unpowered"}, True, False),
+        ({"arrival": "no-link"}, True, True),
+        ({"arrival": "not-seen"}, False, True),
+        ({"serial": "SN99"}, True, True),
+        ({"driver": ""}, True, True),
+        ({"arrival": "late", "lateSeconds": 60}, False, False),
+    ],
+    ids=str,
+)
+async def test_a_device_that_is_attached_and_not_seen_on_the_host(tree, how, present, powered):
+    fault = {"effect": "appear", "device": "d1", **how}
+    async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
+        assert (await fabric.attach(attach())).succeeded
+        assert seen(tree) is None
+        slot = inventory.read(tree.root).slots[0]
+        assert (slot.present, slot.powered) == (present, powered)
+        await fabric.detach(detach())
+        assert tree.attached() == {}
+        await fabric.attach(attach(request_id="again"))
+        assert seen(tree).slot == "1"
+
+
+async def test_a_device_can_be_at_another_address(tree):
+    fault = {"effect": "appear", "address": "0000:77:00.0"}
+    async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
+        await fabric.attach(attach())
+        assert seen(tree).address == "0000:77:00.0"
+
+
+async def test_a_late_device_appears_only_if_it_is_still_attached(tree):
+    fault = {"effect": "appear", "arrival": "late", "lateSeconds": 0.05, "times": 2}
+    async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
+        await fabric.attach(attach("d1"))
+        await fabric.detach(detach("d1"))
+        await fabric.attach(attach("d2"))
+        await eventually(lambda: not fabric._works._later)
+        assert [card.serial for card in tree.attached().values()] == ["SN2"]
+        await fabric.detach(detach("d2"))
+        await fabric.attach(attach("d3"))
+        fabric.console.add_fault(faults.Appear(arrival="late", late_seconds=0.05, device="d1"))
+        await fabric.attach(attach("d1", request_id="again"))
+        await fabric.detach(detach("d1", request_id="again-x"))
+        await eventually(lambda: not fabric._works._later)
+        assert [card.serial for card in tree.attached().values()] == ["SN3"]
+
+
+async def test_a_device_that_cannot_be_where_it_is_told_to_does_not_end_the_fabric(tree, caplog):
+    fault = {"effect": "appear", "arrival": "late", "address": "0000:02:00.0"}
+    async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
+        await fabric.attach(attach())
+        await eventually(lambda: caplog.records)
+        assert (await fabric.attach(attach("d2"))).succeeded
+
+
+# --- a restart ---
+
+
+async def test_a_restart_can_forget_operations_and_keeps_what_hardware_keeps(tmp_path):
+    async with fabric_with(
+        {"effect": "stick", "method": "attach", "device": "d2"}, state=tmp_path / "s"
+    ) as fabric:
+        await fabric.attach(attach("d1"))
+        assert not (await fabric.attach(attach("d2"))).done
+    async with fabric_with(state=tmp_path / "s", forget_operations=True) as fabric:
+        assert await fabric.operations() == ()
+        with pytest.raises(errors.NotFound):
+            await fabric.operation(request_id="a-d1-h1")
+        devices = await fabric.devices()
+        assert devices.device("d1").connection.request_id == "a-d1-h1"
+        assert devices.device("d2").connection is None
+        assert (await fabric.attach(attach("d2"))).succeeded
+
+
+# --- the invariants under every fault ---
+
+METHODS = st.sampled_from(["attach", "detach"])
+EFFECTS = st.one_of(
+    st.fixed_dictionaries({"effect": st.just("refuse"), "method": METHODS}),
+    st.fixed_dictionaries({"effect": st.just("fail"), "method": METHODS, "happens": st.booleans()}),
+    st.fixed_dictionaries({"effect": st.just("stick"), "method": METHODS}),
+    st.fixed_dictionaries({"effect": st.just("duplicate"), "method": METHODS}),
+    st.fixed_dictionaries({"effect": st.just("lose-reply"), "method": METHODS}),
+    st.fixed_dictionaries({"effect": st.just("lose-events"), "resyncSeconds": st.just(0.0)}),
+)
+TOLD = st.lists(
+    st.tuples(EFFECTS, st.floats(0.1, 1.0), st.integers(1, 3)).map(
+        lambda each: {**each[0], "probability": each[1], "times": each[2]}
+    ),
+    max_size=6,
+)
+ACTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "attach",
+                "detach",
+                "model",
+                "cancel",
+                "take",
+                "foreign",
+                "forget",
+                "finish",
+                "remove",
+                "add",
+                "port",
+            ]
+        ),
+        st.sampled_from(["d1", "d2", "d3"]),
+        st.sampled_from(["h1", "h2"]),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(told=TOLD, acts=ACTS, seed=st.integers(0, 3))
+def test_whatever_goes_wrong_no_device_is_on_two_ports_and_no_port_has_two_devices(told, acts, seed):
+    asyncio.run(walk(told, acts, seed))
+
+
+async def walk(told, acts, seed):
+    taking = {kind: {"kind": "uniform", "max": 0.003} for kind in ("attach", "detach")}
+    async with fabric_with(*told, seed=seed, latencies=taking) as fabric:
+        for number, (act, device_id, host_id) in enumerate(acts):
+            with suppress(errors.Refused, errors.Transient, errors.Misconfigured):
+                await perform(fabric, act, device_id, host_id, str(number))
+            await asyncio.sleep(0.001 if number % 3 == 0 else 0)
+            await check_invariants(fabric)
+        fabric.console.clear_faults()
+        for operation in await fabric.operations():
+            await fabric.cancel(operation.id)
+        await check_invariants(fabric)
+
+
+async def perform(fabric, act, device_id, host_id, request_id):
+    match act:
+        case "attach":
+            await fabric.attach(attach(device_id, host_id, request_id=request_id))
+        case "model":
+            await fabric.attach(contract.AttachRequest(request_id=request_id, model="m", host_id=host_id))
+        case "detach":
+            await fabric.detach(detach(device_id, host_id, request_id=request_id))
+        case "cancel":
+            for operation in await fabric.operations():
+                await fabric.cancel(operation.id)
+        case "take":
+            await fabric.take_away(device_id)
+        case "foreign":
+            await fabric.console.foreign_attach(device_id, host_id)
+        case "forget" | "finish":
+            await fabric.console.forget_operations("drop" if act == "forget" else "finish")
+        case _:
+            await refit(fabric.console, act, device_id, host_id)
+
+
+async def refit(console, act, device_id, host_id):
+    match act:
+        case "remove":
+            await console.remove_device(device_id)
+        case "add":
+            console.add_device(
+                contract.Device(id=device_id, device_class=contract.DeviceClass.NVME, model="m")
+            )
+        case "port":
+            console.set_port(host_id, "1", faulty=device_id == "d1")
+
+
+async def check_invariants(fabric):
+    ports = [(host.id, port.id, port.device_id) for host in await fabric.hosts() for port in host.ports]
+    occupied = [entry for entry in ports if entry[2] is not None]
+    assert len({device_id for *_, device_id in occupied}) == len(occupied)
+    devices = (await fabric.devices()).devices
+    assert len({device.id for device in devices}) == len(devices)
+    connected = {
+        (device.connection.host_id, device.connection.port_id, device.id)
+        for device in devices
+        if device.connection
+    }
+    assert connected <= set(occupied)
+    # A port beyond those is reserved by an operation in flight, which the manager may have forgotten.
+    assert len(occupied) - len(connected) <= len(fabric._running)
