@@ -19,7 +19,7 @@ from lab import cluster, errors, machine, sessions, worker
 from lab import hall as halls
 
 TEST_SECONDS = 600
-MACHINE = machine.Machine(name="worker-1", ports=4, cxl_ports=1, memory_mib=1536, processors=2)
+MACHINE = machine.Machine(name="worker-1", ports=4, cxl_ports=1, memory_mib=1536)
 
 
 SITE = session.read(Path(os.environ[session.SITE])) if session.SITE in os.environ else None

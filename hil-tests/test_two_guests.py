@@ -6,7 +6,7 @@ from lab import machine, plane, polling, worker
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-OTHER = machine.Machine(name="worker-2", ports=2, memory_mib=1536, processors=2)
+OTHER = machine.Machine(name="worker-2", ports=2, memory_mib=1536)
 MARK = "written on worker-1"
 
 

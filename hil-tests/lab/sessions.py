@@ -122,14 +122,18 @@ async def everything() -> int:
     with tempfile.NamedTemporaryFile(prefix="drawbar-hil-", suffix=".log") as output:
         sys.stderr.write(f"== {len(second)} files of tests run beside the others, see {output.name}\n")
         async with asyncio.TaskGroup() as tasks:
-            other = tasks.create_task(pytest(second, environment, output=output.file), name="second half")
+            other = tasks.create_task(_second_half(second, environment, output.file), name="second half")
             status = await pytest(first, environment)
-            status = status or await pytest([GUEST_TESTS], environment)
             if not other.done():
                 sys.stderr.write("== waiting for the tests beside\n")
         text = await asyncio.to_thread(Path(output.name).read_text, errors="replace")
     sys.stderr.write(f"== the tests beside ended with status {other.result()}:\n{text}")
     return status or other.result()
+
+
+async def _second_half(files: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> int:
+    status = await pytest(files, environment, output=output)
+    return status or await pytest([GUEST_TESTS], environment, output=output)
 
 
 def halves(names: Sequence[str]) -> tuple[list[str], list[str]]:

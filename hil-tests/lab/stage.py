@@ -22,7 +22,7 @@ from drawbar.mocks import cluster as doubles
 from drawbar.mocks.demo import progress, stages
 from lab import cluster, errors, groups, guest, hall, machine, plane, processes, scribe, worker
 
-MACHINE = machine.Machine(name="node-1", ports=4, memory_mib=1536, processors=2)
+MACHINE = machine.Machine(name="node-1", ports=4, memory_mib=1536)
 SPARE = 1
 """Disks that nobody asks for, so that there is something to choose from."""
 TOLD_EVERY_SECONDS = 10.0
