@@ -143,16 +143,22 @@ async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permis
             assert sorted(allowed) == sorted(used), user
 
 
-async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render):
-    documents = await render(credentialsSecrets=["fabric-credentials"])
+@pytest.mark.parametrize("parts", [(), (permissions.Part.IMMEDIATE,)])
+async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render, parts):
+    values = {
+        "credentialsSecrets": ["fabric-credentials"],
+        "controller": {"config": {"immediateAllocation": permissions.Part.IMMEDIATE in parts}},
+    }
+    documents = await render(**values)
     needed = permissions.needed(
         driver="drawbar.dev",
         namespace="drawbar",
         lease="drawbar-controller",
         secrets=["fabric-credentials"],
+        parts=parts,
     )
     proxy = {"enabled": True, "proxy": {"image": "registry.example.com/proxy:1"}}
-    watched = await render(credentialsSecrets=["fabric-credentials"], metrics=proxy)
+    watched = await render(**values, metrics=proxy)
     for daemon in permissions.Daemon:
         wanted = {(one.verb, one.group, one.resource) for one in needed if one.daemon is daemon}
         user = f"system:serviceaccount:drawbar:drawbar-{daemon}"

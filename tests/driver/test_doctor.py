@@ -200,6 +200,28 @@ async def test_a_permission_that_is_missing_is_one_finding_with_what_follows_fro
     assert "list, watch, create, update, delete resourceslices" in slices.message
 
 
+async def test_devices_that_are_reserved_for_claims_that_nobody_may_allocate_are_an_error(serving):
+    policy = {"immediate": {"models": ["V80"]}}
+    async with serving() as cluster:
+        spec = {"adapter": "grpc", "endpoint": "unix:/x", "policy": policy}
+        await cluster.make(kinds.FABRIC, "rack", spec=spec)
+        said = [one for one in await cluster.said() if one.check == "access.permission"]
+        (text,) = re.findall(
+            r"```yaml\n(apiVersion: rbac.*?)```", (DOCS / "immediate.md").read_text(), re.DOTALL
+        )
+        for document in yaml.safe_load_all(text):
+            await cluster.api.create(deployment.KINDS[document["kind"]], document, into=dict)
+        allowed = [one for one in await cluster.said() if one.check == "access.permission"]
+    wrong = [one for one in said if one.severity is Severity.ERROR]
+    assert [one.message.partition(" of ")[0] for one in wrong] == [
+        "may not get resourceclaims",
+        "may not get deviceclasses",
+        "may not patch resourceclaims/binding",
+    ]
+    assert all("controller.config.immediateAllocation" in one.remedy for one in wrong)
+    assert {one.severity for one in allowed} == {Severity.OK}
+
+
 def documented_role():
     (text,) = re.findall(r"```yaml\n(.*?)```", (DOCS / "doctor.md").read_text(), re.DOTALL)
     return yaml.safe_load(text)

@@ -176,18 +176,17 @@ class _Look:
     async def _access(
         self, managers: observed.Reading[tuple[fabrics.Fabric, ...]], *, classic: bool
     ) -> tuple[observed.Reading[permissions.Answer], ...]:
-        secrets = {
-            one.spec.credentials_secret_ref.name
-            for one in observed.seen(managers)
-            if one.spec.credentials_secret_ref is not None and one.spec.driver == self._where.driver
-        }
         where = self._where
+        ours = [one.spec for one in observed.seen(managers) if one.spec.driver == where.driver]
+        secrets = {one.credentials_secret_ref.name for one in ours if one.credentials_secret_ref is not None}
+        reserving = any(one.policy.immediate != fabrics.Reservation() for one in ours)
+        parts = {permissions.Part.CLASSIC: classic, permissions.Part.IMMEDIATE: reserving}
         wanted = permissions.needed(
             driver=where.driver,
             namespace=where.namespace,
             lease=where.lease,
             secrets=secrets,
-            classic=classic,
+            parts=[part for part, has in parts.items() if has],
         )
         return await reviews.ask(self._reader, where, wanted)
 

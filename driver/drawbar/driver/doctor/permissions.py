@@ -4,7 +4,6 @@ Taken from what the daemons ask of the API server, not from the roles of `deploy
 for hears of it here, and one that nobody asks for is not missed.
 """
 
-import dataclasses
 import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,14 @@ class Daemon(enum.StrEnum):
     NODE = "node"
 
 
+class Part(enum.StrEnum):
+    """What of a daemon asks for something."""
+
+    CORE = "core"
+    CLASSIC = "classic"
+    IMMEDIATE = "immediate"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
     """One thing that a daemon asks of the API server.
@@ -31,7 +38,7 @@ class Permission:
         name: of the only object that is meant; empty for any.
         consequence: what does not work without it.
         since: the first minor version that asks for it; 0 for all.
-        classic: asked for where our controller allocates, and nowhere else.
+        part: by what; all but the core is not in every cluster.
     """
 
     daemon: Daemon
@@ -42,7 +49,7 @@ class Permission:
     namespace: str = ""
     name: str = ""
     since: int = 0
-    classic: bool = False
+    part: Part = Part.CORE
 
     @property
     def rule(self) -> str:
@@ -62,7 +69,7 @@ class Answer:
 
 
 def needed(
-    *, driver: str, namespace: str, lease: str, secrets: Collection[str] = (), classic: bool = False
+    *, driver: str, namespace: str, lease: str, secrets: Collection[str] = (), parts: Collection[Part] = ()
 ) -> tuple[Permission, ...]:
     """Everything that both daemons ask for.
 
@@ -71,11 +78,11 @@ def needed(
         namespace: of the daemons.
         lease: of the controller.
         secrets: names of the Secrets that the Fabrics name.
-        classic: the cluster is one in which our controller allocates.
+        parts: beside the core.
     """
     return (
         *_controller(driver),
-        *(_allocating() if classic else ()),
+        *(one for part in parts for one in _PARTS[part]),
         *_lease(namespace, lease),
         *_secrets(namespace, secrets),
         *_node(driver),
@@ -104,6 +111,10 @@ _CLASSIC: Mapping[tuple[str, str], tuple[str, str]] = {
     (_RESOURCES, "deviceclasses"): ("list watch", "no claim of v1alpha3 is allocated"),
     (_RESOURCES, "podschedulingcontexts/status"): ("patch", "no pod finds a node"),
     (_RESOURCES, "resourceclaims"): ("patch", "no claim is allocated"),
+}
+_IMMEDIATE: Mapping[tuple[str, str], tuple[str, str]] = {
+    (_RESOURCES, "resourceclaims"): ("get", "no claim is allocated at once"),
+    (_RESOURCES, "deviceclasses"): ("get", "no claim is allocated at once"),
 }
 _NODE: Mapping[tuple[str, str], tuple[str, str]] = {
     (_OURS, "deviceattachments"): ("list watch", "the node daemon is never ready"),
@@ -135,21 +146,23 @@ def _controller(driver: str) -> Iterable[Permission]:
     )
 
 
-def _allocating() -> Iterable[Permission]:
-    for one in _all(Daemon.CONTROLLER, _CLASSIC):
-        yield dataclasses.replace(one, classic=True)
-
-
 def _node(driver: str) -> Iterable[Permission]:
     yield from _all(Daemon.NODE, _NODE)
     yield _claim_driver(Daemon.NODE, "associated-node:patch", driver)
 
 
-def _all(daemon: Daemon, table: Mapping[tuple[str, str], tuple[str, str]]) -> Iterable[Permission]:
+def _all(
+    daemon: Daemon, table: Mapping[tuple[str, str], tuple[str, str]], part: Part = Part.CORE
+) -> Iterable[Permission]:
     for (group, resource), (verbs, consequence) in table.items():
         for verb in verbs.split():
             yield Permission(
-                daemon=daemon, verb=verb, group=group, resource=resource, consequence=consequence
+                daemon=daemon,
+                verb=verb,
+                group=group,
+                resource=resource,
+                consequence=consequence,
+                part=part,
             )
 
 
@@ -190,3 +203,21 @@ def _secrets(namespace: str, names: Collection[str]) -> Iterable[Permission]:
                 name=name,
                 consequence="the Fabric that names it is not connected",
             )
+
+
+_PARTS: Mapping[Part, tuple[Permission, ...]] = {
+    Part.CORE: (),
+    Part.CLASSIC: tuple(_all(Daemon.CONTROLLER, _CLASSIC, Part.CLASSIC)),
+    Part.IMMEDIATE: (
+        *_all(Daemon.CONTROLLER, _IMMEDIATE, Part.IMMEDIATE),
+        Permission(
+            daemon=Daemon.CONTROLLER,
+            verb="patch",
+            group=_RESOURCES,
+            resource="resourceclaims/binding",
+            consequence="no claim is allocated at once",
+            since=GRANULAR_STATUS_MINOR,
+            part=Part.IMMEDIATE,
+        ),
+    ),
+}

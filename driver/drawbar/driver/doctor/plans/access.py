@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from drawbar.driver.api import drivers
 from drawbar.driver.doctor import findings, observed
 from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
-from drawbar.driver.doctor.permissions import Daemon, Permission
+from drawbar.driver.doctor.permissions import Daemon, Part, Permission
 
 _NAMES = {Daemon.CONTROLLER: "controller", Daemon.NODE: "node daemon"}
 _FILES = {
@@ -115,6 +115,13 @@ def _remedy(cluster: observed.Cluster, daemon: Daemon, permission: Permission) -
             f"add {permission.name} to credentialsSecrets of the chart's values, or to resourceNames of the Role {role} in "
             f"namespace {cluster.where.namespace}"
         )
-    if permission.classic:
-        return "apply deploy/manifests/classic/controller-classic.yaml, or set classic.enabled in the chart's values"
-    return f"apply the roles of this version ({_FILES[daemon]}, or the chart)"
+    match permission.part:
+        case Part.CLASSIC:
+            return "apply deploy/manifests/classic/controller-classic.yaml, or set classic.enabled in the chart's values"
+        case Part.IMMEDIATE:
+            return (
+                "set controller.config.immediateAllocation in the chart's values (without the chart: docs/immediate.md), or take "
+                "policy.immediate out of the Fabrics: what it reserves is offered to nobody else"
+            )
+        case Part.CORE:
+            return f"apply the roles of this version ({_FILES[daemon]}, or the chart)"
