@@ -203,12 +203,25 @@ def test_devices_that_need_no_attach_are_not_the_controllers(changes):
     assert index.change(None, claim("a", **changes)) == set()
 
 
-def test_a_failure_reaches_all_claims_of_the_pod_with_its_own_last():
+def with_conditions(found, *conditions):
+    said = tuple(meta.Condition(type=f"{DRIVER}/{one}", status="True") for one in conditions)
+    devices = tuple(
+        claims.AllocatedDevice(driver=DRIVER, pool=result.pool, device=result.device, conditions=said)
+        for result in found.results(DRIVER)
+    )
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, devices=devices))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reached"), [((), True), (("attached",), True), (("attached", "visible"), False)]
+)
+def test_a_failure_reaches_all_claims_of_the_pod_that_are_not_ready_with_its_own_last(conditions, reached):
     index = claim_index.Index(DRIVER)
-    own, sibling, stranger = claim("a"), claim("b", name="s"), claim("c", name="x", pods=("q",))
+    own, stranger = claim("a"), claim("c", name="x", pods=("q",))
+    sibling = with_conditions(claim("b", name="s"), *conditions)
     for one in (own, sibling, stranger):
         index.change(None, one)
-    assert index.of_pods(own) == (sibling, own)
+    assert index.failed_with(own) == ((sibling, own) if reached else (own,))
 
 
 def test_a_wish_names_node_time_and_what_was_said():

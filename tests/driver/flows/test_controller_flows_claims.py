@@ -82,6 +82,27 @@ async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_i
         await cluster.is_free("disk-0")
 
 
+async def test_a_device_that_fails_does_not_fail_a_shared_claim_that_other_pods_run_with(flow_lab):
+    request = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}
+    shared = {"name": "shared", "resourceClaimName": "shared"}
+    async with flow_lab("1.36", devices=3, policy={"probationSeconds": 3600}) as cluster:
+        for name in ("shared", "own"):
+            await cluster.create(kinds.CLAIM, name, "default", spec={"devices": {"requests": [request]}})
+        await cluster.pod_using("a", shared)
+        await cluster.running("a")
+        (used,) = await cluster.connected()
+        failing = min({"disk-0", "disk-1", "disk-2"} - {used})
+        cluster.fabric.console.add_fault(
+            faults.Fail(method=ATTACH, device=failing, retryable=False, message="no light")
+        )
+        await cluster.pod_using("b", {"name": "own", "resourceClaimName": "own"}, shared)
+        await cluster.noted("FailedScheduling", "no light")
+        await cluster.running("b")
+        await cluster.pod_using("c", shared)
+        await cluster.running("c")
+        assert set(await cluster.connected()) == {"disk-0", "disk-1", "disk-2"} - {failing}
+
+
 async def test_a_device_that_fails_fails_all_claims_of_the_pod_and_the_pod_gets_others(flow_lab):
     async with flow_lab("1.36", devices=3, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(

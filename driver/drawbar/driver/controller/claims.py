@@ -8,7 +8,7 @@ and this index holds only ours.
 import datetime
 from collections.abc import Callable, Iterator
 
-from drawbar.driver.api import attachments, bindings, claims, configurations, parameters
+from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions
 
@@ -27,6 +27,15 @@ def devices(
         for result in claim.results(driver)
         if wanted in result.binding_conditions
     }
+
+
+def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
+    """Whether all fabric devices that it has been given are attached and visible."""
+    return all(
+        meta.is_true(claim.conditions(result), condition)
+        for result in devices(claim, driver).values()
+        for condition in bindings.binding_conditions(driver)
+    )
 
 
 DevicesOf = Callable[[claims.ResourceClaim | None, str], dict[names.DeviceKey, claims.AllocationResult]]
@@ -82,17 +91,19 @@ class Index:
         found = self._claims.get(key, {}).values()
         return tuple(sorted(found, key=_age))
 
-    def of_pods(self, claim: claims.ResourceClaim) -> tuple[claims.ResourceClaim, ...]:
-        """The claims with fabric devices that some pod uses together with this one, this one last.
+    def failed_with(self, claim: claims.ResourceClaim) -> tuple[claims.ResourceClaim, ...]:
+        """The claims on which a failure of this one must stand, this one last.
 
-        A failure must stand on all of them, since the scheduler stops at the first that is not ready.
+        The scheduler stops at the first claim of a pod that is not ready, so the failure stands on all of those that some
+        pod uses together with this one. One that is ready hides nothing, and other pods may be running with it: there a
+        failure would stand until the last of them ends, and refuse every further pod.
         """
         mine = (claim.metadata.namespace, claim.metadata.name)
         others = {
             name: other
             for uid in sorted(_pods(claim))
             for name, other in self._by_pod.get(uid, {}).items()
-            if name != mine
+            if name != mine and not is_ready(other, self._driver)
         }
         return (*others.values(), claim)
 

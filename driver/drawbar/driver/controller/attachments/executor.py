@@ -266,7 +266,7 @@ class _Round:
         own = self._claim(wish)
         if own is None:
             return
-        for claim in self._context.index.of_pods(own):
+        for claim in self._context.index.failed_with(own):
             body = statements.claim_failed(claim, self._context.driver, failure, now)
             if body is not None:
                 await self._apply_to(claim, body)
