@@ -7,8 +7,10 @@ import pytest
 
 from drawbar.driver.kube import client, kinds
 from drawbar.fabric import contract
+from drawbar.mocks.apiserver import faults
 
 DRIVER = "drawbar.dev"
+CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
 NODES = ("node-1", "node-2")
 POOL = "fab/enc-1"
 FAILURES = [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"]
@@ -66,16 +68,8 @@ async def test_an_allocated_device_is_attached_once_said_and_detached_when_relea
         assert cluster.calls("attach") == ["disk-0"]
         assert cluster.calls("detach") == ["disk-0"]
         writes = cluster.server.writes
-        assert (
-            writes.count(user="system:serviceaccount:drawbar:drawbar-controller", resource="resourceclaims")
-            == 1
-        )
-        assert (
-            writes.count(
-                user="system:serviceaccount:drawbar:drawbar-controller", resource="deviceattachments"
-            )
-            == 4
-        )
+        assert writes.count(user=CONTROLLER, resource="resourceclaims") == 1
+        assert writes.count(user=CONTROLLER, resource="deviceattachments") == 4
 
 
 @pytest.mark.parametrize("when", ["attaching", "attached", "detaching"])
@@ -180,7 +174,7 @@ async def test_the_second_controller_waits_and_takes_over_in_mid_attach(controll
 async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fabric_nothing(
     controller_world, until
 ):
-    user = "system:serviceaccount:drawbar:drawbar-controller"
+    user = CONTROLLER
     async with controller_world() as cluster:
         cluster.start(identity="one")
         await cluster.make_fabric()
@@ -253,14 +247,44 @@ async def test_a_deleted_fabric_offers_nothing_and_stays_until_its_last_device_i
         assert await cluster.attachments() == {}
 
 
+async def do_one_thing_at_a_time(fabric):
+    can = await fabric.capabilities()
+
+    async def one_at_a_time():
+        return dataclasses.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
+
+    fabric.capabilities = one_at_a_time
+
+
+async def test_a_fabric_that_does_one_thing_at_a_time_does_not_wait_for_a_claim_that_cannot_be_told(
+    controller_world, until
+):
+    async with controller_world(attachSeconds=0.1) as cluster:
+        await do_one_thing_at_a_time(cluster.fabric)
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        refused = cluster.server.faults.add(
+            faults.Fault(
+                select=faults.Selection(
+                    verb="patch", resource="resourceclaims", subresource="status", name="c0", user=CONTROLLER
+                ),
+                effect=faults.Refusal(code=503),
+            )
+        )
+        for number, device in enumerate(("gpu-0", "disk-0")):
+            await cluster.allocate(device, name=f"c{number}")
+        for number, device in ((1, "disk-0"), (0, "gpu-0")):
+            await until(
+                lambda number=number: cluster.said(f"c{number}"),
+                lambda value, device=device: "attached" in value.get(device, {}),
+            )
+            refused.lift()
+
+
 async def test_a_fabric_that_can_do_one_thing_at_a_time_is_asked_for_one(controller_world, until):
     async with controller_world(attachSeconds=0.1, detachSeconds=0.1) as cluster:
-        can = await cluster.fabric.capabilities()
-
-        async def one_at_a_time():
-            return dataclasses.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
-
-        cluster.fabric.capabilities = one_at_a_time
+        await do_one_thing_at_a_time(cluster.fabric)
         cluster.start()
         await cluster.make_fabric()
         (published,) = await cluster.published()

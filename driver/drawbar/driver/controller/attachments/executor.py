@@ -37,14 +37,19 @@ async def reconcile(context: attachment_context.Context, key: names.DeviceKey) -
     now = context.clock()
     work = _Round(context, key)
     again: float | None = None
-    for action in plan.plan(work.observed, now):
-        if isinstance(action, actions.LookAgain):
-            again = action.seconds
-        elif isinstance(action, actions.Talk):
-            again = await work.talk(action)
-        else:
-            await work.write(action, now)
-            again = 0.0 if isinstance(action, actions.Taint) else again
+    try:
+        for action in plan.plan(work.observed, now):
+            if isinstance(action, actions.LookAgain):
+                again = action.seconds
+            elif isinstance(action, actions.Talk):
+                again = await work.talk(action)
+            else:
+                await work.write(action, now)
+                again = 0.0 if isinstance(action, actions.Taint) else again
+    except kube_errors.KubeError:
+        # What the API server refuses may stay refused for long, and others want the fabric.
+        work.give_place()
+        raise
     work.give_place()
     return again
 
