@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -275,3 +276,27 @@ def test_the_kinds_of_our_own_are_those_of_the_definitions(pytestconfig):
             kind.kind,
         )
         assert (spec["scope"] == "Namespaced") is kind.namespaced
+
+
+async def follow(api):
+    version = (await api.list_all(KIND, into=Thing, namespace="default")).resource_version
+    async for _ in api.watch(KIND, into=Thing, namespace="default", resource_version=version):
+        pass
+
+
+async def timers(port):
+    """The kinds of timers of the connections to a port of this host, as the kernel numbers them (proc_net_tcp.txt)."""
+    text = await asyncio.to_thread(Path("/proc/net/tcp").read_text)
+    lines = [line.split() for line in text.splitlines()[1:]]
+    return [line[5].partition(":")[0] for line in lines if int(line[2].partition(":")[2], 16) == port]
+
+
+async def test_watches_take_no_connection_from_requests_and_notice_a_peer_that_is_gone(api, until):
+    keepalive = "02"
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        port = int(api.server.rpartition(":")[2])
+        watching = [tasks.create_task(follow(api)) for _ in range(client.REQUESTS_LIMIT + 1)]
+        await until(lambda: timers(port), lambda found: found.count(keepalive) >= len(watching))
+        await make(api)
+        for one in watching:
+            one.cancel()

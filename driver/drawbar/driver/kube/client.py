@@ -10,6 +10,7 @@ Source: Kubernetes API concepts (watch, chunked lists, server-side apply).
 
 import asyncio
 import enum
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ WATCH_TIMEOUT_SECONDS = 300
 MESSAGE_LIMIT_CHARS = 500
 # A slice of 128 devices is about 100 kB; one watch line holds one object.
 LINE_LIMIT_BYTES = 4 * 1024 * 1024
+REQUESTS_LIMIT = 50
+"""At once. Watches have connections of their own: as many as there are watchers, and each holds one all the time."""
+KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""A watch may say nothing for minutes. A peer that is gone without a word is noticed after 30 + 3 * 10 s."""
 
 
 class Patch(enum.StrEnum):
@@ -90,16 +95,18 @@ class Client:
     def __init__(
         self,
         session: aiohttp.ClientSession,
+        watches: aiohttp.ClientSession,
         connection: config.Connection,
         writes: pace.Pace | None = None,
     ) -> None:
         self._session = session
+        self._watches = watches
         self._connection = connection
         self._writes = writes
 
     def hurried(self) -> "Client":
         """The same client for writes that cannot wait their turn, such as the renewal of a lease."""
-        return Client(self._session, self._connection)
+        return Client(self._session, self._watches, self._connection)
 
     @property
     def server(self) -> str:
@@ -163,11 +170,11 @@ class Client:
         }
         path = kind.path(namespace=namespace)
         try:
-            async with self._session.get(
+            async with self._watches.get(
                 self.server + path,
                 params=query,
                 headers=self._headers(),
-                # The server closes in time; silence beyond that means that the connection is dead.
+                # The server closes in time; silence beyond that means that it is stuck.
                 timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
             ) as response:
                 if response.status != 200:
@@ -324,15 +331,29 @@ async def connecting(
         connection: where, and as whom.
         writes: how fast it may write; as fast as it likes without.
     """
-    connector = aiohttp.TCPConnector(ssl=connection.tls if connection.tls is not None else True, limit=50)
-    async with aiohttp.ClientSession(
-        connector=connector,
-        timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
-        read_bufsize=LINE_LIMIT_BYTES,
-    ) as session:
-        yield Client(session, connection, writes)
+    async with _session(connection, REQUESTS_LIMIT) as session, _session(connection, 0) as watches:
+        yield Client(session, watches, connection, writes)
     # aiohttp closes its transports in the next turn of the loop.
     await asyncio.sleep(0)
+
+
+def _session(connection: config.Connection, limit: int) -> aiohttp.ClientSession:
+    """Of so many connections at once; 0: of any number."""
+    tls = connection.tls if connection.tls is not None else True
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=_kept_alive),
+        timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
+        read_bufsize=LINE_LIMIT_BYTES,
+    )
+
+
+def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
