@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import client, kinds, reflector
 from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults
 
@@ -171,6 +171,38 @@ async def test_the_second_controller_waits_and_takes_over_in_mid_attach(controll
         assert cluster.calls("attach") == ["gpu-0"]
 
 
+async def hand_over(api, **spec):
+    """Writes into the lease as another controller would."""
+    change = {"content": client.Patch.MERGE, "namespace": "drawbar", "into": dict}
+    await api.patch(kinds.LEASE, "drawbar-controller", {"spec": spec}, **change)
+
+
+async def test_one_that_takes_over_knows_of_claims_that_its_watch_did_not_tell_of(
+    controller_world, until, monkeypatch, caplog
+):
+    monkeypatch.setattr(reflector, "FRESH_SECONDS", 0.0)
+    caplog.set_level("INFO")
+
+    async def waiting():
+        return caplog.messages.count("controller is ready")
+
+    async with controller_world() as cluster:
+        cluster.start(identity="one")
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.stop()
+        await hand_over(cluster.api, holderIdentity="somebody-else", leaseDurationSeconds=3600)
+        cluster.start(identity="two")
+        await until(waiting, lambda times: times == 2)
+        watches = faults.Selection(verb="watch", resource="resourceclaims", user=CONTROLLER)
+        silent = cluster.server.faults.add(faults.Fault(select=watches, effect=faults.Partition()))
+        await cluster.allocate("gpu-0")
+        assert cluster.calls("attach") == []
+        await hand_over(cluster.api, holderIdentity="")
+        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        silent.lift()
+
+
 async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fabric_nothing(
     controller_world, until
 ):
@@ -181,15 +213,7 @@ async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fa
         await cluster.published()
         await cluster.allocate("disk-0")
         await until(cluster.said, bool)
-        taken = {"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600}}
-        await cluster.api.patch(
-            kinds.LEASE,
-            "drawbar-controller",
-            taken,
-            content=client.Patch.MERGE,
-            namespace="drawbar",
-            into=dict,
-        )
+        await hand_over(cluster.api, holderIdentity="somebody-else", leaseDurationSeconds=3600)
         # It finds out when it renews, and that attempt is the last thing that it writes.
         refused = [409]
         await until(

@@ -359,3 +359,29 @@ async def test_the_memory_of_the_deleted_is_bounded():
         copy._put(thing(uid=f"u{number}", version=str(number)))
         copy._drop(("default", "one"), f"u{number}")
     assert len(copy._deleted) == reflector.DELETED_LIMIT
+
+
+def listed(*names, version):
+    items = [{"metadata": {"name": name, "uid": name, "resourceVersion": version}} for name in names]
+    return {"metadata": {"resourceVersion": version}, "items": items}
+
+
+@pytest.mark.parametrize("waited", [True, False])
+async def test_a_watch_that_has_gone_silent_is_left_for_a_new_list(monkeypatch, waited):
+    if waited:
+        monkeypatch.setattr(reflector, "FRESH_SECONDS", 0.0)
+    script, seen = Script(), Seen()
+    script.stays_open, script.listing = True, listed("gone", version="10")
+    async with (
+        scripted(script) as api,
+        running(reflector.Reflector(api, KIND, into=Thing, changed=seen)) as copy,
+    ):
+        await script.until_asked("watch", 1)
+        script.listing = listed("new", version="20")
+        async with asyncio.timeout(20):
+            await copy.renew()
+        assert [one.metadata.name for one in copy] == (["new"] if waited else ["gone"])
+        await script.until_asked("watch", 2 if waited else 1)
+    assert seen.told == [("added", "gone"), *([("deleted", "gone"), ("added", "new")] if waited else [])]
+    versions = [query["resourceVersion"] for verb, _, query in script.asked if verb == "watch"]
+    assert versions == (["10", "20"] if waited else ["10"])

@@ -204,7 +204,14 @@ class _Controller:
         await candidate.run(self._lead)
 
     async def _lead(self) -> None:
-        """Does the work until cancelled. What an earlier term knew of its calls is asked of the fabrics again."""
+        """Does the work until cancelled. What an earlier term knew of its calls is asked of the fabrics again.
+
+        One that has waited for long lists everything once more: a claim that a dead watch kept from it would be taken for
+        gone, and its device for nobody's.
+        """
+        async with asyncio.TaskGroup() as renewing:
+            for one in self._watched.values():
+                renewing.create_task(one.renew(), name="renew")
         self._calls.clear()
         self._directory.cluster = await cluster.identity(self._api)
         try:

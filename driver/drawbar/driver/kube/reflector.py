@@ -29,6 +29,8 @@ DOUBLINGS_MAX = 16
 HEALTHY_SECONDS = 5.0
 # The answer of a write is late by seconds at most; so many objects do not go in that time.
 DELETED_LIMIT = 1000
+FRESH_SECONDS = 10.0
+"""So long a list is taken for what there is now."""
 
 
 class Item(Protocol):
@@ -92,6 +94,8 @@ class Reflector(Generic[T]):
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self._backoff = Backoff()
         self._said = ""
+        self._listed_at = -FRESH_SECONDS
+        self._stale = asyncio.Event()
         self.synced = asyncio.Event()
 
     def get(self, name: str, namespace: str = "") -> T | None:
@@ -113,8 +117,28 @@ class Reflector(Generic[T]):
         """Forgets an object that a write of ours has ended, before the watch tells."""
         self._drop(_key(item), item.metadata.uid)
 
+    async def renew(self) -> None:
+        """Lists again, unless that was a moment ago, and returns once that is in.
+
+        For whoever is about to act on what is *not* there: a watch whose peer went without a word tells nothing for as
+        long as the connection takes to notice.
+        """
+        if self.synced.is_set() and asyncio.get_running_loop().time() - self._listed_at < FRESH_SECONDS:
+            return
+        self.synced.clear()
+        self._stale.set()
+        await self.synced.wait()
+
     async def run(self) -> None:
         """Lists and watches until cancelled."""
+        while True:
+            self._stale.clear()
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(self._follow(), name=f"{self._kind.plural}-watch")
+                await self._stale.wait()
+                following.cancel()
+
+    async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
         version = ""
         while True:
@@ -135,6 +159,7 @@ class Reflector(Generic[T]):
             await asyncio.sleep(self._backoff.after(lived, asked))
 
     async def _list(self) -> str:
+        asked_at = asyncio.get_running_loop().time()
         listing = await self._api.list_all(
             self._kind, into=self._into, namespace=self._namespace, labels=self._labels, fields=self._fields
         )
@@ -148,6 +173,7 @@ class Reflector(Generic[T]):
         for item in fresh.values():
             self._put(item, by_list=True)
             self._confirm(item)
+        self._listed_at = asked_at
         self.synced.set()
         return listing.resource_version
 
