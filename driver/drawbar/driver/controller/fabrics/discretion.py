@@ -1,9 +1,14 @@
-"""An adapter whose words cannot give its credentials away.
+"""An adapter whose words cannot give its credentials away, and whose defects cannot end the controller.
 
 Managers and adapters quote what they were given in what they refuse it with. Their words go into conditions, Events
 and logs, so they pass through here first.
+
+Adapters are somebody else's code. Those who call them know the closed set of `drawbar.fabric.errors` and no other; so
+an exception that is none of these becomes one of them here, the only place that catches everything.
 """
 
+import logging
+import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -11,13 +16,33 @@ from typing import NoReturn
 
 from drawbar.fabric import contract, errors
 
+log = logging.getLogger(__name__)
+
+DEFECT = "ADAPTER_DEFECT"
+"""The reason of an error that the adapter did not mean to raise: its vendor must act."""
+
 
 class Discreet(contract.FabricAdapter):
-    """Another adapter, with the secret parts of the credentials taken out of its errors."""
+    """Another adapter, with the secret parts of the credentials taken out of its errors, and only errors of the set.
 
-    def __init__(self, adapter: contract.FabricAdapter, credentials: contract.Credentials) -> None:
+    Its calls raise `errors.Unavailable` with the reason `DEFECT` where the adapter raised something else.
+    """
+
+    def __init__(
+        self, adapter: contract.FabricAdapter, credentials: contract.Credentials, *, fabric: str, name: str
+    ) -> None:
+        """Stands before an adapter.
+
+        Args:
+            adapter: the adapter within.
+            credentials: as whom it was connected.
+            fabric: the Fabric's name, for the log.
+            name: the adapter's name, for messages.
+        """
         self._adapter = adapter
         self._credentials = credentials
+        self._fabric = fabric
+        self._name = name
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> NoReturn:
@@ -101,6 +126,9 @@ class Discreet(contract.FabricAdapter):
         except errors.FabricError as error:
             clean(error, self._credentials)
             raise
+        except Exception as error:  # noqa: BLE001 -- somebody else's code, and nothing of it is lost
+            # Without its cause, which may quote what it was given; the log has it, redacted.
+            raise defect(error, self._credentials, fabric=self._fabric, name=self._name) from None
 
     def _clean(self, operation: contract.Operation) -> contract.Operation:
         if operation.error is None:
@@ -119,3 +147,16 @@ def clean(error: errors.FabricError, credentials: contract.Credentials) -> None:
     error.message = credentials.redacted(error.message)
     error.args = (error.message,)
     error.vendor = {key: credentials.redacted(value) for key, value in error.vendor.items()}
+
+
+def defect(
+    error: Exception, credentials: contract.Credentials, *, fabric: str, name: str
+) -> errors.Unavailable:
+    """What an exception becomes that no adapter may raise; its traceback is logged without the credentials.
+
+    Whether the call did anything nobody knows: it may have failed before it asked the manager, or over the answer.
+    """
+    told = credentials.redacted("".join(traceback.format_exception(error)))
+    log.error("the fabric adapter failed", extra={"fabric": fabric, "traceback": told})
+    message = f"the adapter {name} failed with {type(error).__name__}; tell its vendor"
+    return errors.Unavailable(message, reason=DEFECT, side_effects_unknown=True)

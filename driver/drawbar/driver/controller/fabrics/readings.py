@@ -19,6 +19,11 @@ class Readings:
         # The last question that a finished reading began after.
         self._answered = 0
 
+    @property
+    def reading(self) -> bool:
+        """Whether a reading is under way."""
+        return self._turn.locked()
+
     async def fresh(self) -> None:
         """Reads, or waits for a reading that began meanwhile; raises what `read` raises."""
         self._asked += 1

@@ -3,11 +3,14 @@
 The session holds the latest word of the fabric manager and tells a listener what changed. Whatever goes wrong with
 one manager, its adapter's own defects included, ends in `connection` and a new try after a pause that grows and is
 jittered; it never reaches another fabric.
+
+A listing takes a while, and the watch and the answers of operations go on telling meanwhile. What they told of a device
+or host after the listing began stands: the listing may be older, and where the fabric is watched nothing would tell of
+it again.
 """
 
 import asyncio
 import logging
-import traceback
 from contextlib import aclosing
 from typing import Protocol
 
@@ -16,6 +19,7 @@ import tenacity
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import faults, hosts, marks, names
 from drawbar.driver.controller.fabrics import connecting, credentials, discretion, readings, status, turns
+from drawbar.driver.kube import reflector
 from drawbar.fabric import contract, errors
 
 log = logging.getLogger(__name__)
@@ -24,6 +28,8 @@ PAUSE_FIRST_SECONDS = 0.5
 PAUSE_MAX_SECONDS = 30.0
 # A connection that held this long was a good one: the next pause is the first again.
 GOOD_SECONDS = 60.0
+# A manager that does not let go in this time holds up neither the next connection nor the end of the process.
+CLOSE_SECONDS = 5.0
 LIST_EVERY_SECONDS = 10.0
 
 
@@ -86,6 +92,11 @@ class Session:
         self._mark = marks.mark(cluster, self.name, fabric.spec.driver)
         self._adapter: contract.FabricAdapter | None = None
         self._readings = readings.Readings(lambda: self._list(self.adapter()))
+        # The fabric's version as it was last listed.
+        self._version = ""
+        # What was told since the listing under way began: names of devices, ids of hosts.
+        self._told_devices: set[str] = set()
+        self._told_hosts: set[str] = set()
 
     @property
     def hosts(self) -> tuple[contract.Host, ...]:
@@ -178,6 +189,10 @@ class Session:
             # Only a change of the object, or of the Secret, can help, and that begins anew.
             self._say(connected=False, reason=_reason(error), message=given.redacted(error.message))
             return
+        except Exception as error:  # noqa: BLE001 -- somebody else's code; only another version of it can help
+            failure = discretion.defect(error, given, fabric=self.name, name=self.spec.adapter)
+            self._say(connected=False, reason=_reason(failure), message=failure.message)
+            return
         while True:
             async for attempt in tenacity.AsyncRetrying(
                 retry=tenacity.retry_if_exception_type(errors.FabricError),
@@ -211,8 +226,13 @@ class Session:
             self._listener.turn_came(key)
 
     def learn(self, device: contract.Device) -> None:
-        """Takes over a device as an operation's answer shows it."""
+        """Takes over a device as an operation's answer shows it, or the watch."""
         name = names.label(device.id)
+        if self._readings.reading:
+            self._told_devices.add(name)
+        self._put(name, device)
+
+    def _put(self, name: str, device: contract.Device) -> None:
         old = self._devices.get(name)
         if old != device:
             self._devices[name] = device
@@ -228,10 +248,15 @@ class Session:
         """
         began = _monotonic()
         try:
-            async with await adapter_class.connect(config) as connected:
-                adapter = discretion.Discreet(connected, config.credentials)
-                self._adapter = adapter
+            connected = await adapter_class.connect(config)
+            adapter = discretion.Discreet(
+                connected, config.credentials, fabric=self.name, name=self.spec.adapter
+            )
+            self._adapter = adapter
+            try:
                 await self._follow(adapter)
+            finally:
+                await self._let_go(adapter)
         except errors.FabricError as error:
             discretion.clean(error, config.credentials)
             self._say(connected=False, reason=_reason(error), message=error.message)
@@ -239,55 +264,90 @@ class Session:
                 raise
         except Exception as error:
             # The supervisor of somebody else's code: a vendor adapter's defect must not end the other fabrics.
-            told = config.credentials.redacted("".join(traceback.format_exception(error)))
-            log.error("the fabric adapter failed", extra={"fabric": self.name, "traceback": told})  # noqa: TRY400 -- the exception's own text may quote a secret
-            message = f"the adapter {self.spec.adapter} failed with {type(error).__name__}; tell its vendor"
-            self._say(connected=False, reason="AdapterDefect", message=message)
-            raise errors.Unavailable(message) from error
+            failure = discretion.defect(error, config.credentials, fabric=self.name, name=self.spec.adapter)
+            self._say(connected=False, reason=_reason(failure), message=failure.message)
+            raise failure from error
         finally:
             self._adapter = None
+
+    async def _let_go(self, adapter: contract.FabricAdapter) -> None:
+        """Closes a connection at its end.
+
+        What the adapter says to that is logged and not raised: it would take the place of why the connection ended, and
+        a session whose cancellation was lost would connect anew.
+        """
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await adapter.close()
+        except (errors.FabricError, TimeoutError) as error:
+            why = str(error) or f"no answer within {CLOSE_SECONDS:.0f} s"
+            log.warning("the fabric adapter could not be closed: %s", why, extra={"fabric": self.name})
 
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
         self._wake(self.turns.allow(can))
+        backoff = reflector.Backoff()
         while True:
-            version = await self._list(adapter)
+            # In turn with the readings of others, or the older of two could be learned last.
+            await self._readings.fresh()
+            version = self._version
             doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
             self._say(connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}{doubt}")
             if not can.watch:
                 await asyncio.sleep(LIST_EVERY_SECONDS)
                 continue
+            began = _monotonic()
             async with adapter.watch(version) as events:
                 async for event in events:
                     if isinstance(event, contract.Resync):
                         break
                     self._take(event)
+            # A manager that ends its watches at once is not listed without a pause: that only adds to its trouble.
+            await asyncio.sleep(backoff.after(_monotonic() - began))
 
-    async def _list(self, adapter: contract.FabricAdapter) -> str:
-        inventory = await adapter.devices()
-        told = {host.id: host for host in await adapter.hosts()}
-        fresh = {names.label(device.id): device for device in inventory.devices}
-        gone = [self._devices.pop(name) for name in self._devices.keys() - fresh.keys()]
+    async def _list(self, adapter: contract.FabricAdapter) -> None:
+        """Called by `_readings` alone, so by one at a time."""
+        try:
+            inventory = await adapter.devices()
+            listed_hosts = await adapter.hosts()
+            self._learn_all(inventory, listed_hosts)
+        finally:
+            self._told_devices.clear()
+            self._told_hosts.clear()
+
+    def _learn_all(self, inventory: contract.Inventory, listed_hosts: tuple[contract.Host, ...]) -> None:
+        """Takes over a listing, but for what was told since it began."""
+        told = {host.id: host for host in listed_hosts}
+        told |= {one: self._hosts[one] for one in self._told_hosts}
+        listed = {names.label(device.id): device for device in inventory.devices}
+        absent = self._devices.keys() - listed.keys() - self._told_devices
+        gone = [self._devices.pop(name) for name in absent]
         changed_hosts = told != self._hosts
         self._hosts = told
+        self._version = inventory.version
         first, self.listed = not self.listed, True
         if changed_hosts or first:
             self._listener.hosts_changed(self.name)
         for device in gone:
             self._listener.device_changed(self.name, device, None)
-        for device in fresh.values():
-            self.learn(device)
-        return inventory.version
+        for name, device in listed.items():
+            if name not in self._told_devices:
+                self._put(name, device)
 
     def _take(self, event: contract.WatchEvent) -> None:
         match event:
             case contract.DeviceChanged(device=device):
                 self.learn(device)
             case contract.DeviceGone(device_id=device_id):
-                old = self._devices.pop(names.label(device_id), None)
+                name = names.label(device_id)
+                if self._readings.reading:
+                    self._told_devices.add(name)
+                old = self._devices.pop(name, None)
                 if old is not None:
                     self._listener.device_changed(self.name, old, None)
             case contract.HostChanged(host=host):
+                if self._readings.reading:
+                    self._told_hosts.add(host.id)
                 known = self._hosts.get(host.id)
                 self._hosts[host.id] = host
                 if known is None or hosts.differ(known, host):
@@ -315,4 +375,6 @@ def _reason(error: errors.FabricError) -> str:
     """The error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
     if isinstance(error, errors.InvalidConfiguration):
         return "InvalidConfiguration"
+    if error.reason == discretion.DEFECT:
+        return "AdapterDefect"
     return "".join(word.capitalize() for word in error.code.value.split("_"))

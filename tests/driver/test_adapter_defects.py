@@ -1,0 +1,215 @@
+"""A vendor's adapter that raises what no adapter may: its own fabric suffers from it, and nobody else."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+
+import pytest
+
+from drawbar.driver.controller import daemon, settings
+from drawbar.driver.controller.fabrics import discretion
+from drawbar.fabric import contract, errors, registry
+
+TOKEN = "s3cret-t0ken"
+CREDENTIALS = contract.Credentials(token=TOKEN)
+CALLS = {
+    "capabilities": {},
+    "hosts": {},
+    "devices": {},
+    "attach": {"request": None},
+    "detach": {"request": None},
+    "operation": {"request_id": "r"},
+    "operations": {},
+    "cancel": {"operation_id": "o"},
+    "close": {},
+}
+PASSED_ON = ("capabilities", "hosts", "devices", "attach", "detach", "operation", "operations", "cancel")
+
+
+class Raising:
+    """Answers every call with one exception."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def __getattr__(self, name):
+        async def call(*args, **kwargs):
+            raise self._error
+
+        return call
+
+    @contextlib.asynccontextmanager
+    async def watch(self, version):
+        yield self._events()
+
+    async def _events(self):
+        raise self._error
+        yield
+
+
+async def answer_of(call, error):
+    """What the caller gets where the adapter raises this."""
+    discreet = discretion.Discreet(Raising(error), CREDENTIALS, fabric="f", name="acme")
+    asked = first_event(discreet) if call == "watch" else getattr(discreet, call)(**CALLS[call])
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 -- which one is what the tests ask
+        await asked
+    return caught.value
+
+
+async def first_event(adapter):
+    async with adapter.watch("1") as events:
+        return await anext(events)
+
+
+@pytest.mark.parametrize("call", [*CALLS, "watch"])
+async def test_a_defect_becomes_an_error_of_the_set_that_names_the_adapter_and_no_secret(call, caplog):
+    caplog.set_level(logging.DEBUG)
+    found = await answer_of(call, ValueError(f"cannot use {TOKEN}"))
+    assert isinstance(found, errors.Unavailable)
+    assert found.side_effects_unknown
+    assert found.message == "the adapter acme failed with ValueError; tell its vendor"
+    # Whoever logs it with all that led to it shows no secret either.
+    assert found.__cause__ is None
+    assert found.__suppress_context__
+    (told,) = [record.traceback for record in caplog.records if hasattr(record, "traceback")]
+    assert "ValueError: cannot use" in told
+    assert all(TOKEN not in str(vars(record)) for record in caplog.records)
+
+
+@pytest.mark.parametrize("call", [*CALLS, "watch"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NotFound("no such operation"),
+        errors.Unavailable("nobody answers"),
+        asyncio.CancelledError(),
+        errors.InvalidConfiguration(["wrong"]),
+        SystemExit(signal.SIGTERM),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_errors_of_the_set_and_what_ends_a_task_pass_as_they_are(call, error):
+    assert await answer_of(call, error) is error
+
+
+def adapter_over(fabric, broken):
+    """An adapter's class that leads to a simulated fabric, but for the calls in `broken`, which are counted there."""
+
+    class Adapter(contract.FabricAdapter):
+        @classmethod
+        def validate(cls, config):
+            """Any configuration will do."""
+
+        @classmethod
+        async def connect(cls, config):
+            return cls()
+
+        def watch(self, from_version):
+            return fabric.watch(from_version)
+
+        async def close(self):
+            """The fabric outlives its callers."""
+
+    def passing_on(method):
+        async def call(_, *args, **kwargs):
+            if method in broken:
+                broken[method] += 1
+                raise ValueError(f"the vendor did not think of this {method}")
+            return await getattr(fabric, method)(*args, **kwargs)
+
+        return call
+
+    for method in PASSED_ON:
+        setattr(Adapter, method, passing_on(method))
+    Adapter.__abstractmethods__ = frozenset()
+    return Adapter
+
+
+def start(cluster, find):
+    """A controller for which `find()` gives the adapter acme."""
+    options = settings.Settings(
+        http=settings.Http(address="off"), kubeconfig=str(cluster.path / "controller"), leader_election=False
+    )
+    around = daemon.Surroundings(
+        adapters=lambda name: find() if name == "acme" else registry.adapter_class(name)
+    )
+    cluster.controllers.append(asyncio.Task(daemon.run(options, around)))
+    return cluster.controllers[-1]
+
+
+@pytest.mark.parametrize("also", [(), ("operation", "devices")])
+async def test_an_attach_that_fails_by_a_defect_is_failed_in_time_and_the_other_fabric_attaches(
+    controller_world, until, also
+):
+    async with controller_world() as cluster:
+        broken = {}
+        running = start(cluster, lambda: adapter_over(cluster.fabric, broken))
+        await cluster.make_fabric()
+        await cluster.make_fabric("bad", adapter="acme", endpoint="here", policy={"attachTimeoutSeconds": 4})
+
+        async def pools():
+            return {spec["pool"]["name"] for spec in await cluster.slices()}
+
+        await until(pools, lambda value: {"fab/enc-1", "bad/enc-1"} <= value)
+        broken.update(dict.fromkeys(("attach", *also), 0))
+        await cluster.allocate("disk-0", name="c1", pool="bad/enc-1")
+
+        async def tried():
+            # Once it is not known what an attach did, that is asked for before another.
+            return min(broken.values()) if "devices" not in broken else broken["operation"]
+
+        await until(tried, lambda value: value >= 1)
+        await cluster.allocate("gpu-0", name="c2")
+        await until(lambda: cluster.said("c2"), lambda value: "attached" in value.get("gpu-0", {}))
+        said = await until(
+            lambda: cluster.said("c1"), lambda value: "attach-failed" in value.get("disk-0", {})
+        )
+        assert said["disk-0"]["attach-failed"] == "FabricUnreachable"
+        assert not running.done()
+
+
+async def test_a_detach_that_fails_by_a_defect_is_tried_until_it_works(controller_world, until):
+    async with controller_world() as cluster:
+        broken = {"detach": 0}
+        running = start(cluster, lambda: adapter_over(cluster.fabric, broken))
+        await cluster.make_fabric(adapter="acme", endpoint="here")
+        await cluster.published()
+        await cluster.allocate("gpu-0")
+        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.deallocate()
+        await until(
+            cluster.attachments, lambda value: value["fab.gpu-0"]["metadata"].get("deletionTimestamp")
+        )
+        await cluster.node_says("fab.gpu-0", "Released")
+
+        async def tried():
+            return broken["detach"]
+
+        await until(tried, lambda value: value >= 2)
+        assert not running.done()
+        broken.clear()
+        await until(cluster.attachments, lambda value: "fab.gpu-0" not in value)
+
+
+@pytest.mark.parametrize("where", ["loading", "validate"])
+async def test_an_adapter_that_fails_before_it_connects_is_said_and_the_other_fabric_attaches(
+    controller_world, until, where, caplog
+):
+    def fails(*_):
+        raise ImportError("no module of the vendor's")
+
+    async with controller_world() as cluster:
+        broken = adapter_over(cluster.fabric, {})
+        broken.validate = fails
+        start(cluster, fails if where == "loading" else lambda: broken)
+        await cluster.make_fabric()
+        await cluster.make_fabric("bad", adapter="acme", endpoint="here")
+        told = await until(
+            lambda: cluster.fabric_condition("Connected", "bad"), lambda value: value.get("status") == "False"
+        )
+        assert (told["reason"], "ImportError" in told["message"]) == ("AdapterDefect", True)
+        await cluster.published()
+        await cluster.allocate("gpu-0")
+        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+    assert "no module of the vendor's" in "".join(getattr(one, "traceback", "") for one in caplog.records)
