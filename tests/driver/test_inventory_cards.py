@@ -167,3 +167,15 @@ def test_mocked_nodes_show_the_cards_that_are_in_them(name, sizes, tmp_path):
             shown.setdefault(card.device_class.value, []).append(len(card.functions))
     assert shown == sizes
     assert all(card is found.card_of(each.address) for card in found.cards for each in card.functions)
+
+
+def test_cards_whose_slots_appear_after_they_were_read_are_all_there_with_their_slots():
+    entries = index.Entries()
+    addresses = {str(bus): f"0000:{bus:02x}:00.0" for bus in range(1, 21)}
+    for address in addresses.values():
+        entries.put(address, function(address))
+    assert len(entries.index().ordered) == len(addresses)
+    entries.slots = {name: slot(name, address[:-2]) for name, address in addresses.items()}
+    for name, address in addresses.items():
+        entries.put(address, function(address, slot=name))
+    assert [card.first.slot for card in entries.index().ordered] == list(addresses)

@@ -135,10 +135,12 @@ class Entries:
 
     def _regroup(self) -> None:
         """Makes the cards anew whose functions changed, or something else that they show."""
+        # All the old ones go before any new one comes: a card that changed its group has its address in both.
         for group in self._stale:
             before = self._groups.pop(group, None)
             if before is not None:
                 self._ordered_groups.remove(cards.order(before.address))
+        for group in self._stale:
             members = self._members.get(group)
             if members:
                 card = cards.make((self._functions[address] for address in members), self.slots, self.memdevs)
