@@ -31,6 +31,7 @@ DETACHING = "DeviceDetaching"
 NOT_VISIBLE = "DeviceNotVisible"
 FAILED = "DeviceFailed"
 REPLACED = "DeviceReplaced"
+NOT_READY = "DeviceNotReady"
 
 
 class LocalDevices(Protocol):
@@ -281,6 +282,10 @@ class Finder:
         return self._found(wanted, uid, card, serial=naming.serial(card) or "", device_class=device_class)
 
     def _found(self, wanted: Wanted, uid: str, card: model.Card, *, serial: str, device_class: str) -> Found:
+        # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
+        lack = classes.of(device_class).lacks(card)
+        if lack is not None:
+            raise errors.DeviceLate(f"{wanted.name} is not ready on this node: {lack}", reason=NOT_READY)
         record = self._record(wanted, uid, serial=serial)
         return Found(record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host)
 
