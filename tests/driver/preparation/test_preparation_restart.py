@@ -169,6 +169,38 @@ async def test_an_unexplained_claim_that_the_kubelet_names_is_prepared_and_unpre
     assert (world.cdi(), world.recorded()) == ({}, [])
 
 
+class Meanwhile:
+    """Reads claims, and something happens before the answer is there."""
+
+    def __init__(self, reader, happens):
+        self._reader = reader
+        self._happens = happens
+
+    async def all_names(self):
+        return await self._reader.all_names()
+
+    async def read(self, name, namespace):
+        found = await self._reader.read(name, namespace)
+        await self._happens()
+        return found
+
+
+@pytest.mark.parametrize("call", ["unprepare", "prepare"])
+async def test_an_unexplained_claim_that_the_kubelet_settles_while_it_is_read_is_left_alone(world, call):
+    name = await unexplained(world)
+    world.attached = [world.told("d1", name.uid)]
+    settled = []
+
+    async def kubelet():
+        await getattr(world.preparer, call)(name)
+        settled.append(checkpoint.read(world.checkpoint))
+
+    async with asyncio.timeout(20):
+        await sweeping.Sweeper(world.preparer, world.finder, Meanwhile(world.reader, kubelet)).run()
+    assert [checkpoint.read(world.checkpoint)] == settled
+    assert world.recorded() == ([name.uid] if call == "prepare" else [])
+
+
 async def test_without_the_api_server_a_device_of_unknown_ownership_stays_refused(world):
     name = await unexplained(world)
     nowhere = config.Connection(

@@ -2,14 +2,21 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import fcntl
+import json
 import os
 import select
+import threading
 
+import msgspec
 import pytest
 
+from drawbar.driver.api import attachments
 from drawbar.driver.node import checkpoint, errors
-from drawbar.driver.node.preparation import limits
+from drawbar.driver.node.preparation import limits, store
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
 
 CANCELLED = contextlib.suppress(asyncio.CancelledError)
 
@@ -33,6 +40,31 @@ async def test_a_device_that_comes_late_is_waited_for(world):
     world.preparer.changed()
     (prepared,) = await task
     assert prepared.device == "d1"
+
+
+async def test_a_device_whose_driver_comes_late_is_waited_for(world):
+    slot, serial = 3, "00-00-00-00-00-00-12-34"
+    ready = sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=0x740F, serial=serial)
+    name = await world.claim()
+    told = world.told("d1", name.uid)
+    identity = attachments.Identity(device_class="gpu", serial=serial)
+    world.attached = [
+        msgspec.structs.replace(told, spec=msgspec.structs.replace(told.spec, identity=identity))
+    ]
+    await asyncio.to_thread(world.tree.attach, slot, dataclasses.replace(ready, driver=""))
+    await world.arrivals.read()
+    with pytest.raises(errors.DeviceLate, match="p/d1 is not ready on this node: no kernel driver"):
+        await world.preparer.prepare(name)
+    assert world.cdi() == {}
+    await world.restarted(waits=world.LONG)
+    (task,) = await waiting(world, name)
+    await asyncio.to_thread(world.tree.detach, slot)
+    await asyncio.to_thread(world.tree.attach, slot, ready)
+    await world.arrivals.read()
+    world.preparer.changed()
+    await task
+    (file,) = world.cdi_dir.glob("*.json")
+    assert json.loads(file.read_text())["devices"][0]["containerEdits"]["deviceNodes"]
 
 
 async def test_an_attachment_that_comes_late_is_waited_for(world):
@@ -237,6 +269,45 @@ async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next
     await next_one
     assert list((world.folder / "cdi").glob("*.json")) == []
     assert world.preparer.holder("p", "d1") is None
+
+
+async def given_up_during_its_write(call, monkeypatch):
+    """Cancels the call while its write is under way, and lets the write end."""
+    began, go_on, carry_out = threading.Event(), threading.Event(), store.Store.carry_out
+
+    def slow(files, known, changes):
+        began.set()
+        assert go_on.wait(20)
+        return carry_out(files, known, changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Store, "carry_out", slow)
+        task = asyncio.Task(call)
+        assert await asyncio.to_thread(began.wait, 20)
+        task.cancel()
+        go_on.set()
+        await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_an_unprepare_that_was_given_up_during_its_write_tells_what_is_free(world, monkeypatch):
+    name = await world.prepared()
+    await given_up_during_its_write(world.preparer.unprepare(name), monkeypatch)
+    assert world.recorded() == []
+    assert world.released == [("p", "d1")]
+    await world.preparer.unprepare(name)
+    assert world.released == [("p", "d1")], "once is enough"
+
+
+async def test_a_prepare_that_was_given_up_during_its_write_tells_what_it_let_go(world, monkeypatch):
+    name = await world.prepared()
+    await world.allocate("c1", ())
+    await world.allocate("c1", (world.result("d2"),))
+    world.attached = [world.attachment("d1", deleting=True), world.attachment("d2", name.uid)]
+    await given_up_during_its_write(world.preparer.prepare(name), monkeypatch)
+    assert world.released == [("p", "d1")]
+    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holder("p", "d2") == name.uid
 
 
 # --- what claims are told ---

@@ -123,11 +123,14 @@ class Preparer:
             errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
         """
         async with self._lock(uid):
-            before = await self.ledger.commit(store.Drop(uid=uid, states=states))
-            known = before.claims.get(uid)
-        if known is not None and uid not in self.ledger.known.claims:
-            log.info("claim unprepared", extra={"claim": known.name, "uid": uid})
-            self._tell_released((held.pool, held.device) for held in known.devices)
+            before = self.ledger.content.claims.get(uid)
+            try:
+                before = (await self.ledger.commit(store.Drop(uid=uid, states=states))).claims.get(uid)
+            finally:
+                # A call that is cancelled during its write ends with the write made, and the next finds no record.
+                if before is not None and uid not in self.ledger.known.claims:
+                    log.info("claim unprepared", extra={"claim": before.name, "uid": uid})
+                self._tell_given_up(before)
 
     @asynccontextmanager
     async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
@@ -194,7 +197,13 @@ class Preparer:
             content = await asyncio.to_thread(self._content, found)
         else:
             content = self._content(found)
-        before = await self.ledger.commit(store.Start(claim=record, content=content))
+        before = self.ledger.known.claims.get(claim.uid)
+        try:
+            change = store.Start(claim=record, content=content)
+            before = (await self.ledger.commit(change)).claims.get(claim.uid)
+        finally:
+            # As in `drop`.
+            self._tell_given_up(before)
         log.info(
             "claim prepared",
             extra={
@@ -203,16 +212,19 @@ class Preparer:
                 "devices": [one.record.cdi_id for one in found],
             },
         )
-        kept = {(one.record.pool, one.record.device) for one in found}
-        replaced = before.claims.get(claim.uid)
-        held = {(one.pool, one.device) for one in (replaced.devices if replaced is not None else ())}
-        self._tell_released(held - kept)
 
     def _content(self, found: list[finding.Given]) -> spec.Spec:
         contents = [one.content() for one in found]
         # Two shares of one device are one device to the container.
         devices = {content.name: content for content in contents}
         return spec.Spec(kind=edits.kind(self._finder.driver), devices=tuple(devices.values()))
+
+    def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
+        """Tells of what the claim had by that record and has no more."""
+        if before is not None:
+            after = self.ledger.known.claims.get(before.uid)
+            kept = {(one.pool, one.device) for one in (after.devices if after is not None else ())}
+            self._tell_released({(one.pool, one.device) for one in before.devices} - kept)
 
     def _tell_released(self, devices: Iterable[tuple[str, str]]) -> None:
         for pool, device in devices:

@@ -101,14 +101,18 @@ class Sweeper:
             if record is not None:
                 await self._prepared.ledger.commit(store.Explain(claim=record))
 
-    def _record(self, claim: claims.ResourceClaim) -> records.PreparedClaim:
+    def _record(self, claim: claims.ResourceClaim) -> records.PreparedClaim | None:
         """What the claim says of the devices in its CDI file; a device that it has no more stays refused.
+
+        None if the kubelet settled it while the API server was asked.
 
         Raises:
             errors.PrepareError: how its interfaces were numbered cannot be told now.
         """
         uid = claim.metadata.uid
-        before = self._prepared.ledger.content.claims[uid]
+        before = self._prepared.ledger.content.claims.get(uid)
+        if before is None or before.state != records.UNEXPLAINED:
+            return None
         wanted = {self._finder.label(one): one for one in self._wanted(claim)}
         first = self._first_interfaces(wanted.values(), uid)
         devices = []
