@@ -9,6 +9,7 @@ import pytest
 
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.controller.fabrics import discretion
+from drawbar.driver.kube import client, kinds
 from drawbar.fabric import contract, errors, registry
 
 TOKEN = "s3cret-t0ken"
@@ -146,7 +147,7 @@ async def test_an_attach_that_fails_by_a_defect_is_failed_in_time_and_the_other_
         broken = {}
         running = start(cluster, lambda: adapter_over(cluster.fabric, broken))
         await cluster.make_fabric()
-        await cluster.make_fabric("bad", adapter="acme", endpoint="here", policy={"attachTimeoutSeconds": 4})
+        await cluster.make_fabric("bad", adapter="acme", endpoint="here")
 
         async def pools():
             return {spec["pool"]["name"] for spec in await cluster.slices()}
@@ -162,6 +163,8 @@ async def test_an_attach_that_fails_by_a_defect_is_failed_in_time_and_the_other_
         await until(tried, lambda value: value >= 1)
         await cluster.allocate("gpu-0", name="c2")
         await until(lambda: cluster.said("c2"), lambda value: "attached" in value.get("gpu-0", {}))
+        short = {"spec": {"policy": {"attachTimeoutSeconds": 1}}}
+        await cluster.api.patch(kinds.FABRIC, "bad", short, content=client.Patch.MERGE, into=dict)
         said = await until(
             lambda: cluster.said("c1"), lambda value: "attach-failed" in value.get("disk-0", {})
         )
