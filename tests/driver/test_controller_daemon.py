@@ -206,7 +206,6 @@ async def test_one_that_takes_over_knows_of_claims_that_its_watch_did_not_tell_o
 async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fabric_nothing(
     controller_world, until
 ):
-    user = CONTROLLER
     async with controller_world() as cluster:
         cluster.start(identity="one")
         await cluster.make_fabric()
@@ -217,7 +216,8 @@ async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fa
         # It finds out when it renews, and that attempt is the last thing that it writes.
         refused = [409]
         await until(
-            lambda: attempts(cluster, user), lambda codes: codes[-1:] == refused or codes[-2:-1] == refused
+            lambda: attempts(cluster, CONTROLLER),
+            lambda codes: codes[-1:] == refused or codes[-2:-1] == refused,
         )
         cluster.server.writes.clear()
         await cluster.allocate("gpu-0", name="c2")
@@ -232,7 +232,7 @@ async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fa
         seen = len(cluster.journal)
         # Long enough for everything that the controller does at once; it looks at the lease meanwhile.
         await asyncio.sleep(1)
-        assert [write for write in cluster.server.writes if write.user == user] == []
+        assert [write for write in cluster.server.writes if write.user == CONTROLLER] == []
         assert len(cluster.journal) == seen
 
 

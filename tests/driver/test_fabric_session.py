@@ -8,6 +8,8 @@ import json
 
 import msgspec
 import pytest
+from tests.driver import sessionscenes
+from tests.driver.sessionscenes import FABRIC
 
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller import chores
@@ -18,12 +20,8 @@ from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 from drawbar.mocks.testing import virtualtime
 
-FABRIC = fabrics.Fabric(
-    metadata=meta.ObjectMeta(name="f"), spec=fabrics.FabricSpec(adapter="here", endpoint="e")
-)
 
-
-class Listener:
+class Listener(sessionscenes.Listener):
     """Keeps what it is told of devices."""
 
     def __init__(self):
@@ -31,18 +29,6 @@ class Listener:
 
     def device_changed(self, fabric, old, new):
         self.devices.append((old, new))
-
-    def hosts_changed(self, fabric):
-        """Not asked for here."""
-
-    def operation_changed(self, fabric, operation):
-        """Not asked for here."""
-
-    def turn_came(self, key):
-        """Not asked for here."""
-
-    def connection_changed(self, fabric):
-        """Not asked for here."""
 
 
 class Way:

@@ -3,25 +3,11 @@
 import asyncio
 
 import pytest
+from tests.driver.sessionscenes import FABRIC, Listener
 
-from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller.fabrics import session
 from drawbar.fabric import contract, errors
 from drawbar.mocks.testing import virtualtime
-
-FABRIC = fabrics.Fabric(
-    metadata=meta.ObjectMeta(name="f"), spec=fabrics.FabricSpec(adapter="here", endpoint="e")
-)
-
-
-class Listener:
-    """Wants to know nothing."""
-
-    def hosts_changed(self, fabric):
-        """Not asked for here."""
-
-    def connection_changed(self, fabric):
-        """Not asked for here."""
 
 
 class Manager:

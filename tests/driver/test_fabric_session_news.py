@@ -5,33 +5,17 @@ import contextlib
 import dataclasses
 
 import pytest
+from tests.driver.sessionscenes import FABRIC, Listener
 
-from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller.fabrics import session
 from drawbar.fabric import contract
 from drawbar.mocks.testing import virtualtime
 
-FABRIC = fabrics.Fabric(
-    metadata=meta.ObjectMeta(name="f"), spec=fabrics.FabricSpec(adapter="here", endpoint="e")
-)
 OLD = contract.Device(id="d", device_class=contract.DeviceClass.GPU, health=contract.Health.OK)
 NEW = dataclasses.replace(OLD, health=contract.Health.CRITICAL)
 OTHER = dataclasses.replace(OLD, id="other")
 OLD_HOST = contract.Host(id="h", name="old")
 NEW_HOST = contract.Host(id="h", name="new")
-
-
-class Listener:
-    """Wants to know nothing."""
-
-    def device_changed(self, fabric, old, new):
-        """Not asked for here."""
-
-    def hosts_changed(self, fabric):
-        """Not asked for here."""
-
-    def connection_changed(self, fabric):
-        """Not asked for here."""
 
 
 class Manager:

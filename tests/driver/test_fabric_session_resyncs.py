@@ -5,28 +5,14 @@ import contextlib
 import itertools
 
 import pytest
+from tests.driver.sessionscenes import FABRIC, Listener
 
-from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.kube import reflector
 from drawbar.fabric import contract
 from drawbar.mocks.testing import virtualtime
 
-FABRIC = fabrics.Fabric(
-    metadata=meta.ObjectMeta(name="f"), spec=fabrics.FabricSpec(adapter="here", endpoint="e")
-)
-
 LISTINGS_MAX = 1000
-
-
-class Listener:
-    """Wants to know nothing."""
-
-    def hosts_changed(self, fabric):
-        """Not asked for here."""
-
-    def connection_changed(self, fabric):
-        """Not asked for here."""
 
 
 class Manager:

@@ -3,6 +3,7 @@
 import datetime
 
 import pytest
+from tests.driver.attachmentscenes import CLAIM, NOW, wish
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import marks
@@ -47,9 +48,6 @@ def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
 # --- what is done about it: see also test_attachment_plan.py ---
 
 
-NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
-
-
 def observed(**changes):
     known = {
         "attachment": None,
@@ -65,23 +63,6 @@ def observed(**changes):
         "patience": datetime.timedelta(seconds=60),
     }
     return plan.Observed(**(known | changes))
-
-
-CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="u")
-
-
-def wish(**changes):
-    known = {
-        "claim": CLAIM,
-        "node": "n1",
-        "host_id": "h1",
-        "pool": "f/e",
-        "allocation_timestamp": "t",
-        "allocated_at": NOW,
-        "attached_said": False,
-        "failed_said": False,
-    }
-    return actions.Wish(**(known | changes))
 
 
 def attachment(*conditions, deleting=False):
