@@ -1,19 +1,22 @@
-"""An event loop whose clock jumps to the next timer as soon as nothing else is left to do.
+"""An event loop whose clock jumps to the next timer as soon as nothing else is left to do, on any machine alike.
 
-Hours of deadlines, pauses and probation pass in the time that the work in them takes. It fits when everything that
-talks to each other runs in this one loop, over loopback sockets or none: what one side sent the other can read at once,
-so "nothing is ready" means that only time can help.
+Hours of deadlines, pauses and probation pass in the time that the work in them takes. Everything that talks to each
+other runs in this one loop, over TCP connections that are kept in memory (`memorynetwork`): "nothing is ready" then
+means that only time can help, however slow or fast the machine is. What is asked of a thread is done at once, in the
+loop, so that the clock waits for it.
 
-Not for code that waits for other processes, threads or gRPC channels (whose sockets are not the loop's): the clock
-would run ahead of them. A thread that ends wakes the loop, but the clock may have jumped by then.
+Sockets, other processes and gRPC channels are refused: the clock would run ahead of them.
 """
 
 import asyncio
 import datetime
 import functools
 import selectors
+import socket
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from drawbar.mocks.testing import memorynetwork
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -60,6 +63,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self, *, epoch: datetime.datetime | None = None) -> None:
         self._jumping = _JumpingSelector()
         self._epoch = epoch or datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+        self._network = memorynetwork.Network(self)
+        self._addresses: dict[int, tuple[str, int]] = {}
         super().__init__(self._jumping)
 
     def time(self) -> float:
@@ -69,6 +74,54 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def now(self) -> datetime.datetime:
         """The virtual time of day: the epoch, and what has passed since."""
         return self._epoch + datetime.timedelta(seconds=self._jumping.now)
+
+    # Connections, in memory.
+
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        """Serve at the address of `sock`, or of `host` and `port`, within this loop."""
+        _plain(options)
+        sock = options.get("sock")
+        if sock is None:
+            sock = socket.socket()
+            sock.bind((host, port))
+        return self._network.listen(protocol_factory, sock)
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        """Remember where the socket leads to; `create_connection` makes the connection."""
+        self._network.check(address[:2])
+        self._addresses[sock.fileno()] = address[:2]
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        """Connect to who serves at the address within this loop."""
+        _plain(options)
+        sock = options.get("sock")
+        if sock is None:
+            return self._network.connect(protocol_factory, (host, port))
+        try:
+            transport, protocol = self._network.connect(protocol_factory, self._addresses.pop(sock.fileno()))
+        finally:
+            sock.close()
+        return transport, protocol
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+        """Call the function now: a thread would take real time."""
+        done: asyncio.Future[Any] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - handed to who awaits it, as an executor does
+            done.set_exception(error)
+        return done
+
+    def add_reader(self, fd: Any, callback: Any, *args: Any) -> NoReturn:
+        """Refused."""
+        raise RuntimeError("virtual time does not wait for sockets, pipes or gRPC: keep the test's talk in memory")
+
+    create_unix_server = create_unix_connection = create_datagram_endpoint = subprocess_exec = add_reader
+
+
+def _plain(options: Mapping[str, Any]) -> None:
+    if options.get("ssl"):
+        raise RuntimeError("connections in virtual time are in memory and have no TLS")
 
 
 def in_virtual_time(

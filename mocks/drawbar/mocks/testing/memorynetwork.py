@@ -1,0 +1,235 @@
+"""TCP connections inside one event loop, without sockets: what one side writes, the other reads in the loop's next turn.
+
+The kernel's loopback delivers when it gets round to it, and how soon that is depends on the machine. Here the order of
+everything depends on the loop alone, so a test gives the same result on every machine.
+
+What it does not emulate: TLS, half-closed connections, latency, ports that several servers share.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+Factory = Callable[[], asyncio.BaseProtocol]
+Address = tuple[str, int]
+
+# As asyncio's own transports: above this much unread, the writer is asked to pause.
+HIGH_WATER_BYTES = 64 * 1024
+
+
+class Transport(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.BaseProtocol, peer: Address) -> None:
+        super().__init__({"peername": peer})
+        self._loop = loop
+        self._protocol: asyncio.Protocol = protocol  # type: ignore[assignment]  # stream protocols only
+        self._unread: deque[bytes] = deque()
+        self._unread_bytes = 0
+        self._reading = True
+        self._writing_paused = False
+        self._ended = self._closing = self._lost = False
+        self._on_lost: list[Callable[[], None]] = []
+        self.other: Transport | None = None
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Call it once when this end is closed for good."""
+        self._on_lost.append(callback)
+
+    # What a protocol may ask of its transport.
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """The protocol that reads here."""
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Replace the protocol that reads here."""
+        self._protocol = protocol  # type: ignore[assignment]  # stream protocols only
+
+    def is_reading(self) -> bool:
+        """Whether data is handed to the protocol as it comes."""
+        return self._reading and not self._closing
+
+    def pause_reading(self) -> None:
+        """Keep what comes until `resume_reading`."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Hand on what was kept, and what comes."""
+        self._reading = True
+        self._loop.call_soon(self._deliver)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send; nothing is lost but what is written after the end."""
+        if not data or self._closing or self.other is None:
+            return
+        self.other._receive(bytes(data))  # noqa: SLF001 - the other end of the same connection
+
+    def can_write_eof(self) -> bool:
+        """Connections are closed whole here."""
+        return False
+
+    def is_closing(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._closing
+
+    def close(self) -> None:
+        """End the connection; the other end still reads what was written."""
+        self._close(None, None)
+
+    def abort(self) -> None:
+        """End the connection at once; the other end sees a reset and does not read what it has not read."""
+        self._close(None, ConnectionResetError("Connection reset by peer"))
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the other end has not read."""
+        return 0 if self.other is None else self.other._unread_bytes  # noqa: SLF001 - the same connection
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The limits are fixed."""
+
+    # The wire.
+
+    def _receive(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._unread.append(data)
+        self._unread_bytes += len(data)
+        if self._unread_bytes > HIGH_WATER_BYTES and self.other is not None:
+            self.other._pause_writing(True)  # noqa: SLF001 - the same connection
+        self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        while self._unread and self._reading and not self._closing:
+            data = self._unread.popleft()
+            self._unread_bytes -= len(data)
+            self._protocol.data_received(data)
+        if self._unread or self._closing:
+            return
+        if self.other is not None:
+            self.other._pause_writing(False)  # noqa: SLF001 - the same connection
+        if self._ended and self._reading:
+            self._protocol.eof_received()
+            self._close(None, None)
+
+    def _pause_writing(self, paused: bool) -> None:
+        if paused == self._writing_paused or self._closing:
+            return
+        self._writing_paused = paused
+        (self._protocol.pause_writing if paused else self._protocol.resume_writing)()
+
+    def _end(self, reset: Exception | None) -> None:
+        """The other end has closed."""
+        self._ended = True
+        if reset is not None:
+            self._close(reset, None)
+        else:
+            self._loop.call_soon(self._deliver)
+
+    def _close(self, error: Exception | None, reset: Exception | None) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._unread.clear()
+        self._unread_bytes = 0
+        if self.other is not None:
+            self._loop.call_soon(self.other._end, reset)  # noqa: SLF001 - the same connection
+        self._loop.call_soon(self._lose, error)
+
+    def _lose(self, error: Exception | None) -> None:
+        self._lost = True
+        self.other = None
+        self._protocol.connection_lost(error)
+        for callback in self._on_lost:
+            callback()
+
+
+class Server(asyncio.AbstractServer):
+    """Who listens at an address."""
+
+    def __init__(self, network: "Network", address: Address, factory: Factory, sock: socket.socket) -> None:
+        self._network, self._address, self._sock = network, address, sock
+        self.factory = factory
+        self.connections: set[Transport] = set()
+        self._closed = asyncio.Event()
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """The socket that holds the port's number; nothing listens on it."""
+        return () if self._closed.is_set() else (self._sock,)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the server runs in."""
+        return self._network.loop
+
+    def is_serving(self) -> bool:
+        """Whether connections are accepted."""
+        return not self._closed.is_set()
+
+    async def start_serving(self) -> None:
+        """It does so from the beginning."""
+
+    async def serve_forever(self) -> None:
+        """Wait until the server is closed."""
+        await self._closed.wait()
+
+    def close(self) -> None:
+        """Accept no more; connections go on."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._network.forget(self._address)
+            self._sock.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until `close` was called."""
+        await self._closed.wait()
+
+
+class Network:
+    """The addresses at which somebody listens in one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._servers: dict[Address, Server] = {}
+
+    def listen(self, factory: Factory, sock: socket.socket) -> Server:
+        """Serve at the address to which the socket is bound.
+
+        Raises:
+            OSError: somebody listens there already.
+        """
+        address: Address = sock.getsockname()[:2]
+        if address in self._servers:
+            raise OSError(f"{address[0]}:{address[1]} is in use in this loop")
+        server = self._servers[address] = Server(self, address, factory, sock)
+        return server
+
+    def forget(self, address: Address) -> None:
+        """Refuse connections to that address from now on."""
+        self._servers.pop(address, None)
+
+    def check(self, address: Address) -> None:
+        """See that somebody listens there.
+
+        Raises:
+            ConnectionRefusedError: nobody does.
+        """
+        if address not in self._servers:
+            raise ConnectionRefusedError(f"nothing listens at {address[0]}:{address[1]} in this loop")
+
+    def connect(self, factory: Factory, address: Address) -> tuple[Transport, asyncio.BaseProtocol]:
+        """A connection to who listens at that address; both ends are connected on return.
+
+        Raises:
+            ConnectionRefusedError: nobody does.
+        """
+        self.check(address)
+        ours, theirs = factory(), self._servers[address].factory()
+        near = Transport(self.loop, ours, address)
+        far = Transport(self.loop, theirs, ("127.0.0.1", 0))
+        near.other, far.other = far, near
+        theirs.connection_made(far)
+        ours.connection_made(near)
+        return near, ours
