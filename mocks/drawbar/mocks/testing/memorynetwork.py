@@ -10,7 +10,6 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 Factory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
@@ -22,7 +21,9 @@ HIGH_WATER_BYTES = 64 * 1024
 class Transport(asyncio.Transport):
     """One end of a connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.BaseProtocol, peer: Address) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, protocol: asyncio.BaseProtocol, peer: Address
+    ) -> None:
         super().__init__({"peername": peer})
         self._loop = loop
         self._protocol: asyncio.Protocol = protocol  # type: ignore[assignment]  # stream protocols only

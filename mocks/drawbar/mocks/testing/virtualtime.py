@@ -14,15 +14,22 @@ import functools
 import selectors
 import socket
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, Unpack
 
 from drawbar.mocks.testing import memorynetwork
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 # How long to wait in real time when there is no timer at all: something outside must act then.
 REAL_WAIT_SECONDS = 0.05
+
+
+def _refused(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError(
+        "virtual time does not wait for sockets, processes or gRPC: keep what the test talks to in memory"
+    )
 
 
 class _JumpingSelector(selectors.BaseSelector):
@@ -77,7 +84,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     # Connections, in memory.
 
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
         """Serve at the address of `sock`, or of `host` and `port`, within this loop."""
         _plain(options)
         sock = options.get("sock")
@@ -91,7 +100,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._network.check(address[:2])
         self._addresses[sock.fileno()] = address[:2]
 
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
         """Connect to who serves at the address within this loop."""
         _plain(options)
         sock = options.get("sock")
@@ -103,20 +114,25 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             sock.close()
         return transport, protocol
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(
+        self,
+        executor: object,  # noqa: ARG002 - as the base class has it
+        func: Callable[[Unpack[Arguments]], Result],
+        *args: *Arguments,
+    ) -> asyncio.Future[Result]:
         """Call the function now: a thread would take real time."""
-        done: asyncio.Future[Any] = self.create_future()
+        done: asyncio.Future[Result] = self.create_future()
         try:
             done.set_result(func(*args))
         except Exception as error:  # noqa: BLE001 - handed to who awaits it, as an executor does
             done.set_exception(error)
         return done
 
-    def add_reader(self, fd: Any, callback: Any, *args: Any) -> NoReturn:
-        """Refused."""
-        raise RuntimeError("virtual time does not wait for sockets, pipes or gRPC: keep the test's talk in memory")
-
-    create_unix_server = create_unix_connection = create_datagram_endpoint = subprocess_exec = add_reader
+    add_reader: Any = _refused
+    create_unix_server: Any = _refused
+    create_unix_connection: Any = _refused
+    create_datagram_endpoint: Any = _refused
+    subprocess_exec: Any = _refused
 
 
 def _plain(options: Mapping[str, Any]) -> None:
