@@ -1,6 +1,7 @@
 """Uevents: the wire format, the bounded backlog, and both sources."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -11,11 +12,14 @@ import pytest
 
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.uevents import backlog, kernel
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree, wire
 
 RECORDED = [
     json.loads(line)["msg"].replace("\n", "\0").encode()
     for line in (Path(__file__).parents[1] / "data/kernel-6.1-qemu/uevents.jsonl").read_text().splitlines()
 ]
+NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
 
 
 def test_every_recorded_event_is_understood_in_order():
@@ -131,13 +135,38 @@ async def test_a_socket_left_behind_by_a_dead_listener_is_replaced(tmp_path):
         send_all(path, RECORDED[:1])
 
 
-async def test_a_socket_that_somebody_listens_on_is_left_to_them(tmp_path):
-    path = tmp_path / "uevents"
-    async with uevents.listening(f"unix:{path}"):
-        with pytest.raises(errors.UeventError, match="somebody listens there"):
-            async with uevents.listening(f"unix:{path}"):
-                pass
-        send_all(path, RECORDED[:1])
+async def test_every_listener_gets_the_events_of_a_mocked_tree_and_the_older_may_end_first(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", uevent_socket=tmp_path / "u")
+    source = f"unix:{tmp_path / 'u'}"
+    older_ends = contextlib.AsyncExitStack()
+    older = await older_ends.enter_async_context(uevents.listening(source))
+    async with asyncio.timeout(10), older_ends, uevents.listening(source) as newer:
+        address = await asyncio.to_thread(tree.attach, 1, NVME)
+        came = [await seqnums_until_bound(each, address) for each in (older, newer)]
+        assert came[0] == came[1]
+        await older_ends.aclose()
+        address = await asyncio.to_thread(tree.attach, 2, NVME)
+        await seqnums_until_bound(newer, address)
+    assert list(tmp_path.glob("u*")) == []
+
+
+async def seqnums_until_bound(source: uevents.UeventSource, address: str) -> list[int]:
+    found = []
+    async for event in source.events():
+        assert isinstance(event, uevents.Uevent)
+        found.append(event.seqnum)
+        if event.action == "bind" and address in event.devpath:
+            break
+    return found
+
+
+async def test_more_listeners_than_the_mocked_tree_sends_to_are_refused(tmp_path):
+    source = f"unix:{tmp_path / 'u'}"
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in wire.places(tmp_path / "u"):
+            await stack.enter_async_context(uevents.listening(source))
+        with pytest.raises(errors.UeventError, match="4 listen there already"):
+            await stack.enter_async_context(uevents.listening(source))
 
 
 @pytest.mark.parametrize(

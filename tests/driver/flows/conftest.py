@@ -18,7 +18,6 @@ from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import daemon as node
 from drawbar.driver.node import settings as node_settings
 from drawbar.driver.node.health import policy as health_policy
-from drawbar.driver.node.inventory import tracking
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver, claims, eviction, kubelet, scheduler
 from drawbar.mocks.apiserver import faults
@@ -75,7 +74,7 @@ class Lab(worlds.World):
         self.run(name, node.run(options))
 
     def start_second(self, driver):
-        """Another driver's daemons, without uevents: a mocked kernel tells them to one listener only."""
+        """Another driver's daemons, on the same nodes."""
         self.server.kubeconfig(self.path / "second", f"drawbar:drawbar-controller-{driver}")
         self.start_controller(name="second", driver=driver)
         for name in NODES:
@@ -88,9 +87,8 @@ class Lab(worlds.World):
                 kubelet_dir=home / "k",
                 cdi_dir=home / "k" / "cdi",
                 sysfs=home / "sys",
-                uevents=f"unix:{home / 'no-uevents'}",
+                uevents=f"unix:{home / 'uevents'}",
                 health=HEALTH,
-                discovery=tracking.Tracking(audit_seconds=1, audit_share=1.0),
             )
             self.run(key, node.run(options))
 

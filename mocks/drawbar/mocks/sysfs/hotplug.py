@@ -15,7 +15,9 @@ class Hotplug:
     def __init__(self, root: Path, state: states.State) -> None:
         self.root = root
         self.state = state
-        self._heard = True
+        # A listener that took nothing gets no more of this change, and the others go on.
+        socket_path = state.uevent_socket
+        self._listeners = wire.places(Path(socket_path)) if socket_path is not None else ()
         # Where directories are built and taken apart: beside the tree, on the same file system.
         self._staging = root.with_name(f".{root.name}.staging")
 
@@ -88,12 +90,12 @@ class Hotplug:
 
     def _send(self, action: str, kobject: kobjects.Kobject, variables: dict[str, str]) -> None:
         self.state = dataclasses.replace(self.state, seqnum=self.state.seqnum + 1)
-        if self.state.uevent_socket is None or not self._heard:
+        if not self._listeners:
             return
         devpath = "/" + kobject.path
         head = {"ACTION": action, "DEVPATH": devpath, "SUBSYSTEM": kobject.subsystem}
         message = wire.encode(action, devpath, {**head, **variables, "SEQNUM": str(self.state.seqnum)})
-        self._heard = wire.send(Path(self.state.uevent_socket), message)
+        self._listeners = tuple(place for place in self._listeners if wire.send(place, message))
 
 
 @contextlib.contextmanager

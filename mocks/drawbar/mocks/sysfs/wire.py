@@ -1,7 +1,8 @@
 """Sends uevents in the kernel's wire format, one datagram each.
 
-As with netlink, an event that nobody listens to is gone. A listener that is merely slow is waited for, up
-to a bound: so a sender must not run in the listener's own event loop, which could then never catch up.
+As with netlink, an event that nobody listens to is gone, and several may listen: each further one binds the path with a
+number behind it. A listener that is merely slow is waited for, up to a bound: so a sender must not run in the listener's
+own event loop, which could then never catch up.
 """
 
 import errno
@@ -10,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 LONGEST_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
+LISTENERS_MAX = 4
+"""As many as `drawbar.driver.node.uevents.datagram` binds."""
 _PATIENCE_SECONDS = 5.0
 _NOBODY_LISTENS = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 
@@ -20,8 +23,14 @@ def encode(action: str, devpath: str, variables: Mapping[str, str]) -> bytes:
     return b"".join(pair.encode() + b"\0" for pair in pairs)
 
 
+def places(path: Path) -> tuple[Path, ...]:
+    """Where somebody may listen; a socket's path cannot be longer, so nobody listens at one that is."""
+    further = (path.with_name(f"{path.name}.{number}") for number in range(1, LISTENERS_MAX))
+    return (path, *(place for place in further if len(str(place).encode()) <= LONGEST_PATH_BYTES))
+
+
 def send(path: Path, datagram: bytes) -> bool:
-    """Sends one event; drops it if nobody listens.
+    """Sends one event to one place; drops it if nobody listens there.
 
     Returns:
         False if a listener is there and takes nothing: the event is lost, and more would be.

@@ -1,7 +1,8 @@
 """Uevents from a UNIX datagram socket, in the kernel's wire format, one a datagram.
 
-This is how a mocked sysfs tree speaks. The socket is ours: a sender that finds nobody bound drops its
-events, as netlink does.
+This is how a mocked sysfs tree sends them. The socket is the listener's: what is sent while nobody listens is dropped,
+as netlink drops it. Several may listen, as two instances of the daemon do during a rolling update: each further one binds
+the path with a number behind it, and the sender sends to all.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from drawbar.driver.node.uevents import backlog, event
 _LONGEST_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 _DATAGRAM_BYTES = 64 * 1024
 _DATAGRAMS_PER_WAKEUP = 256
+_LISTENERS_MAX = 4  # the mocked tree sends to so many
 
 
 @contextlib.contextmanager
@@ -27,9 +29,9 @@ def bound(path: Path, pending: backlog.Backlog) -> Iterator[None]:
     Must be entered in a running event loop. A socket that nobody listens on any more is replaced.
 
     Raises:
-        UeventError: the path is too long, is in use, or its directory cannot be written.
+        UeventError: the path is too long, has too many listeners or a file, or its directory cannot be written.
     """
-    receiver = _bind(path)
+    receiver, place = _bind(path)
     loop = asyncio.get_running_loop()
     loop.add_reader(receiver, _drain, receiver, pending)
     try:
@@ -37,25 +39,40 @@ def bound(path: Path, pending: backlog.Backlog) -> Iterator[None]:
     finally:
         loop.remove_reader(receiver)
         receiver.close()
-        path.unlink(missing_ok=True)
+        place.unlink(missing_ok=True)
         pending.close()
 
 
-def _bind(path: Path) -> socket.socket:
-    length = len(str(path).encode())
+def _bind(path: Path) -> tuple[socket.socket, Path]:
+    """A socket at the first free place, and the place."""
+    places = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, _LISTENERS_MAX))]
+    for place in places:
+        receiver = _bound_at(place)
+        if receiver is not None:
+            return receiver, place
+    raise errors.UeventError(
+        f"cannot listen for uevents at {path}: {_LISTENERS_MAX} listen there already; choose another path"
+    )
+
+
+def _bound_at(place: Path) -> socket.socket | None:
+    """A socket that is bound there; None if another listener's is."""
+    length = len(str(place).encode())
     if length > _LONGEST_PATH_BYTES:
         raise errors.UeventError(
-            f"the socket path {path} is {length} bytes long, of at most {_LONGEST_PATH_BYTES}: choose a shorter one"
+            f"the socket path {place} is {length} bytes long, of at most {_LONGEST_PATH_BYTES}: choose a shorter one"
         )
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        _remove_stale(path)
-        receiver.bind(str(path))
+        _remove_stale(place)
+        receiver.bind(str(place))
     except OSError as error:
         receiver.close()
-        reason = "somebody listens there" if error.errno == errno.EADDRINUSE else error.strerror
+        if error.errno == errno.EADDRINUSE and place.is_socket():
+            return None
+        reason = "a file is there" if error.errno == errno.EADDRINUSE else error.strerror
         raise errors.UeventError(
-            f"cannot listen for uevents at {path}: {reason}; choose another path"
+            f"cannot listen for uevents at {place}: {reason}; choose another path"
         ) from error
     return receiver
 
