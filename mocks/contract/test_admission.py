@@ -124,8 +124,9 @@ async def test_variables_are_computed_once_and_used_by_name(world, enforced):
 
 
 async def test_a_policy_that_fails_refuses_unless_told_to_ignore(world, enforced):
-    ours = await enforced({"expression": "object.data['missing'] == 'x'"})
-    assert (await refused(world, ours, data={"a": "1"})).code in (403, 422)
+    ours = await enforced({"expression": "object.data['missing'] == 'x'", "reason": "Forbidden"})
+    reply = await refused(world, ours, data={"a": "1"})
+    assert (reply.code, reply.reason, "no such key: missing" in reply.message) == (422, "Invalid", True)
 
 
 async def test_a_policy_can_warn_instead(world, enforced):
@@ -169,3 +170,25 @@ async def test_deletions_can_be_refused_by_the_old_object(world, enforced):
     assert (reply.code, "still in use" in reply.message) == (422, True)
     assert (await world.api.merge(path, {"data": None})).code == 200
     assert (await world.api.delete(path)).code == 200
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("request.subResource == ''", "no such key: subResource"),
+        ("request.requestSubResource == ''", "no such key: requestSubResource"),
+        ("request.?subResource.orValue('') == ''", ""),
+        ("!has(request.subResource) && !has(request.requestSubResource)", ""),
+        ("has(request.dryRun) && request.dryRun == false", ""),
+        ("request.kind.group == '' && request.resource.group == ''", ""),
+        ("request.namespace == object.metadata.namespace && request.name == object.metadata.name", ""),
+        ("oldObject == null", ""),
+    ],
+)
+async def test_an_empty_field_of_the_request_is_an_absent_key(world, enforced, expression, words):
+    ours = await enforced(
+        {"expression": "!has(object.data)", "message": "in force"}, {"expression": expression}
+    )
+    assert "in force" in (await refused(world, ours, data={"a": "1"})).message
+    reply = await world.post("configmaps", world.body("configmaps", world.name(), metadata=ours))
+    assert (reply.code, words in reply.message) == (422 if words else 201, True)

@@ -60,6 +60,20 @@ def test_every_policy_is_explained(page, manifest):
     assert sorted(row[0].strip("`") for row in documented) == sorted(policies)
 
 
+@pytest.mark.parametrize("file", ["policies.yaml", "classic/policies.yaml"])
+def test_every_policy_names_its_versions_because_an_api_server_checks_the_types_of_these_alone(
+    manifest, file
+):
+    versions = [
+        rule["apiVersions"]
+        for one in manifest(file)
+        if one["kind"] == "ValidatingAdmissionPolicy"
+        for rule in one["spec"]["matchConstraints"]["resourceRules"]
+    ]
+    assert versions
+    assert not any("*" in named for named in versions)
+
+
 async def test_every_mount_of_the_node_daemon_has_its_reason(page, render):
     (daemon,) = [one for one in await render() if one["kind"] == "DaemonSet"]
     pod = daemon["spec"]["template"]["spec"]

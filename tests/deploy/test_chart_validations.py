@@ -227,12 +227,12 @@ async def wide(chart_cluster):
 
 
 async def attempt(accounts, policy, node, method, path, body):
-    """What is said against it; empty if it is let through."""
+    """What is said against it, also where a policy cannot judge it; empty if it is let through."""
     api = accounts[NODE if policy.startswith(NODE) else CONTROLLER, node]
     content = {"content": client.Patch.MERGE} if method == "PATCH" else {}
     try:
         await api.request(method, path, {"dryRun": "All"}, body=body, **content)
-    except errors.Denied as error:
+    except (errors.Denied, errors.Invalid) as error:
         return str(error)
     return ""
 

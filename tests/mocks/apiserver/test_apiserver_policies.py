@@ -33,7 +33,7 @@ def policy(**spec: Any) -> dict[str, Any]:
         "variables": [
             {
                 "name": "userNode",
-                "expression": f"request.userInfo.extra[?'{NODE_KEY}'][0].orValue('')",
+                "expression": f"request.userInfo.?extra[?'{NODE_KEY}'][0].orValue('')",
             },
             {
                 "name": "objectNode",
@@ -104,8 +104,11 @@ async def test_a_token_without_a_node_is_told_so(api: Any, node: Any, make_slice
     await enforce(api, policy())
     refused = await api.acting_as("drawbar:node").post(SLICES, of_node(make_slice, "node-a"))
     assert refused.body["message"].endswith("denied request: the token names no node")
-    causes = [cause["message"] for cause in refused.body["details"]["causes"]]
-    assert causes == ["the token names no node", "node  may not write for node-a"]
+    assert refused.body["details"]["causes"] == [
+        {
+            "message": "ValidatingAdmissionPolicy 'own-slices' with binding 'b' denied request: the token names no node"
+        }
+    ]
 
 
 async def test_a_reason_chooses_the_status_code(api: Any, make_config_map: Any) -> None:
@@ -220,7 +223,7 @@ async def test_expressions_see_the_request_its_namespace_and_a_dry_run(
         "request.kind.kind == 'ConfigMap' && request.resource.resource == 'configmaps' && request.name == 'one' && "
         "request.namespace == 'default' && request.operation == 'CREATE' && oldObject == null && "
         "namespaceObject.metadata.name == 'default' && 'system:masters' in request.userInfo.groups && "
-        "object.kind == 'ConfigMap' && request.subResource == '' && !request.dryRun"
+        "object.kind == 'ConfigMap' && !has(request.subResource) && !request.dryRun"
     )
     body = policy(
         matchConstraints={"resourceRules": [rule]},

@@ -33,11 +33,17 @@ class Attempt:
         return str(self.call.name or (item.get("metadata") or {}).get("name") or "")
 
     def variables(self) -> Json:
-        """``object``, ``oldObject`` and ``request``, as expressions see them."""
+        """``object``, ``oldObject`` and ``request``, as expressions see them: empty fields of the request are absent."""
         call = self.call
         resource, version = call.resource, call.version
         kind = {"group": resource.group, "version": version, "kind": resource.kind}
         names = {"group": resource.group, "version": version, "resource": resource.plural}
+        user = {
+            "username": call.user.name,
+            "uid": call.user.uid,
+            "groups": list(call.user.groups),
+            "extra": {key: list(values) for key, values in call.user.extra.items()},
+        }
         request: Json = {
             "kind": kind,
             "requestKind": kind,
@@ -48,17 +54,18 @@ class Attempt:
             "name": self.name,
             "namespace": call.namespace,
             "operation": self.operation,
-            "userInfo": {
-                "username": call.user.name,
-                "uid": call.user.uid,
-                "groups": list(call.user.groups),
-                "extra": {key: list(values) for key, values in call.user.extra.items()},
-            },
+            "userInfo": _without_empty(user),
             "dryRun": call.dry_run,
             "options": {},
         }
+        request = _without_empty(request)
         shown = [None if item is None else resource.served(item, version) for item in (self.new, self.old)]
         return {"object": shown[0], "oldObject": shown[1], "request": request}
+
+
+def _without_empty(fields: Json) -> Json:
+    """The fields that are not empty: the others are absent keys, as where the API server encodes a request."""
+    return {key: value for key, value in fields.items() if value or value is False}
 
 
 def fits(attempt: Attempt, match: Json, namespace_labels: dict[str, str] | None) -> bool:

@@ -65,7 +65,7 @@ class Policies:
             names = policy["metadata"]["name"], binding["metadata"]["name"]
             denials = list(self._judged(attempt, policy["spec"], spec))
             if denials and "Deny" in spec["validationActions"]:
-                raise _refusal(attempt, names, denials)
+                raise _refusal(attempt, names, denials[0])
             if denials and "Warn" in spec["validationActions"]:
                 place = (
                     f"Validation failed for ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}'"
@@ -169,7 +169,7 @@ def _validation(validation: Json, variables: Json, *, fails: bool) -> Iterator[D
         holds = expressions.evaluate(text, variables)
     except expressions.EvaluationError as error:
         if fails:
-            yield Denial(message=f"expression '{text}' resulted in error: {error}", reason=reason)
+            yield Denial(message=f"expression '{text}' resulted in error: {error}")
         return
     if holds is True:
         return
@@ -183,10 +183,10 @@ def _validation(validation: Json, variables: Json, *, fails: bool) -> Iterator[D
     yield Denial(message=message.strip(), reason=reason)
 
 
-def _refusal(attempt: Attempt, names: tuple[str, str], denials: list[Denial]) -> errors.ApiError:
-    first, resource = denials[0], attempt.call.resource
+def _refusal(attempt: Attempt, names: tuple[str, str], first: Denial) -> errors.ApiError:
+    resource = attempt.call.resource
     text = f"ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}' denied request: {first.message}"
     error = errors.forbidden(resource.plural, resource.group, attempt.name, text)
-    details = {**error.details, "causes": [{"message": denial.message} for denial in denials]}
+    details = {**error.details, "causes": [{"message": text}]}
     code = _CODES.get(first.reason, 422)
     return errors.ApiError(code=code, reason=first.reason, message=error.message, details=details)
