@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help venv demo lint types test contract chart storm lab hil hil-short bench generate clean
+.PHONY: help venv demo lint types test contract kubernetes chart storm lab hil hil-short bench generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,10 @@ test: lint types ## every check and every test, the lab's short set beside them
 
 contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
 	@$(BIN)/pytest mocks/contract -q
+
+kubernetes: venv ## on real Kubernetes: make kubernetes KUBERNETES_BIN=DIR [STAGES=contract,flows]; see CONTRIBUTING.md
+	@[[ -n "$(KUBERNETES_BIN)" ]] || { echo "error: KUBERNETES_BIN is not set: name the directory with kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and etcd; CONTRIBUTING.md says where to get them" >&2; exit 1; }
+	$(BIN)/python hil-tests/run.py kubernetes "$(KUBERNETES_BIN)" --stages "$(STAGES)"
 
 chart: venv $(VENV)/.chart ## the chart by the real Helm engine, and what the image is made of; downloads 200 MB
 	@DRAWBAR_CHART=required $(BIN)/pytest -q tests/deploy

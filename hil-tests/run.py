@@ -3,6 +3,7 @@
     python hil-tests/run.py short              # the short set
     python hil-tests/run.py all                # everything; HIL_CONFIG=FILE: on the hardware that the file names
     python hil-tests/run.py beside CMD CMD     # the commands one after the other, and the short set beside them
+    python hil-tests/run.py kubernetes DIR     # on real Kubernetes components, from their binaries in DIR
 
 What is missing is installed first (`hil-tests/install`). `short` and `all` fail where that cannot be done. `beside` does
 not: it says in a box, as the last thing, what was not tested and how to have it tested.
@@ -18,6 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from lab import errors, sessions
+from realcluster import errors as realcluster
+from realcluster import stages
 
 USAGE_ERROR = 2
 
@@ -29,6 +32,9 @@ def _arguments() -> argparse.Namespace:
     verbs.add_parser("all", help="everything; HIL_CONFIG=FILE: on real hardware, HIL_YES=1: without asking")
     beside = verbs.add_parser("beside", help="other commands, with the short set beside them")
     beside.add_argument("command", nargs="+", help="one after the other; the first that fails is the last")
+    real = verbs.add_parser("kubernetes", help="the stages on real Kubernetes components")
+    real.add_argument("binaries", type=Path, help="the directory with the binaries of one release")
+    real.add_argument("--stages", default="", help="only these, separated by commas")
     return parser.parse_args()
 
 
@@ -50,13 +56,22 @@ async def _run(options: argparse.Namespace, site: Path | None) -> int:
             return await sessions.beside(options.command)
 
 
+def _kubernetes(options: argparse.Namespace) -> int:
+    # As Ctrl-C does: what was started here ends with us.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return stages.run(options.binaries.absolute(), options.stages)
+
+
 def main() -> int:
     """Runs what the command line says; gives the exit status."""
     named = os.environ.get("HIL_CONFIG")
     site = Path(named).absolute() if named else None
+    options = _arguments()
     try:
-        return asyncio.run(_run(_arguments(), site))
-    except errors.Unavailable as error:
+        if options.verb == "kubernetes":
+            return _kubernetes(options)
+        return asyncio.run(_run(options, site))
+    except (errors.Unavailable, realcluster.RealClusterError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):

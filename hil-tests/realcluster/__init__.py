@@ -1,0 +1,9 @@
+"""Real Kubernetes components on this machine, from their binaries: a control plane and kubelets on loopback.
+
+binaries        the programs of one release: found, named where missing, their release detected
+programs        pure: the command line and the configuration of each component
+processes       one component as a process: start, stop, kill, wait
+control_plane   etcd, API server, controller manager and scheduler together
+kubelets        a kubelet on a container-runtime double, or on a runtime that runs already
+stages          what `make kubernetes` runs, in order
+"""

@@ -1,0 +1,286 @@
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler together.
+
+    with ControlPlane.running(found, folder) as plane:
+        plane.kubeconfig("admin")
+        plane.kill("etcd"); plane.start("etcd"); plane.wait_ready()
+
+Once entered, the API server is ready, default service accounts are made and the scheduler has begun. On leaving, every
+process is gone. Any component may be killed and started again at any moment; ports and state stay the same.
+"""
+
+import contextlib
+import json
+import secrets
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from realcluster import errors, processes, programs
+from realcluster.binaries import Binaries
+
+ETCD = "etcd"
+APISERVER = "kube-apiserver"
+CONTROLLER_MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+COMPONENTS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
+"""In the order in which they are started."""
+NODES = ("node-1", "node-2")
+READY_SECONDS = 180.0
+REQUEST_SECONDS = 5.0
+
+
+class ControlPlane:
+    """A running control plane; make it with `running`.
+
+    Attributes:
+        settings: what it was started with.
+        components: by name each of `COMPONENTS`.
+    """
+
+    def __init__(self, settings: programs.Settings, nodes: Sequence[str]) -> None:
+        self.settings = settings
+        users = (programs.ADMIN, programs.KCM, programs.SCHEDULER, *(programs.NODE_PREFIX + n for n in nodes))
+        self._tokens = {user: secrets.token_urlsafe(24) for user in users}
+        commands: dict[str, list[str]] = {
+            ETCD: programs.etcd(settings),
+            APISERVER: programs.apiserver(settings),
+            CONTROLLER_MANAGER: programs.controller_manager(settings),
+            SCHEDULER: programs.scheduler(settings),
+        }
+        self.components = {
+            name: processes.Component(name, argv, settings.folder / f"{name}.log")
+            for name, argv in commands.items()
+        }
+        self._trust: ssl.SSLContext | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(
+        cls,
+        found: Binaries,
+        folder: Path,
+        *,
+        gates: Mapping[str, bool] | None = None,
+        nodes: Sequence[str] = NODES,
+        binding_timeout_seconds: int | None = None,
+        base_port: int | None = None,
+    ) -> Iterator[Self]:
+        """A control plane for as long as the block lasts.
+
+        Args:
+            found: the binaries.
+            folder: for state and logs, which stay behind.
+            gates: feature gates; None: what Drawbar needs of the release.
+            nodes: the names of the nodes that kubelets may have, each with credentials.
+            binding_timeout_seconds: the scheduler's; None: its default.
+            base_port: the first of three ports; None: free ones.
+
+        Raises:
+            errors.ComponentFailed: a component ends, or is not ready in time.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = programs.Settings(
+            binaries=found,
+            folder=folder,
+            ports=_ports(base_port),
+            gates=programs.default_gates(found.release) if gates is None else dict(gates),
+            binding_timeout_seconds=binding_timeout_seconds,
+        )
+        plane = cls(settings, nodes)
+        plane.write_files()
+        try:
+            for name in COMPONENTS:
+                plane.start(name)
+                if name in (ETCD, APISERVER):
+                    plane.wait_ready(name)
+            plane.wait_ready()
+            yield plane
+        finally:
+            plane.stop_all()
+
+    @property
+    def admin(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.kubeconfig(programs.ADMIN)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The components that run, by name."""
+        return {name: one.pid for name, one in self.components.items() if one.pid is not None}
+
+    def kubeconfig(self, user: str) -> Path:
+        """The kubeconfig of a static user: `admin`, or `system:node:NAME`.
+
+        Raises:
+            errors.RealClusterError: the control plane was started without this user.
+        """
+        if user not in self._tokens:
+            raise errors.RealClusterError(f"no user {user}: name the node when the control plane is started")
+        return self.settings.kubeconfig(user)
+
+    def start(self, name: str) -> None:
+        """Starts a component and does not wait; in the main thread."""
+        self.components[name].start()
+
+    def stop(self, name: str) -> None:
+        """Ends a component in order."""
+        self.components[name].stop()
+
+    def kill(self, name: str) -> None:
+        """Ends a component as `kill -9` does."""
+        self.components[name].kill()
+
+    def restart(self, name: str) -> None:
+        """Ends a component in order, starts it and waits until it serves."""
+        self.stop(name)
+        self.start(name)
+        self.wait_ready(name)
+
+    def schedule_with(self, binding_timeout_seconds: int | None) -> None:
+        """Restarts the scheduler with another patience with binding conditions; None: its default."""
+        self.settings = replace(self.settings, binding_timeout_seconds=binding_timeout_seconds)
+        self._write_scheduler()
+        self.restart(SCHEDULER)
+
+    def wait_ready(self, name: str | None = None, seconds: float = READY_SECONDS) -> None:
+        """Waits until a component serves, or all of them. May be called in any thread.
+
+        Raises:
+            errors.ComponentFailed: it ended, or does not by then.
+        """
+        checks: dict[str, Callable[[], bool]] = {
+            ETCD: self._etcd_ready,
+            APISERVER: lambda: self._get("/readyz") == "ok",
+            CONTROLLER_MANAGER: lambda: self._get("/api/v1/namespaces/default/serviceaccounts/default") != "",
+            # It serves no port; when it has begun it has listed what it schedules.
+            SCHEDULER: lambda: True,
+        }
+        for one in COMPONENTS if name is None else (name,):
+            self.components[one].until(checks[one], seconds)
+
+    def stop_all(self) -> None:
+        """Ends all components, the last started first."""
+        for name in reversed(COMPONENTS):
+            self.components[name].stop()
+
+    def service_account_kubeconfig(
+        self, path: Path, account: str, *, node: str | None = None, seconds: int = 7200
+    ) -> Path:
+        """Asks for a service account's token, as its pods have, and writes a kubeconfig with it.
+
+        Args:
+            path: the file.
+            account: `NAMESPACE:NAME`.
+            node: the Node that the token is bound to, as that of a DaemonSet's pod.
+            seconds: how long it holds.
+
+        Raises:
+            errors.RealClusterError: the API server refuses.
+        """
+        namespace, _, name = account.partition(":")
+        spec: dict[str, Any] = {"expirationSeconds": seconds}
+        if node is not None:
+            uid = json.loads(self.request("GET", f"/api/v1/nodes/{node}"))["metadata"]["uid"]
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = self.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
+        token = json.loads(answer)["status"]["token"]
+        return self._write_kubeconfig(path, account, token)
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
+        """One request as the administrator; gives the body of the answer.
+
+        Raises:
+            errors.RealClusterError: the API server refuses or cannot be reached.
+        """
+        request = urllib.request.Request(
+            self.settings.server + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {self._tokens[programs.ADMIN]}",
+                "Content-Type": "application/json",
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_SECONDS, context=self._context()) as answer:
+                text: str = answer.read().decode()
+                return text
+        except urllib.error.HTTPError as error:
+            with error:
+                told = error.read().decode(errors="replace")[:300]
+            raise errors.RealClusterError(f"{method} {path}: {error.code} {told}") from error
+        except OSError as error:
+            raise errors.RealClusterError(f"{method} {path}: {error}") from error
+
+    def write_files(self) -> None:
+        """Key, tokens, kubeconfigs and the scheduler's configuration."""
+        folder = self.settings.folder
+        folder.chmod(0o700)
+        key = folder / "service-account.key"
+        if not key.exists():
+            key.write_bytes(_rsa_key())
+        (folder / "tokens.csv").write_text(programs.tokens(self._tokens))
+        for user, token in self._tokens.items():
+            self._write_kubeconfig(self.settings.kubeconfig(user), user, token)
+        self._write_scheduler()
+
+    def _write_scheduler(self) -> None:
+        content = programs.scheduler_configuration(self.settings)
+        (self.settings.folder / "scheduler.yaml").write_text(programs.as_json(content))
+
+    def _write_kubeconfig(self, path: Path, user: str, token: str) -> Path:
+        authority = str(self.settings.certificates / "apiserver.crt")
+        content = programs.kubeconfig(self.settings.server, authority, user, token)
+        path.write_text(programs.as_json(content))
+        path.chmod(0o600)
+        return path
+
+    def _context(self) -> ssl.SSLContext:
+        if self._trust is None:
+            self._trust = ssl.create_default_context(cafile=str(self.settings.certificates / "apiserver.crt"))
+        return self._trust
+
+    def _etcd_ready(self) -> bool:
+        url = f"http://127.0.0.1:{self.settings.ports.etcd}/health"
+        try:
+            with urllib.request.urlopen(url, timeout=REQUEST_SECONDS) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def _get(self, path: str) -> str:
+        try:
+            return self.request("GET", path)
+        except (errors.RealClusterError, FileNotFoundError):
+            return ""
+
+
+def _rsa_key() -> bytes:
+    try:
+        done = subprocess.run(["openssl", "genrsa", "2048"], check=True, capture_output=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise errors.Unavailable(f"openssl makes no key: {error}: apt-get install openssl") from error
+    return done.stdout
+
+
+def _ports(base: int | None) -> programs.Ports:
+    if base is not None:
+        return programs.Ports(apiserver=base, etcd=base + 1, etcd_peer=base + 2)
+    one, two, three = free_ports(3)
+    return programs.Ports(apiserver=one, etcd=two, etcd_peer=three)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]

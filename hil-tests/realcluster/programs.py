@@ -1,0 +1,286 @@
+"""The components' command lines and configuration files, by release. Pure: nothing is started or written here.
+
+All listen on 127.0.0.1 alone. Callers are known to the API server by static tokens, each as the user and groups that
+the component has on a cluster made by kubeadm; the controllers act under service accounts of their own, and kubelets
+as `system:node:NAME`, so that the Node authorizer and NodeRestriction apply to them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from realcluster.binaries import Binaries, Release
+
+CLASSIC_UNTIL = 31
+"""The last minor release in which a driver's controller could allocate (KEP-3063)."""
+GATES_FOR_CLASSIC = {"DynamicResourceAllocation": True, "DRAControlPlaneController": True}
+GATES_FOR_BINDING = {
+    "DRADeviceBindingConditions": True,
+    "DRAResourceClaimDeviceStatus": True,
+    "DRADeviceTaints": True,
+}
+"""What 1.34 and 1.35 want set; on by default since 1.36."""
+GATES_FOR_RULES = {"DRADeviceTaintRules": True}
+ADMIN = "admin"
+KCM = "system:kube-controller-manager"
+SCHEDULER = "system:kube-scheduler"
+NODE_PREFIX = "system:node:"
+SERVICE_RANGE = "10.96.0.0/16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """On 127.0.0.1."""
+
+    apiserver: int
+    etcd: int
+    etcd_peer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One control plane.
+
+    Attributes:
+        binaries: what is started.
+        folder: for state and logs.
+        ports: where it listens.
+        gates: feature gates of all components.
+        binding_timeout_seconds: how long the scheduler waits for binding conditions; None: its default, 600.
+    """
+
+    binaries: Binaries
+    folder: Path
+    ports: Ports
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    binding_timeout_seconds: int | None = None
+
+    @property
+    def certificates(self) -> Path:
+        """Where the API server keeps its self-signed certificate."""
+        return self.folder / "certificates"
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return f"https://127.0.0.1:{self.ports.apiserver}"
+
+    def kubeconfig(self, user: str) -> Path:
+        """The file of a user."""
+        return self.folder / f"{user.replace(':', '-')}.kubeconfig"
+
+
+def default_gates(release: Release) -> dict[str, bool]:
+    """What Drawbar needs of this release beyond its defaults; see docs/install.md."""
+    if release.minor <= CLASSIC_UNTIL:
+        return dict(GATES_FOR_CLASSIC)
+    if release.minor < 36:
+        return dict(GATES_FOR_BINDING)
+    return dict(GATES_FOR_RULES) if release.minor == 36 else {}
+
+
+def runtime_config(release: Release) -> str:
+    """The versions of `resource.k8s.io` that are served beside those that are on by default."""
+    if release.minor <= CLASSIC_UNTIL:
+        versions = ["v1alpha3" if release.minor == CLASSIC_UNTIL else "v1alpha2"]
+    else:
+        versions = ["v1beta2", "v1beta1", "v1alpha3"]
+    return ",".join(f"resource.k8s.io/{version}=true" for version in versions)
+
+
+def etcd(settings: Settings) -> list[str]:
+    """Without fsync: a killed process loses nothing thereby, only a machine would."""
+    client = f"http://127.0.0.1:{settings.ports.etcd}"
+    peer = f"http://127.0.0.1:{settings.ports.etcd_peer}"
+    command = [
+        str(settings.binaries.path("etcd")),
+        f"--data-dir={settings.folder / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+    ]
+    if settings.binaries.etcd_release >= Release(major=3, minor=5):
+        command.append("--unsafe-no-fsync")
+    return command
+
+
+def apiserver(settings: Settings) -> list[str]:
+    """With all default admission plugins."""
+    key = settings.folder / "service-account.key"
+    return [
+        str(settings.binaries.path("kube-apiserver")),
+        f"--etcd-servers=http://127.0.0.1:{settings.ports.etcd}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={settings.ports.apiserver}",
+        f"--cert-dir={settings.certificates}",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--token-auth-file={settings.folder / 'tokens.csv'}",
+        "--authorization-mode=Node,RBAC",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        "--allow-privileged=true",
+        # Tests of one client ask more at once than people do.
+        "--max-requests-inflight=800",
+        f"--runtime-config={runtime_config(settings.binaries.release)}",
+        *_gates(settings.gates),
+    ]
+
+
+def controller_manager(settings: Settings) -> list[str]:
+    """With all default controllers, each under its own service account."""
+    kubeconfig = settings.kubeconfig(KCM)
+    return [
+        str(settings.binaries.path("kube-controller-manager")),
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--authentication-skip-lookup=true",
+        f"--service-account-private-key-file={settings.folder / 'service-account.key'}",
+        f"--root-ca-file={settings.certificates / 'apiserver.crt'}",
+        "--use-service-account-credentials=true",
+        "--leader-elect=false",
+        "--secure-port=0",
+        *_gates(settings.gates),
+    ]
+
+
+def scheduler(settings: Settings) -> list[str]:
+    """With the configuration file that `scheduler_configuration` writes."""
+    return [
+        str(settings.binaries.path("kube-scheduler")),
+        f"--config={settings.folder / 'scheduler.yaml'}",
+        "--authentication-skip-lookup=true",
+        "--secure-port=0",
+        *_gates(settings.gates),
+    ]
+
+
+def scheduler_configuration(settings: Settings) -> dict[str, Any]:
+    """A KubeSchedulerConfiguration."""
+    content: dict[str, Any] = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(settings.kubeconfig(SCHEDULER))},
+    }
+    if settings.binding_timeout_seconds is not None:
+        arguments = {"bindingTimeout": f"{settings.binding_timeout_seconds}s"}
+        plugin = {"name": "DynamicResources", "args": arguments}
+        content["profiles"] = [{"schedulerName": "default-scheduler", "pluginConfig": [plugin]}]
+    return content
+
+
+def tokens(known: Mapping[str, str]) -> str:
+    """The file of static tokens.
+
+    Args:
+        known: by user name the token.
+    """
+    return "".join(
+        f'{token},{user},{user},"{",".join(groups(user))}"\n' for user, token in sorted(known.items())
+    )
+
+
+def groups(user: str) -> Sequence[str]:
+    """What a static user belongs to."""
+    if user == ADMIN:
+        return ("system:masters",)
+    return ("system:nodes",) if user.startswith(NODE_PREFIX) else ()
+
+
+def kubeconfig(server: str, authority: str, user: str, token: str) -> dict[str, Any]:
+    """A kubeconfig for one user.
+
+    Args:
+        server: the URL.
+        authority: the path of the certificate that the server's is signed by.
+        user: its name.
+        token: its bearer token.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": "real", "cluster": {"server": server, "certificate-authority": authority}},
+        ],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "real", "context": {"cluster": "real", "user": user}}],
+        "current-context": "real",
+    }
+
+
+def kubelet(binaries: Binaries, *, node: str, folder: Path, kubeconfig: Path, root: Path) -> list[str]:
+    """A kubelet; its configuration is in `kubelet.yaml` of its folder."""
+    return [
+        str(binaries.path("kubelet")),
+        f"--kubeconfig={kubeconfig}",
+        f"--config={folder / 'kubelet.yaml'}",
+        f"--root-dir={root}",
+        f"--cert-dir={folder / 'certificates'}",
+        f"--hostname-override={node}",
+    ]
+
+
+def kubelet_configuration(
+    *, runtime: str, port: int, gates: Mapping[str, bool], pod_manifests: Path | None = None
+) -> dict[str, Any]:
+    """A KubeletConfiguration that makes no cgroups and changes nothing of the machine.
+
+    Args:
+        runtime: the endpoint of the container runtime, such as `unix:///run/cri.sock`.
+        port: on 127.0.0.1.
+        gates: feature gates.
+        pod_manifests: a folder of static pods, if there is one.
+    """
+    content: dict[str, Any] = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": runtime,
+        "address": "127.0.0.1",
+        "port": port,
+        "readOnlyPort": 0,
+        "healthzPort": 0,
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "cgroupDriver": "cgroupfs",
+        "cgroupsPerQOS": False,
+        "enforceNodeAllocatable": [],
+        "failSwapOn": False,
+        "makeIPTablesUtilChains": False,
+        "localStorageCapacityIsolation": False,
+        "resolvConf": "",
+        "syncFrequency": "10s",
+        "featureGates": dict(gates),
+    }
+    if pod_manifests is not None:
+        content["staticPodPath"] = str(pod_manifests)
+    return content
+
+
+def kubelet_gates(release: Release, gates: Mapping[str, bool]) -> dict[str, bool]:
+    """Of the cluster's gates those that kubelets know and need."""
+    if release.minor <= CLASSIC_UNTIL:
+        return {name: on for name, on in gates.items() if name in GATES_FOR_CLASSIC}
+    # cgroup version 1 is refused by default since 1.35, and is what some machines have.
+    return {"ResourceHealthStatus": True}
+
+
+def kubelet_extras(release: Release) -> dict[str, Any]:
+    """Fields that only some releases know."""
+    return {"failCgroupV1": False} if release.minor >= CLASSIC_UNTIL else {}
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """As the components read it: JSON is YAML."""
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _gates(gates: Mapping[str, bool]) -> list[str]:
+    if not gates:
+        return []
+    return ["--feature-gates=" + ",".join(f"{name}={str(on).lower()}" for name, on in sorted(gates.items()))]

@@ -1,0 +1,232 @@
+"""What `make kubernetes` runs on real components, in order; each stage starts what it needs and stops it.
+
+A new stage is a function of a `Context` that gives an `Outcome`, and a line in `STAGES`.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from realcluster import binaries, control_plane, errors, kubelets
+
+CHECKOUT = Path(__file__).parents[2]
+BINARIES = "DRAWBAR_KUBERNETES_BIN"
+"""Tells tests where the binaries are, so that they start components themselves."""
+LOGS = "DRAWBAR_KUBERNETES_LOGS"
+"""Tells tests where state and logs of these components go."""
+CONTRACT = "DRAWBAR_CONTRACT_KUBECONFIG"
+INTERRUPT_SECONDS = 60.0
+NO_TESTS = 5
+"""Pytest's status where nothing was selected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a stage ended.
+
+    Attributes:
+        failed: whether something in it did.
+        text: what to say at the end; where the stage was skipped, the reason.
+        skipped: it could not run here.
+    """
+
+    failed: bool = False
+    text: str = ""
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a stage has.
+
+    Attributes:
+        found: the binaries.
+        folder: for state and logs of this stage.
+    """
+
+    found: binaries.Binaries
+    folder: Path
+
+    def say(self, text: str) -> None:
+        """One line of progress."""
+        sys.stderr.write(f"== {text}\n")
+        sys.stderr.flush()
+
+    @contextlib.contextmanager
+    def plane(self, **options: Any) -> Iterator[control_plane.ControlPlane]:
+        """A control plane in a folder of the stage; see `ControlPlane.running`."""
+        begun = time.monotonic()
+        folder = self.folder / f"plane-{len(list(self.folder.glob('plane-*')))}"
+        with control_plane.ControlPlane.running(self.found, folder, **options) as plane:
+            self.say(f"control plane {self.found.release} is ready after {time.monotonic() - begun:.0f} s")
+            yield plane
+
+    def pytest(self, arguments: Sequence[str], environment: Mapping[str, str], *, seconds: float) -> Outcome:
+        """Runs pytest in the checkout, its output streamed; kills it after `seconds`."""
+        report = self.folder / "summary.txt"
+        pytest = str(Path(sys.executable).with_name("pytest"))
+        # --tb=native: pytest's own format ends with a SystemError on deep structures under Python 3.11.
+        command = [pytest, "-q", "-ra", "--tb=native", "-p", "no:cacheprovider", *arguments]
+        own = {LOGS: str(self.folder), **environment}
+        last = ""
+        with (
+            subprocess.Popen(
+                command, cwd=CHECKOUT, env={**os.environ, **own}, stdout=subprocess.PIPE, text=True
+            ) as process,
+            _deadline(process, seconds) as late,
+            report.open("w") as file,
+        ):
+            assert process.stdout is not None
+            for line in process.stdout:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                file.write(line)
+                last = line.strip() or last
+        if late():
+            return Outcome(failed=True, text=f"not done after {seconds:.0f} s and killed; {last}")
+        return Outcome(failed=process.returncode not in (0, NO_TESTS), text=last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One part of the run.
+
+    Attributes:
+        name: as STAGES= names it.
+        title: what it tries.
+        run: does it.
+        needs_root: kubelets or containers are part of it.
+    """
+
+    name: str
+    title: str
+    run: Callable[[Context], Outcome]
+    needs_root: bool = False
+
+
+def contract(context: Context) -> Outcome:
+    """The rules of Kubernetes that the doubles keep, on the real control plane."""
+    with context.plane() as plane:
+        return context.pytest(["mocks/contract"], {CONTRACT: str(plane.admin)}, seconds=1500)
+
+
+def flows(context: Context) -> Outcome:
+    """The flows of tests/driver/flows with both daemons as they are; the tests start the components."""
+    environment = {BINARIES: str(context.found.folder)}
+    return context.pytest(["tests/driver/flows", "--timeout=300"], environment, seconds=1800)
+
+
+STAGES = (
+    Stage(name="contract", title="the contract suite on the real control plane", run=contract),
+    Stage(name="flows", title="the flows of both daemons with real kubelets", run=flows, needs_root=True),
+)
+
+
+def selected(names: str, known: Sequence[Stage] = STAGES) -> list[Stage]:
+    """The stages that a comma separated list names, in their order; all of them where it is empty.
+
+    Raises:
+        errors.RealClusterError: there is none of a name.
+    """
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in {stage.name for stage in known}]
+    if unknown:
+        raise errors.RealClusterError(
+            f"no stage {unknown[0]!r}: STAGES takes {', '.join(stage.name for stage in known)}"
+        )
+    return [stage for stage in known if not wanted or stage.name in wanted]
+
+
+def run(folder: Path, names: str, *, known: Sequence[Stage] = STAGES) -> int:
+    """Runs stages on the binaries of a folder; gives the exit status.
+
+    State and logs of a stage that fails stay in a temporary folder, which is named at the end.
+
+    Raises:
+        errors.RealClusterError: a binary or a stage of that name is missing.
+    """
+    stages = selected(names, known)
+    found = binaries.find(folder)
+    sys.stderr.write(f"== Kubernetes {found.release} and etcd {found.etcd_release} of {found.folder}\n")
+    outcomes = {}
+    base = Path(tempfile.mkdtemp(prefix="drawbar-k8s-"))
+    try:
+        for stage in stages:
+            begun = time.monotonic()
+            sys.stderr.write(f"== {stage.name}: {stage.title}\n")
+            outcomes[stage.name] = outcome = _run(stage, found, base / stage.name)
+            verdict = "skipped" if outcome.skipped else "FAILED" if outcome.failed else "passed"
+            sys.stderr.write(
+                f"== {stage.name}: {verdict} after {time.monotonic() - begun:.0f} s: {outcome.text}\n"
+            )
+    finally:
+        kept = [name for name in outcomes if (base / name).exists()]
+        if kept:
+            sys.stderr.write(f"== state and logs of {', '.join(kept)} are in {base}\n")
+        else:
+            _remove(base)
+    for name, outcome in outcomes.items():
+        verdict = "skipped" if outcome.skipped else "FAILED" if outcome.failed else "passed"
+        sys.stderr.write(f"== {found.release} {name}: {verdict}: {outcome.text}\n")
+    return int(any(outcome.failed for outcome in outcomes.values()))
+
+
+def _run(stage: Stage, found: binaries.Binaries, folder: Path) -> Outcome:
+    if stage.needs_root and (why := kubelets.missing_root()):
+        return Outcome(skipped=True, text=why)
+    if stage.needs_root and not found.has_kubelet:
+        return Outcome(skipped=True, text=f"in {found.folder} {binaries.missing((), ['kubelet'])}")
+    folder.mkdir()
+    try:
+        outcome = stage.run(Context(found=found, folder=folder))
+    except errors.Unavailable as error:
+        outcome = Outcome(skipped=True, text=str(error))
+    except errors.RealClusterError as error:
+        outcome = Outcome(failed=True, text=str(error))
+    if not outcome.failed:
+        _remove(folder)
+    return outcome
+
+
+def _remove(folder: Path) -> None:
+    kubelets.unmount_below(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _deadline(process: "subprocess.Popen[str]", seconds: float) -> Iterator[Callable[[], bool]]:
+    """Interrupts the process after a time, and kills it where that does not help; it is ended on leaving."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        _end(process)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late.is_set
+    finally:
+        timer.cancel()
+        if not late.is_set() and sys.exc_info()[0] is not None:
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    # As Ctrl-C does, so that pytest stops what its tests started.
+    for number, patience in ((signal.SIGINT, INTERRUPT_SECONDS), (signal.SIGKILL, INTERRUPT_SECONDS)):
+        if process.poll() is None:
+            process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(patience)

@@ -1,0 +1,68 @@
+"""Which programs are there, which are missing, and which release they are."""
+
+import re
+
+import pytest
+from realcluster import binaries, errors
+
+
+def program(folder, name, version):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\necho '{version}'\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("printed", "release"),
+    [
+        ("Kubernetes v1.36.2", (1, 36, 2)),
+        ("Kubernetes v1.31.14-beta.1+0123456", (1, 31, 14)),
+        ("etcd Version: 3.5.16\nGit SHA: 1\nGo Version: go1.24.0", (3, 5, 16)),
+    ],
+)
+def test_the_release_is_read_from_what_a_program_prints(printed, release):
+    found = binaries.Release.parse(printed)
+    assert (found.major, found.minor, found.patch) == release
+
+
+def test_what_prints_no_version_is_no_binary_of_a_release():
+    with pytest.raises(errors.Unavailable, match="no version"):
+        binaries.Release.parse("hello")
+
+
+@pytest.mark.parametrize(
+    ("present", "line"),
+    [
+        (binaries.CONTROL_PLANE, ""),
+        (
+            ("kube-apiserver", "kube-scheduler", "etcd"),
+            "kube-controller-manager is not there: CONTRIBUTING.md says where to get the binaries of a release",
+        ),
+        (
+            ("kube-apiserver", "kube-controller-manager"),
+            "kube-scheduler, etcd are not there: CONTRIBUTING.md says where to get the binaries of a release",
+        ),
+    ],
+)
+def test_one_line_names_what_is_missing(present, line):
+    assert binaries.missing(present) == line
+
+
+def test_etcd_may_be_elsewhere_and_the_kubelet_may_be_missing(tmp_path):
+    kubernetes, elsewhere = tmp_path / "k", tmp_path / "e"
+    kubernetes.mkdir()
+    elsewhere.mkdir()
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
+        program(kubernetes, name, "Kubernetes v1.34.9")
+    with pytest.raises(errors.Unavailable, match=f"in {re.escape(str(kubernetes))} etcd is not there"):
+        binaries.find(kubernetes, search="")
+    program(elsewhere, "etcd", "etcd Version: 3.5.16")
+    found = binaries.find(kubernetes, search=str(elsewhere))
+    assert (found.release.name, str(found.etcd_release), found.has_kubelet) == ("1.34", "3.5.16", False)
+    assert found.path("etcd") == elsewhere / "etcd"
+    assert found.path("kube-scheduler") == kubernetes / "kube-scheduler"
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(errors.Unavailable, match="set KUBERNETES_BIN"):
+        binaries.find(tmp_path / "nowhere")

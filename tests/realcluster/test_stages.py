@@ -1,0 +1,73 @@
+"""Which stages run, and what is said of those that cannot."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from realcluster import errors, stages
+
+
+def program(folder, name):
+    path = folder / name
+    path.write_text("#!/bin/sh\necho v1.36.2\n")
+    path.chmod(0o755)
+
+
+def stage(name, run, **more):
+    return stages.Stage(name=name, title=name, run=run, **more)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"):
+        program(tmp_path, name)
+    return tmp_path
+
+
+def test_stages_are_chosen_by_name_and_keep_their_order():
+    names = [one.name for one in stages.selected("flows, contract")]
+    assert names == ["contract", "flows"]
+    assert stages.selected("") == list(stages.STAGES)
+    with pytest.raises(errors.RealClusterError, match="no stage 'flow': STAGES takes contract, flows"):
+        stages.selected("flow")
+
+
+def test_a_failed_stage_leaves_its_logs_and_the_others_run(folder, capsys):
+    def fails(context):
+        (context.folder / "log").write_text("why")
+        return stages.Outcome(failed=True, text="one failed")
+
+    def passes(context):
+        return stages.Outcome(text="all passed")
+
+    known = [stage("first", fails), stage("second", passes)]
+    assert stages.run(folder, "", known=known) == 1
+    printed = capsys.readouterr().err
+    assert "1.36.2 second: passed: all passed" in printed
+    kept = printed.split("state and logs of first are in ")[1].splitlines()[0]
+    assert (Path(kept) / "first" / "log").read_text() == "why"
+    shutil.rmtree(kept)
+
+
+def test_without_root_or_a_kubelet_the_rest_runs(folder, capsys, monkeypatch):
+    def passes(context):
+        return stages.Outcome(text="done")
+
+    known = [stage("nodes", passes, needs_root=True), stage("rest", passes)]
+    monkeypatch.setattr(stages.kubelets.os, "geteuid", lambda: 1000)
+    assert stages.run(folder, "", known=known) == 0
+    assert "nodes: skipped: kubelets need root" in capsys.readouterr().err
+    monkeypatch.setattr(stages.kubelets.os, "geteuid", lambda: 0)
+    assert stages.run(folder, "", known=known) == 0
+    printed = capsys.readouterr().err
+    assert "nodes: skipped: in" in printed
+    assert "kubelet is not there" in printed
+    assert "rest: passed" in printed
+
+
+def test_a_component_that_fails_fails_the_stage_with_its_words(folder, capsys):
+    def fails(context):
+        raise errors.ComponentFailed("etcd ended; its log")
+
+    assert stages.run(folder, "", known=[stage("one", fails)]) == 1
+    assert "one: FAILED: etcd ended" in capsys.readouterr().err
