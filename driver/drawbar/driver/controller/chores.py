@@ -76,7 +76,6 @@ class Chores:
         clock: Callable[[], datetime.datetime],
         watchdog: readiness.Watchdog,
         store: shelf.Store | None = None,
-        jitter: random.Random | None = None,
     ) -> None:
         self._api = api
         self._driver = driver
@@ -86,8 +85,6 @@ class Chores:
         self._watchdog = watchdog
         # Called after each chore that shows what there is to give: what somebody waits for may be there now.
         self.done: Callable[[], None] | None = None
-        # Jitter needs no secrecy.
-        self._jitter = jitter or random.Random()  # noqa: S311 - spreads resyncs, guards nothing
         self._queue: queue.WorkQueue[tuple[What, str]] = queue.WorkQueue()
         self.pools = publisher.Publisher(
             api,
@@ -137,7 +134,8 @@ class Chores:
         if what == What.PUBLISH:
             again = await self._publish(fabric)
             if self._view.fabrics.get(fabric) is not None:
-                resync = RESYNC_SECONDS * self._jitter.uniform(1.0 - RESYNC_SPREAD, 1.0)
+                spread = random.uniform(1.0 - RESYNC_SPREAD, 1.0)  # noqa: S311 - spreads resyncs, guards nothing
+                resync = RESYNC_SECONDS * spread
                 self._queue.add_after(chore, resync if again is None else min(again, resync))
         elif what == What.STATUS:
             await self._write_status(fabric)

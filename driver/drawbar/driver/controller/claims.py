@@ -52,7 +52,7 @@ class Index:
 
     def change(
         self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None
-    ) -> set[names.DeviceKey]:
+    ) -> tuple[names.DeviceKey, ...]:
         """Takes over a change and gives the devices that it may concern."""
         before, after = self._devices(old, self._driver), self._devices(new, self._driver)
         for key in before.keys() - after.keys():
@@ -65,7 +65,7 @@ class Index:
             assert new is not None
             self._claims.setdefault(key, {})[new.metadata.namespace, new.metadata.name] = new
         self._change_pods(old if before else None, new if after else None)
-        return before.keys() | after.keys()
+        return tuple(before | after)
 
     def _change_pods(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         for uid in _pods(old) - _pods(new):

@@ -228,7 +228,7 @@ class _Controller:
             for fabric in self._fabrics:
                 self._directory.put(fabric, tasks)
                 self._look_after(fabric.metadata.name)
-            for key in {*self._uids.values(), *self._index.keys()}:
+            for key in self._keys():
                 self._lanes.add(key)
             for claim in self._observers:
                 self._answer(claim)
@@ -391,9 +391,13 @@ class _Controller:
         self._chores.add(chores.What.STATUS, fabric)
         self._chores.add(chores.What.LABELS)
         self._chores.add(chores.What.PUBLISH, fabric, after=self._chores.grace_seconds(fabric))
-        for key in {*self._uids.values(), *self._index.keys()}:
+        for key in self._keys():
             if key.fabric == fabric:
                 self._lanes.add(key)
+
+    def _keys(self) -> tuple[names.DeviceKey, ...]:
+        """The devices that are attached or were given to a claim, each once."""
+        return tuple(dict.fromkeys((*self._uids.values(), *self._index.keys())))
 
     def _is_ours(self, key: names.DeviceKey) -> bool:
         return self._attachments.get(key.attachment) is not None

@@ -22,9 +22,7 @@ DOUBLINGS_MAX = 16
 class WorkQueue(Generic[K]):
     """Keys that want attention. Not for several event loops."""
 
-    def __init__(self, *, jitter: random.Random | None = None) -> None:
-        # Jitter needs no secrecy.
-        self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
+    def __init__(self) -> None:
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()
         self._busy: set[K] = set()
@@ -65,7 +63,7 @@ class WorkQueue(Generic[K]):
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         ceiling = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * float(2 ** min(failures, DOUBLINGS_MAX)))
-        pause = ceiling * self._jitter.uniform(0.5, 1.0)
+        pause = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
         self.add_after(key, pause)
         return pause
 

@@ -49,9 +49,7 @@ Key = tuple[str, str]
 class Backoff:
     """The pauses between rounds of list and watch."""
 
-    def __init__(self, jitter: random.Random | None = None) -> None:
-        # Jitter needs no secrecy.
-        self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
+    def __init__(self) -> None:
         self._short_rounds = 0
 
     def after(self, lived_seconds: float, asked_seconds: float = 0.0) -> float:
@@ -61,7 +59,8 @@ class Backoff:
             return min(asked_seconds, PAUSE_MAX_SECONDS)
         ceiling = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * float(2**self._short_rounds))
         self._short_rounds = min(self._short_rounds + 1, DOUBLINGS_MAX)
-        return max(ceiling * self._jitter.uniform(0.5, 1.0), min(asked_seconds, PAUSE_MAX_SECONDS))
+        pause = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
+        return max(pause, min(asked_seconds, PAUSE_MAX_SECONDS))
 
 
 class Reflector(Generic[T]):

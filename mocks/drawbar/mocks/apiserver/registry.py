@@ -7,6 +7,7 @@ apiVersion and kind); the HTTP layer adds these.
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ class Registry:
         self, store: Store, catalogue: Catalogue, profile: Profile, authorizer: rbac.Authorizer
     ) -> None:
         """Work on ``store`` and serve what ``catalogue`` lists."""
+        # Seeded from the process's own generator: where that is seeded, the same run has the same uids.
+        self._uids = random.Random(random.getrandbits(64))  # noqa: S311 - names objects, guards nothing
         self.store = store
         self.catalogue = catalogue
         self.profile = profile
@@ -250,7 +253,10 @@ class Registry:
             for k, v in item["metadata"].items()
             if k not in (*fieldmanagers.SERVER_FIELDS, "managedFields", "resourceVersion")
         }
-        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": call.now}
+        metadata |= {
+            "uid": str(uuid.UUID(int=self._uids.getrandbits(128), version=4)),
+            "creationTimestamp": call.now,
+        }
         if call.namespace:
             metadata["namespace"] = call.namespace
         if resource.counts_generation:

@@ -11,6 +11,7 @@ Sockets, other processes and gRPC channels are refused: the clock would run ahea
 import asyncio
 import datetime
 import functools
+import random
 import selectors
 import socket
 from collections.abc import Callable, Coroutine, Mapping
@@ -68,6 +69,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """The loop; `time()` starts at 0.0 and counts virtual seconds."""
 
     def __init__(self, *, epoch: datetime.datetime | None = None) -> None:
+        # Pauses are jittered and uids random: both the same in each run.
+        random.seed(0)
         self._jumping = _JumpingSelector()
         self._epoch = epoch or datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
         self._network = memorynetwork.Network(self)

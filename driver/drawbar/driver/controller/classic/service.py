@@ -46,7 +46,6 @@ class Service:
     async def run(self) -> None:
         """Decides and acts until cancelled."""
         self._memory = memory.Memory()
-        jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
         failures = 0
         while True:
             self._news.clear()
@@ -56,7 +55,7 @@ class Service:
             if not await self._executor.carry_out(decision.actions):
                 pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
                 failures += 1
-                await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
                 continue
             failures = 0
             await self._rest((decision.look_again - now).total_seconds())

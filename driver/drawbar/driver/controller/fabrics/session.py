@@ -96,7 +96,7 @@ class Session:
         self._version = ""
         # What was told since the listing under way began: names of devices, ids of hosts.
         self._told_devices: set[str] = set()
-        self._told_hosts: set[str] = set()
+        self._told_hosts: dict[str, None] = {}
 
     @property
     def hosts(self) -> tuple[contract.Host, ...]:
@@ -320,7 +320,7 @@ class Session:
         told = {host.id: host for host in listed_hosts}
         told |= {one: self._hosts[one] for one in self._told_hosts}
         listed = {names.label(device.id): device for device in inventory.devices}
-        absent = self._devices.keys() - listed.keys() - self._told_devices
+        absent = [name for name in self._devices if name not in listed and name not in self._told_devices]
         gone = [self._devices.pop(name) for name in absent]
         changed_hosts = told != self._hosts
         self._hosts = told
@@ -347,7 +347,7 @@ class Session:
                     self._listener.device_changed(self.name, old, None)
             case contract.HostChanged(host=host):
                 if self._readings.reading:
-                    self._told_hosts.add(host.id)
+                    self._told_hosts[host.id] = None
                 known = self._hosts.get(host.id)
                 self._hosts[host.id] = host
                 if known is None or hosts.differ(known, host):

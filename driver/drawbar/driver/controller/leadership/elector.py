@@ -59,7 +59,6 @@ class Elector:
         self._terms = terms or Terms()
         self._seen: tuple[leases.LeaseSpec | None, float] = (None, 0.0)
         # Spreads candidates; needs no secrecy.
-        self._jitter = random.Random()  # noqa: S311 - guards nothing
 
     async def run(self, lead: Lead) -> None:
         """Waits for the lease and leads, again and again, until cancelled or until `lead` fails."""
@@ -103,7 +102,7 @@ class Elector:
                 held = self._terms.retry_seconds
             if not isinstance(held, float):
                 return held
-            await asyncio.sleep(held * self._jitter.uniform(1.0, 1.2))
+            await asyncio.sleep(held * random.uniform(1.0, 1.2))  # noqa: S311 - spreads candidates, guards nothing
 
     async def _try(self) -> tuple[leases.Lease, float] | float:
         """The lease and when it was asked for, or how long to wait."""

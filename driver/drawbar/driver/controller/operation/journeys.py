@@ -9,8 +9,8 @@ The journeys are bounded by the devices that claims have: one ends when the devi
 its claim is gone.
 """
 
+import asyncio
 import enum
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -41,6 +41,11 @@ class Back(enum.IntEnum):
     ASKED = 2
     DISCONNECTED = 3
     FREE = 4
+
+
+def _loop_time() -> float:
+    """Seconds on the event loop's clock."""
+    return asyncio.get_running_loop().time()
 
 
 # Of a journey whose beginning nobody saw; no milestone follows it directly.
@@ -84,7 +89,7 @@ class _Journeys:
 class Journeys:
     """The journeys of all devices, in both directions; call it as things happen."""
 
-    def __init__(self, measured: metrics.Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, measured: metrics.Metrics, clock: Callable[[], float] = _loop_time) -> None:
         self._metrics = measured
         self._clock = clock
         self._there = _Journeys(measured.steps_there)
