@@ -318,6 +318,7 @@ def test_the_status_keeps_the_time_of_what_did_not_change():
         ("Connected", "True"),
         ("Degraded", "False"),
         ("FeaturesDropped", "False"),
+        ("Writable", "True"),
         ("HostsMapped", "True"),
         ("Published", "True"),
     ]

@@ -36,6 +36,7 @@ WELL = (
     ("FeaturesDropped", "False", "AllKept"),
     ("HostsMapped", "True", "HostsMapped"),
     ("Published", "True", "Published"),
+    ("Writable", "True", "Accepted"),
 )
 
 
@@ -267,6 +268,7 @@ HOSTS = (fabrics.HostMapping(host="h", node="n9"),)
         case("wrong password", "error fabrics.credentials", told=("Connected", "False", "Unauthenticated")),
         case("degraded", "warning fabrics.degraded", told=("Degraded", "True", "Troubles")),
         case("refused", "error fabrics.published", told=("Published", "False", "Refused")),
+        case("writes refused", "error fabrics.writable", told=("Writable", "False", "Refused")),
         case("deleting", "note fabrics.published", told=("Published", "False", "Deleting")),
         case("no host mapped", "error hosts.mapped", told=("HostsMapped", "False", "HostsNotMapped")),
         case("no such node", "error hosts.mapped", hosts=HOSTS),

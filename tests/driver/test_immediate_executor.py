@@ -10,7 +10,7 @@ import pytest
 
 from drawbar.driver.api import claims, demands, fabrics, meta, nodes, slices
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import faults, hosts, names
+from drawbar.driver.controller import faults, hosts, names, refusals
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.immediate import executor, observation
 from drawbar.driver.controller.pools import devices, generations
@@ -88,6 +88,7 @@ class World:
         self.claims, self.writes, self.events, self.refuse, self.config = Store(), [], [], 0, []
         self.read_classes, self.selector = [], SELECTOR
         self.index = claim_index.Index(DRIVER)
+        self.refusals = refusals.Refusals(lambda fabric: None)
         self.nodes = Store({"node-1": nodes.Node(metadata=meta.ObjectMeta(name="node-1"))})
         view = observation.View(
             driver=DRIVER,
@@ -105,6 +106,7 @@ class World:
             view=view,
             watched=self.claims,
             recorder=self,
+            refusals=self.refusals,
             enabled=enabled,
             manager="m",
             settle_seconds=settle,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
-from drawbar.driver.controller import adminaccess, hosts, labels, marks, names, policies
+from drawbar.driver.controller import adminaccess, hosts, labels, marks, names, policies, refusals
 from drawbar.driver.controller.attachments import context, index
 from drawbar.driver.controller.fabrics import directory, session, status
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -34,6 +34,8 @@ RESYNC_SECONDS = 300.0
 # Fabrics that were connected together are not published together ever after.
 RESYNC_SPREAD = 0.2
 LOOK_AGAIN_SECONDS = 0.1
+# What refuses one node's labels may refuse all; the next round begins with nodes that were not refused.
+REFUSED_NODES_MAX = 10
 # A manager of its own: an apply takes back what its manager left out, and attachments speak under another.
 ADMIN_MANAGER = "drawbar-controller-admin-access"
 
@@ -49,6 +51,7 @@ class What(enum.StrEnum):
 
 
 _TELLING = frozenset({What.PUBLISH, What.LABELS})
+_NODE = "node "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,7 @@ class Chores:
         # Called after each chore that shows what there is to give: what somebody waits for may be there now.
         self.done: Callable[[], None] | None = None
         self._queue: queue.WorkQueue[tuple[What, str]] = queue.WorkQueue()
+        self.refusals = refusals.Refusals(lambda fabric: self.add(What.STATUS, fabric, after=GATHER_SECONDS))
         self.pools = publisher.Publisher(
             api,
             driver=driver,
@@ -149,7 +153,8 @@ class Chores:
     async def _publish(self, fabric: str) -> float | None:
         dropped, left_out = self.pools.dropped_fields, self.pools.left_out(fabric)
         try:
-            again = await self.pools.publish(fabric)
+            with self.refusals.attempt((fabric,), "ResourceSlices"):
+                again = await self.pools.publish(fabric)
         except (kube_errors.Denied, kube_errors.Invalid) as error:
             self._say_published(fabric, str(error))
             raise
@@ -190,7 +195,7 @@ class Chores:
             return
         wanted = status.status(
             fabric,
-            replace(view.view, troubles=self._troubles(fabric)),
+            replace(view.view, troubles=self._troubles(fabric), refused=self.refusals.message(name)),
             dropped_fields=self.pools.dropped_fields,
             attached=self._view.placed.attached(name),
             now=self._clock(),
@@ -223,14 +228,15 @@ class Chores:
             "resourceVersion": fabric.metadata.resource_version,
             "finalizers": [*others, fabrics.FINALIZER] if wanted else others,
         }
-        stored = await self._api.patch(
-            kinds.FABRIC,
-            name,
-            {"metadata": metadata},
-            content=client.Patch.MERGE,
-            into=fabrics.Fabric,
-            manager=self._manager,
-        )
+        with self.refusals.attempt((name,), f"finalizer of Fabric {name}"):
+            stored = await self._api.patch(
+                kinds.FABRIC,
+                name,
+                {"metadata": metadata},
+                content=client.Patch.MERGE,
+                into=fabrics.Fabric,
+                manager=self._manager,
+            )
         if stored.deleting and not stored.metadata.finalizers:
             self._view.fabrics.unlearn(stored)
         else:
@@ -239,8 +245,9 @@ class Chores:
     async def _answer_admin(self, claim_name: str) -> None:
         """Tells a claim with admin access whether its devices are where it is."""
         namespace, _, name = claim_name.partition("/")
-        claim = self._view.claims.get(name, namespace)
+        claim, subject = self._view.claims.get(name, namespace), f"claim {claim_name}"
         if claim is None:
+            self.refusals.settled(subject)
             return
         known = {
             key: self._view.attachments.get(key.attachment)
@@ -248,26 +255,46 @@ class Chores:
         }
         body = adminaccess.applied(claim, self._driver, known, meta.timestamp(self._clock()))
         if body is None:
+            self.refusals.settled(subject)
             return
-        stored = await self._api.patch(
-            kinds.CLAIM,
-            name,
-            body,
-            content=client.Patch.APPLY,
-            into=claims.ResourceClaim,
-            namespace=namespace,
-            subresource="status",
-            manager=drivers.manager(ADMIN_MANAGER, self._driver),
-        )
+        with self.refusals.attempt({key.fabric for key in known}, subject):
+            stored = await self._api.patch(
+                kinds.CLAIM,
+                name,
+                body,
+                content=client.Patch.APPLY,
+                into=claims.ResourceClaim,
+                namespace=namespace,
+                subresource="status",
+                manager=drivers.manager(ADMIN_MANAGER, self._driver),
+            )
         self._view.claims.learn(stored)
 
     async def _write_labels(self) -> None:
         for view in self._view.sessions:
             self.map(view.name)
         reached = {view.name: self._with_room(view) if view.listed else None for view in self._view.sessions}
-        for change in labels.plan(
+        changes = labels.plan(
             self._view.nodes, reached, self._closed(), value=drivers.label_value(self._driver)
-        ):
+        )
+        self.refusals.retain(_NODE, {_NODE + change.node for change in changes})
+        # One node that may not be labelled must not keep the others from their labels.
+        refused: list[kube_errors.KubeError] = []
+        for change in sorted(changes, key=lambda one: self.refusals.is_refused(_NODE + one.node)):
+            try:
+                await self._label(change)
+            except (kube_errors.Denied, kube_errors.Invalid) as error:
+                refused.append(error)
+                if len(refused) == REFUSED_NODES_MAX:
+                    break
+        if refused:
+            raise refused[0]
+
+    async def _label(self, change: labels.Change) -> None:
+        limited = {
+            view.name: [rule.model for rule in view.spec.policy.models] for view in self._view.sessions
+        }
+        with self.refusals.attempt(labels.concerned(change, limited), _NODE + change.node):
             stored = await self._api.patch(
                 kinds.NODE,
                 change.node,
@@ -276,7 +303,7 @@ class Chores:
                 into=nodes.Node,
                 manager=self._manager,
             )
-            self._view.nodes.learn(stored)
+        self._view.nodes.learn(stored)
 
     def map(self, fabric: str) -> None:
         """Finds out which nodes the fabric's hosts are; what depends on it becomes a chore."""

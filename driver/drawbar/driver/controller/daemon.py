@@ -141,6 +141,7 @@ class _Controller:
             nodes=self._nodes,
             index=self._index,
             pools=self._chores.pools,
+            refusals=self._chores.refusals,
             calls=self._calls,
             recorder=self._recorder,
             journeys=measured.journeys,
@@ -182,7 +183,10 @@ class _Controller:
         self._measured.watch(view, {name: found.synced.is_set for name, found in self._watched.items()})
 
     async def _reconcile(self, key: names.DeviceKey) -> float | None:
-        with self._measured.watchdog.watching(f"device {key.attachment}"):
+        with (
+            self._measured.watchdog.watching(f"device {key.attachment}"),
+            self._chores.refusals.attempt((key.fabric,), f"device {key.device}"),
+        ):
             return await executor.reconcile(self._context, key)
 
     async def serve(self, tasks: asyncio.TaskGroup) -> None:
@@ -213,6 +217,7 @@ class _Controller:
             for one in self._watched.values():
                 renewing.create_task(one.renew(), name="renew")
         self._calls.clear()
+        self._chores.refusals.clear()
         self._directory.cluster = await cluster.identity(self._api)
         try:
             with self._measured.leading():
@@ -253,6 +258,7 @@ class _Controller:
         if new is None:
             self._directory.drop(name)
             self._measured.metrics.forget_fabric(name)
+            self._chores.refusals.forget(name)
             self._chores.add(chores.What.LABELS)
         else:
             self._directory.put(new, self._tasks)

@@ -18,6 +18,16 @@ class Change:
     labels: Mapping[str, str | None]
 
 
+def concerned(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """The Fabrics, of those given with the models they limit, that the change is for; all of them for a left-over."""
+    found = tuple(
+        fabric
+        for fabric, models in fabrics.items()
+        if change.labels.keys() & {names.node_label(fabric), *(names.closed_label(fabric, m) for m in models)}
+    )
+    return found or tuple(fabrics)
+
+
 def plan(
     known: Iterable[nodes.Node],
     reached: Mapping[str, Collection[str] | None],

@@ -48,6 +48,7 @@ class Check(enum.StrEnum):
     FABRICS_CREDENTIALS = "fabrics.credentials"
     FABRICS_DEGRADED = "fabrics.degraded"
     FABRICS_PUBLISHED = "fabrics.published"
+    FABRICS_WRITABLE = "fabrics.writable"
     HOSTS_MAPPED = "hosts.mapped"
     HOSTS_AMBIGUOUS = "hosts.ambiguous"
     HOSTS_NODE = "hosts.node"

@@ -83,10 +83,25 @@ class _Kinded(msgspec.Struct):
     kind: str = ""
 
 
+class _Cause(msgspec.Struct):
+    field: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] | None = None
+
+
 class _Status(msgspec.Struct):
     message: str = ""
     reason: str = ""
     code: int = 0
+    details: _Details | None = None
+
+    @property
+    def names_another_uid(self) -> bool:
+        """Whether the request was for an object that was deleted and created again under its name."""
+        causes = self.details.causes if self.details is not None else None
+        return any(one.field == "metadata.uid" for one in causes or ())
 
 
 class Client:
@@ -392,6 +407,8 @@ def _failure(method: str, path: str, response: aiohttp.ClientResponse, body: byt
         return errors.Throttled(message, retry_after_seconds=float(pause) if pause.isdecimal() else 1.0)
     if response.status == 409 and status.reason == "AlreadyExists":
         return errors.AlreadyExists(message)
+    if response.status == 422 and status.names_another_uid:
+        return errors.Conflict(message)
     return _BY_STATUS.get(response.status, errors.Unreachable if response.status >= 500 else errors.Invalid)(
         message
     )

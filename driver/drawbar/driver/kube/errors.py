@@ -5,7 +5,7 @@
     ├── Unreachable            no answer: retry with back-off
     │   └── Throttled          429: retry after `retry_after_seconds`
     ├── NotFound               404: the object is gone (on delete: success)
-    ├── Conflict               409: the view was stale: read again, decide again
+    ├── Conflict               409, and 422 for another uid: the view was stale: read again, decide again
     │   └── AlreadyExists      409: an object of this name exists
     ├── Expired                410: the resourceVersion is too old: list again
     ├── Invalid                400, 415, 422: the request itself is wrong: do not retry

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from drawbar.driver.api import attachments, claims, drivers, nodes
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names
+from drawbar.driver.controller import names, refusals
 from drawbar.driver.controller.attachments import actions, calls
 from drawbar.driver.controller.attachments import index as attachment_index
 from drawbar.driver.controller.fabrics import session
@@ -59,6 +59,7 @@ class Context:
     nodes: reflector.Reflector[nodes.Node]
     index: claim_index.Index
     pools: publisher.Publisher
+    refusals: refusals.Refusals
     calls: calls.Calls
     recorder: events.Recorder
     journeys: journeys.Journeys

@@ -35,6 +35,7 @@ class View:
         unpublished: why the API server does not take its pools; empty when it does,
             None while that was not tried.
         reserved: how many of its devices are for immediate allocation.
+        refused: which writes the API server refuses, in its words; empty where it takes all.
     """
 
     connection: Connection
@@ -44,6 +45,7 @@ class View:
     troubles: tuple[str, ...] = ()
     unpublished: str | None = None
     reserved: int = 0
+    refused: str = ""
 
 
 def status(
@@ -64,6 +66,7 @@ def status(
         ),
         _degraded(view.troubles),
         _dropped(dropped_fields),
+        _writable(view.refused),
     ]
     if view.nodes is not None:
         statements.append(_mapped(view.nodes, view.hosts))
@@ -128,6 +131,12 @@ def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:
 def _only_taints(fields: Collection[str]) -> bool:
     """Whether devices can be published all the same: their binding conditions are kept."""
     return set(fields) <= {"taints"}
+
+
+def _writable(refused: str) -> tuple[str, bool, str, str]:
+    if refused:
+        return fabrics.WRITABLE, False, "Refused", refused
+    return fabrics.WRITABLE, True, "Accepted", "the API server refuses none of the controller's writes"
 
 
 def _mapped(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:

@@ -7,13 +7,14 @@ is the ordinary way from there: whoever ends this process at any moment leaves a
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
 import msgspec
 
 from drawbar.driver.api import attachments, claims, demands, fabrics, slices
-from drawbar.driver.controller import names
+from drawbar.driver.controller import names, refusals
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.classic import inventory
 from drawbar.driver.controller.fabrics import directory
@@ -78,6 +79,7 @@ class Allocator:
     view: observation.View
     watched: reflector.Reflector[claims.ResourceClaim]
     recorder: events.Recorder
+    refusals: refusals.Refusals
     enabled: bool
     manager: str
     settle_seconds: float = SETTLE_SECONDS
@@ -149,6 +151,7 @@ class Allocator:
         """Looks at one claim; gives the seconds after which to look again, if time alone can change anything."""
         claim, memory = self.watched.get(name[1], name[0]), self._known.get(name)
         if claim is None or memory is None or claim.metadata.deletion_timestamp is not None:
+            self.refusals.settled(_subject(name))
             return None
         if claim.status.allocation is not None:
             await self._review(claim, memory)
@@ -210,7 +213,7 @@ class Allocator:
     async def _carry_out(self, action: plan.Action, claim: claims.ResourceClaim, memory: _Memory) -> None:
         match action:
             case plan.Allocate(allocation=allocation, node=node, devices=devices):
-                await self._write(claim, msgspec.to_builtins(allocation))
+                await self._write(claim, devices, msgspec.to_builtins(allocation))
                 listed = ", ".join(f"{key.fabric}/{key.device}" for key in devices)
                 self._tell(claim, memory, ALLOCATED, f"{listed} allocated on node {node}", warning=False)
                 log.info("claim allocated at once", extra={"claim": claim.metadata.name, "node": node})
@@ -223,26 +226,30 @@ class Allocator:
                 doublings = min(memory.failures - 1, _DOUBLINGS_MAX)
                 pause = min(RETRY_MAX_SECONDS, RETRY_FIRST_SECONDS * 2**doublings)
                 memory.not_before = asyncio.get_running_loop().time() + pause
-                await self._write(claim, None)
+                await self._write(claim, devices, None)
                 self._tell(claim, memory, reason, f"{message}; trying again in {pause:.0f} s")
             case plan.Wait(reason=reason, message=message):
                 self._tell(claim, memory, reason, message)
             case _:
                 assert_never(action)
 
-    async def _write(self, claim: claims.ResourceClaim, allocation: object) -> None:
+    async def _write(
+        self, claim: claims.ResourceClaim, devices: Iterable[names.DeviceKey], allocation: object
+    ) -> None:
         """Sets or clears the allocation of the claim as it was seen; the API server drops what was said of devices."""
         metadata = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
-        stored = await self.api.patch(
-            kinds.CLAIM,
-            claim.metadata.name,
-            {"metadata": metadata, "status": {"allocation": allocation}},
-            content=client.Patch.MERGE,
-            into=claims.ResourceClaim,
-            namespace=claim.metadata.namespace,
-            subresource="status",
-            manager=self.manager,
-        )
+        subject = _subject((claim.metadata.namespace, claim.metadata.name))
+        with self.refusals.attempt({key.fabric for key in devices}, subject):
+            stored = await self.api.patch(
+                kinds.CLAIM,
+                claim.metadata.name,
+                {"metadata": metadata, "status": {"allocation": allocation}},
+                content=client.Patch.MERGE,
+                into=claims.ResourceClaim,
+                namespace=claim.metadata.namespace,
+                subresource="status",
+                manager=self.manager,
+            )
         self.watched.learn(stored)
 
     async def _read(self, claim: claims.ResourceClaim, memory: _Memory) -> demands.Claim | None:
@@ -295,6 +302,10 @@ class Allocator:
         tell(regarding, reason=reason, message=message)
 
 
+def _subject(name: Name) -> str:
+    return f"claim {name[0]}/{name[1]}"
+
+
 def of(
     context: attachment_context.Context,
     known: reflector.Reflector[fabrics.Fabric],
@@ -319,6 +330,7 @@ def of(
         view=view,
         watched=context.claims,
         recorder=context.recorder,
+        refusals=context.refusals,
         enabled=enabled,
         manager=context.manager,
     )

@@ -75,6 +75,7 @@ def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Findi
         *_connection(fabric, connected),
         *_degraded(fabric, conditions.get(fabrics.DEGRADED)),
         *_published(fabric, conditions.get(fabrics.PUBLISHED)),
+        *_writable(fabric, conditions.get(fabrics.WRITABLE)),
     ]
     if not any(one.severity is not Severity.NOTE for one in troubles):
         status = fabric.status
@@ -141,6 +142,18 @@ def _published(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iter
         subject=_subject(fabric),
         message=f"its devices are not offered ({condition.reason}): {condition.message}",
         remedy=remedies.get(condition.reason, _MEND),
+    )
+
+
+def _writable(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
+    if condition is None or condition.is_true:
+        return
+    yield Finding(
+        check=Check.FABRICS_WRITABLE,
+        severity=Severity.ERROR,
+        subject=_subject(fabric),
+        message=f"the API server refuses what the controller writes for it: {condition.message}",
+        remedy="mend the permission (deploy/manifests/controller-rbac.yaml) or the admission policy that the message names",
     )
 
 
