@@ -13,7 +13,11 @@ METRICS = {
     "enabled": True,
     "proxy": {"image": "registry.example.com/proxy:1"},
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "runbookBase": "https://wiki.example.com/drawbar/",
+    },
 }
 TEXT = {"type": "string"}
 WORDS = {"type": "object", "additionalProperties": TEXT}
@@ -94,6 +98,10 @@ async def test_the_objects_of_the_prometheus_operator_have_its_fields_and_find_t
         schemas.Draft202012Validator.check_schema(envelope)
         schemas.validate(found[kind], envelope)
         assert found[kind]["metadata"]["labels"]["release"] == "prometheus"
+    alerts = [rule for group in found["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]]
+    runbooks = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in alerts}
+    page = "https://wiki.example.com/drawbar/docs/alerts.md#"
+    assert runbooks == {name: page + name.lower() for name in runbooks}
     services = [one for one in documents if one["kind"] == "Service"]
     wanted = found["ServiceMonitor"]["spec"]["selector"]["matchLabels"].items()
     assert len([one for one in services if wanted <= one["metadata"]["labels"].items()]) == 2

@@ -17,6 +17,7 @@ from drawbar.driver.node.operation import instrumentation
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "drawbar" / "alerts" / "drawbar.rules"
+ALERTS = ROOT / "docs" / "alerts.md"
 DASHBOARD = ROOT / "deploy" / "drawbar" / "dashboards" / "drawbar.json"
 SELECTOR = re.compile(r"\b((?:drawbar|process)_[a-z_]+)\b(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
@@ -26,6 +27,7 @@ OF_THE_TARGET = {"instance", "job"}
 # By label the values that the rules may ask for.
 VALUES = {
     "condition": fabrics.CONDITIONS,
+    "driver": {"$driver"},
     "state": set(states.STATES),
     "operation": {"attach", "detach"},
     "step": {*controller_metrics.STEPS_THERE, *controller_metrics.STEPS_BACK},
@@ -68,7 +70,7 @@ def exposed():
     node.watch_prepared(int)
     node.watch_verdicts(Nothing())
     node.watch_queue(int, int)
-    controller = controller_metrics.Metrics()
+    controller = controller_metrics.Metrics("drawbar.dev")
     controller.watch("ready", "", dict)
     gauges.Gauges(view=Nothing()).show(controller)
     found = {}
@@ -76,7 +78,7 @@ def exposed():
         found[name] = set(labels)
         if name.endswith("_seconds"):
             found |= {f"{name}_bucket": {*labels, "le"}, f"{name}_sum": set(labels)}
-    return found | {"process_start_time_seconds": set()}
+    return found | {"process_start_time_seconds": {"driver"}}
 
 
 def check_series(expression, exposed):
@@ -111,7 +113,7 @@ def test_a_rule_says_what_is_wrong_and_what_to_do(rule):
     assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch(r"\d+[mh]", rule["for"])
     assert rule["labels"]["severity"] in ("critical", "warning")
-    assert rule["annotations"].keys() == {"summary", "description"}
+    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
     assert rule["annotations"]["summary"][-1] != "."
     assert rule["annotations"]["description"].endswith((".", "?"))
 
@@ -128,6 +130,36 @@ def test_a_text_names_only_labels_that_the_alert_will_have(rule, exposed):
     assert named <= kept
 
 
+def grouped_by(expression):
+    """The labels of each `by`, which are all that an aggregation keeps."""
+    return [set(re.split(r"[,\s]+", group)) for group in re.findall(r"\bby\s*\(([^)]*)\)", expression)]
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_an_alert_carries_the_driver_so_that_two_in_a_cluster_do_not_mask_or_add_up(rule):
+    assert all("driver" in labels for labels in grouped_by(rule["expr"]))
+    assert not re.search(r"\b(sum|max|min|count|group)\s*\(", rule["expr"]), "an aggregation over all drivers"
+    assert not re.search(r"\b(without|ignoring)\s*\([^)]*driver", rule["expr"])
+
+
+@pytest.mark.parametrize("chart", charts())
+def test_a_chart_shows_the_drivers_that_are_chosen(chart):
+    assert all('driver=~"$driver"' in matchers for _, matchers in SELECTOR.findall(chart["expr"]))
+
+
+def test_the_runbook_of_every_alert_is_its_paragraph_in_the_documentation():
+    page = ALERTS.read_text()
+    sections = {
+        heading: text.strip()
+        for heading, text in re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    }
+    alerts = {one.id: one.values[0]["annotations"]["runbook_url"] for one in rules()}
+    assert sections.keys() == alerts.keys()
+    assert all(sections.values())
+    # A heading's anchor is its text in lower case.
+    assert alerts == {name: f"docs/alerts.md#{name.lower()}" for name in alerts}
+
+
 def test_names_are_said_once():
     names = [one.id for one in rules()]
     assert len(names) == len(set(names))
@@ -138,7 +170,7 @@ def test_the_documented_series_of_the_controller_are_those_that_are_exposed(expo
     text = (ROOT / "docs" / "metrics.md").read_text()
     section = text.partition("## All of the controller's")[2].partition("## ")[0]
     listed = {
-        name: {label for label in labels.split(", ") if label}
+        name: {"driver", *(label for label in labels.split(", ") if label)}
         for name, labels in re.findall(
             r"^\| `(drawbar_controller_[a-z_]+)` \| \w+(?:; ([^|]*?))? \|", section, re.MULTILINE
         )

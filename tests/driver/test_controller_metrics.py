@@ -15,6 +15,7 @@ from drawbar.driver.controller.operation import adapters, journeys, metrics, out
 from drawbar.fabric import contract, errors
 
 DOCS = Path(__file__).parents[2] / "docs"
+DRIVER = "drawbar.dev"
 KEY = names.DeviceKey(fabric="fab", device="gpu-0")
 ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -34,11 +35,13 @@ class Counted:
     """Metrics and journeys, with what was counted."""
 
     def __init__(self):
-        self.metrics = metrics.Metrics()
+        self.metrics = metrics.Metrics(DRIVER)
         self.journeys = journeys.Journeys(self.metrics, Clock())
 
     def told(self, name, **labels):
-        wanted = "".join(f'{key}="{value}",' for key, value in sorted(labels.items())).rstrip(",")
+        wanted = "".join(
+            f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
+        ).rstrip(",")
         line = f"{metrics.PREFIX}{name}{{{wanted}}} "
         found = [one for one in self.metrics.rendered().decode().splitlines() if one.startswith(line)]
         return float(found[0].removeprefix(line)) if found else None

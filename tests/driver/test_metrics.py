@@ -17,6 +17,7 @@ from drawbar.driver.node.plugin import servicers
 from drawbar.driver.operation import requests
 from drawbar.mocks import apiserver
 
+DRIVER = "drawbar.dev"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 CLAIM = servicers.ClaimName(namespace="default", name="c1", uid="u1")
 
@@ -32,7 +33,7 @@ class Clock:
 
 @pytest.fixture
 def measured():
-    return metrics.Metrics()
+    return metrics.Metrics(DRIVER)
 
 
 @pytest.fixture
@@ -42,8 +43,10 @@ def clock():
 
 def sample(measured, name, **labels):
     """A number as Prometheus reads it; None if there is none."""
-    wanted = "".join(f'{key}="{value}",' for key, value in sorted(labels.items())).rstrip(",")
-    line = f"{metrics.PREFIX}{name}{'{' + wanted + '}' if wanted else ''} "
+    wanted = "".join(
+        f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
+    ).rstrip(",")
+    line = f"{metrics.PREFIX}{name}{{{wanted}}} "
     found = [one for one in measured.rendered().decode().splitlines() if one.startswith(line)]
     return float(found[0].removeprefix(line)) if found else None
 
@@ -253,7 +256,7 @@ async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
 
 
 def test_two_daemons_in_one_process_count_for_themselves():
-    one, other = metrics.Metrics(), metrics.Metrics()
+    one, other = metrics.Metrics(DRIVER), metrics.Metrics(DRIVER)
     one.overflows.inc()
     assert sample(one, "uevent_overflows_total") == 1
     assert sample(other, "uevent_overflows_total") == 0
@@ -261,9 +264,19 @@ def test_two_daemons_in_one_process_count_for_themselves():
 
 def test_the_process_and_the_build_are_told(measured):
     told = measured.rendered().decode()
-    assert re.search(r"process_resident_memory_bytes [1-9]", told)
-    assert re.search(r'drawbar_node_build_info\{python="3\.\d+\.\d+",version="[^"]+"\} 1\.0', told)
+    assert re.search(r'process_resident_memory_bytes\{driver="drawbar.dev"\} [1-9]', told)
+    assert re.search(
+        r'drawbar_node_build_info\{driver="drawbar.dev",python="3\.\d+\.\d+",version="[^"]+"\} 1\.0', told
+    )
     assert "_created" not in told
+
+
+def test_every_series_names_the_driver_those_of_the_process_too(measured):
+    measured.uevents.labels("add").inc()
+    measured.claim_seconds.labels("prepare").observe(0.1)
+    series = [line for line in measured.rendered().decode().splitlines() if not line.startswith("#")]
+    assert len(series) > 20
+    assert [line for line in series if f'driver="{DRIVER}"' not in line] == []
 
 
 class Judged:

@@ -160,7 +160,7 @@ async def test_the_metrics_show_what_the_daemon_does(pod, until):
     async def told():
         return (await pod.page("/metrics"))[1]
 
-    await until(told, lambda text: 'drawbar_node_uevents_total{action="add"}' in text)
+    await until(told, lambda text: 'drawbar_node_uevents_total{action="add",driver="drawbar.dev"}' in text)
     async with grpc.aio.insecure_channel(f"unix:{pod.plugins / 'dra.sock'}") as channel:
         await api_pb2_grpc.DRAPluginStub(channel).NodeUnprepareResources(
             api_pb2.NodeUnprepareResourcesRequest(
@@ -169,9 +169,15 @@ async def test_the_metrics_show_what_the_daemon_does(pod, until):
             timeout=20,
         )
     text = await told()
-    assert 'drawbar_node_claim_requests_total{operation="unprepare",result="OK"} 1.0' in text
-    assert 'drawbar_node_api_requests_total{resource="deviceattachments",result="OK",verb="GET"} 1.0' in text
-    assert "drawbar_node_kubelet_registered 0.0" in text
+    assert (
+        'drawbar_node_claim_requests_total{driver="drawbar.dev",operation="unprepare",result="OK"} 1.0'
+        in text
+    )
+    assert (
+        'drawbar_node_api_requests_total{driver="drawbar.dev",resource="deviceattachments",result="OK",verb="GET"} 1.0'
+        in text
+    )
+    assert 'drawbar_node_kubelet_registered{driver="drawbar.dev"} 0.0' in text
 
 
 async def test_nobody_to_ask_is_one_sentence(pod):

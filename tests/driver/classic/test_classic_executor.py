@@ -89,7 +89,7 @@ async def hands(tmp_path):
             server.kubeconfig(tmp_path / user, user)
             return await stack.enter_async_context(client.connecting(config.from_kubeconfig(tmp_path / user)))
 
-        found = Hands(await connected("admin"), journeys.Journeys(metrics.Metrics()))
+        found = Hands(await connected("admin"), journeys.Journeys(metrics.Metrics("drawbar.dev")))
         found.connected = connected
         for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
             await found.api.create(kinds.CUSTOM_RESOURCE, yaml.safe_load(file.read_text()), into=dict)

@@ -29,12 +29,16 @@ class _Asked:
 class Exposition:
     """All counters and histograms of one daemon; `watch` adds numbers that are read when somebody looks.
 
+    Every series has the label `driver`, those of the process too: several drivers may run in one cluster.
+
     Args:
         prefix: of every name, with its last underscore.
+        driver: the driver's name.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, driver: str) -> None:
         self._prefix = prefix
+        self._driver = driver
         self._registry = registry.CollectorRegistry()
         self._asked: dict[str, _Asked] = {}
         self._labels: dict[str, Values] = {}
@@ -104,7 +108,7 @@ class Exposition:
 
     def rendered(self) -> bytes:
         """Everything in Prometheus' text format."""
-        return prometheus.generate_latest(_WithoutTimes(self._registry))
+        return prometheus.generate_latest(_Shown(self._registry, self._driver))
 
     def names(self) -> frozenset[str]:
         """The names of all metrics, as they stand in documents: counters with `_total`."""
@@ -113,7 +117,7 @@ class Exposition:
 
     def labels(self) -> Mapping[str, Values]:
         """By the names that are this daemon's own, as they stand in documents, the names of their labels."""
-        return dict(self._labels)
+        return {name: ("driver", *labels) for name, labels in self._labels.items()}
 
     def _add(
         self,
@@ -146,13 +150,18 @@ class _Collected(registry.Collector):
             yield found
 
 
-class _WithoutTimes(registry.Collector):
-    """A registry without the time at which each counter came to be, which nobody reads."""
+class _Shown(registry.Collector):
+    """A registry with the driver on every series, and without the time at which each counter came to be."""
 
-    def __init__(self, inner: registry.CollectorRegistry) -> None:
+    def __init__(self, inner: registry.CollectorRegistry, driver: str) -> None:
         self._inner = inner
+        self._label = {"driver": driver}
 
     def collect(self) -> Iterator[core.Metric]:
         for family in self._inner.collect():
-            family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+            family.samples = [
+                one._replace(labels=self._label | one.labels)
+                for one in family.samples
+                if not one.name.endswith("_created")
+            ]
             yield family

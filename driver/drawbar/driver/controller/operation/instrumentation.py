@@ -22,7 +22,7 @@ class Instrumentation:
         self._options = options
         self._gauges: gauges.Gauges | None = None
         self._synced: dict[str, Callable[[], bool]] = {}
-        self.metrics = metrics.Metrics()
+        self.metrics = metrics.Metrics(options.driver)
         self.watchdog = readiness.Watchdog()
         self.readiness = readiness.Readiness({"caches": self._not_synced})
         self.journeys = journeys.Journeys(self.metrics)

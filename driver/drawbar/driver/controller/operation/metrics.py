@@ -37,8 +37,8 @@ SIDES = {actions.Side.ATTACH: "attach", actions.Side.DETACH: "detach"}
 class Metrics(exposition.Exposition):
     """All counters and histograms of one controller."""
 
-    def __init__(self) -> None:
-        super().__init__(PREFIX)
+    def __init__(self, driver: str) -> None:
+        super().__init__(PREFIX, driver)
         steps = self.histogram(
             "step_duration_seconds",
             "How long each step of an attach or a detach took.",

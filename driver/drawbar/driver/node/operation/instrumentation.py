@@ -32,7 +32,7 @@ class Instrumentation:
     def __init__(self, options: settings.Settings) -> None:
         self._options = options
         self._uevents: instruments.CountedUevents | None = None
-        self.metrics = metrics.Metrics()
+        self.metrics = metrics.Metrics(options.driver)
         self.watchdog = readiness.Watchdog()
         self.synced = readiness.Milestone(
             "the attachments of this node are not known yet: no answer from the API server"

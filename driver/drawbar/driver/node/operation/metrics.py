@@ -29,8 +29,8 @@ RELEASE_BUCKETS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
 class Metrics(exposition.Exposition):
     """All counters and histograms of one node daemon."""
 
-    def __init__(self) -> None:
-        super().__init__(PREFIX)
+    def __init__(self, driver: str) -> None:
+        super().__init__(PREFIX, driver)
         self.claim_requests = self.counter(
             "claim_requests", "Claims that the kubelet asked for, one by one.", "operation", "result"
         )
