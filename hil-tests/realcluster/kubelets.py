@@ -156,14 +156,16 @@ class Kubelet:
 
 
 def mounts_below(folder: Path, mountinfo: str) -> list[str]:
-    """The mount points below a folder, the deepest first.
+    """The mount points below a folder and the folder itself, the deepest first.
+
+    A kubelet mounts its root directory on itself, to make it shared.
 
     Args:
         folder: an absolute path.
         mountinfo: the text of /proc/self/mountinfo.
     """
     points = [line.split()[4].encode().decode("unicode_escape") for line in mountinfo.splitlines() if line]
-    return sorted((one for one in points if one.startswith(f"{folder}/")), key=len, reverse=True)
+    return sorted((one for one in points if f"{one}/".startswith(f"{folder}/")), key=len, reverse=True)
 
 
 def unmount_below(folder: Path) -> None:

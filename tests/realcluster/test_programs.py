@@ -88,4 +88,4 @@ def test_mounts_below_a_folder_are_found_the_deepest_first():
         f"1 1 0:1 / {point} rw - tmpfs tmpfs rw"
         for point in ("/run", "/run/k", "/run/k/pods/a", "/run/k/pods/a/b\\040c", "/run/kk/d")
     )
-    assert kubelets.mounts_below(Path("/run/k"), text) == ["/run/k/pods/a/b c", "/run/k/pods/a"]
+    assert kubelets.mounts_below(Path("/run/k"), text) == ["/run/k/pods/a/b c", "/run/k/pods/a", "/run/k"]

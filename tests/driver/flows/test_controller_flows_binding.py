@@ -191,10 +191,10 @@ async def test_where_only_taints_are_dropped_a_failed_device_is_withdrawn_before
         await cluster.until(cluster.slices, bool)
         cluster.server.writes.clear()
         # Were it back before the pod is scheduled again, it would be given to the pod again.
-        kept = cluster.takes_nothing_back()
+        kept = await cluster.takes_nothing_back()
         await cluster.pod("a")
         assert (await cluster.running("a"))[1] == ["disk-1"]
-        kept.lift()
+        await kept.lift()
         await cluster.is_free("disk-0")
         # Nobody remembers a failure there once it is over, and the pool is written as often as it changes.
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: value == set())

@@ -53,13 +53,13 @@ async def test_a_pod_whose_device_vanished_is_evicted_and_its_replacement_gets_a
         await cluster.pod("a")
         assert (await cluster.running("a"))[1] == ["disk-0"]
         # Were it back before the next pod is scheduled, and its mark gone, that pod would be given it.
-        kept = cluster.takes_nothing_back()
+        kept = await cluster.takes_nothing_back()
         await breaks(cluster, how)
         await cluster.gone("a")
         await cluster.told("a", EVICTION)
         await cluster.pod("b")
         assert (await cluster.running("b"))[1] == ["disk-1"]
-        kept.lift()
+        await kept.lift()
         # Its claim let go of it: all traces are gone, and the mark with its cause, or the device with its mark.
         await cluster.is_free("disk-0")
         expected = set() if how == "link" else None

@@ -117,7 +117,7 @@ def trees(path: Path, nodes: Iterable[str]) -> dict[str, sysfs.SysfsTree]:
     """By node a mocked /sys with four slots, below a folder of its name, and the socket of its uevents beside it."""
     found = {}
     for name in nodes:
-        (path / name).mkdir()
+        (path / name).mkdir(exist_ok=True)
         found[name] = sysfs.SysfsTree.create(
             path / name / "sys", slots=4, uevent_socket=path / name / "uevents"
         )

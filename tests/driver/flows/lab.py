@@ -1,0 +1,324 @@
+"""Both of our daemons as they are, in a cluster: of doubles in this process, or of real components (`sites`).
+
+A test sees the cluster through `Lab`, and is the same for both.
+"""
+
+import asyncio
+import contextlib
+import json
+
+from tests.driver.flows import sites
+from tests.driver.flows.sites import NODES
+
+from drawbar.driver.controller import daemon as controller
+from drawbar.driver.controller import settings as controller_settings
+from drawbar.driver.kube import client, kinds
+from drawbar.driver.node import daemon as node
+from drawbar.driver.node import settings as node_settings
+from drawbar.driver.node.health import policy as health_policy
+from drawbar.fabric.grpc import server as fabric_server
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import worlds
+
+HEALTH = health_policy.Policy(interval_seconds=1, recovery_seconds=1)
+
+
+class Lab(worlds.World):
+    """The cluster as its users, its administrator and its electrician see it.
+
+    Attributes:
+        site: the control plane and the kubelets.
+        path: the folder of the nodes and of the fabric.
+        fabric: the simulated fabric.
+        trees: the nodes' mocked /sys by name.
+    """
+
+    def __init__(self, site, api, fabric, trees):
+        super().__init__(api)
+        self.site, self.path, self.fabric, self.trees = site, site.path, fabric, trees
+
+    @property
+    def server(self):
+        """The API server double; a test that uses it is skipped on real components."""
+        return self.site.server
+
+    async def until(self, read, holds, seconds=None):
+        """Reads until it holds; gives what was read then."""
+        return await super().until(read, holds, seconds or self.site.patience_seconds)
+
+    async def takes_nothing_back(self):
+        """From now on no device becomes free again; `await lift()` of what is given ends it."""
+        return await self.site.takes_nothing_back(self.api)
+
+    def start_controller(self, *, name="controller", **changes):
+        options = controller_settings.Settings(
+            kubeconfig=str(self.path / name),
+            leader_election=False,
+            http=controller_settings.Http(address="off"),
+            **changes,
+        )
+        self.run(name, controller.run(options))
+
+    def start_node(self, name, **changes):
+        home = self.path / name
+        options = node_settings.Settings(
+            node_name=name,
+            kubeconfig=str(self.path / f"{name}.kubeconfig"),
+            kubelet_dir=home / "k",
+            cdi_dir=home / "k" / "cdi",
+            sysfs=home / "sys",
+            uevents=f"unix:{home / 'uevents'}",
+            health=HEALTH,
+            **changes,
+        )
+        self.run(name, node.run(options))
+
+    def start_second(self, driver):
+        """Another driver's daemons, on the same nodes."""
+        self.site.kubeconfig(self.path / "second", f"drawbar:drawbar-controller-{driver}")
+        self.start_controller(name="second", driver=driver)
+        for name in NODES:
+            home, key = self.path / name, f"{name}-second"
+            kubeconfig = self.site.kubeconfig(self.path / key, f"drawbar:drawbar-node-{driver}", node=name)
+            options = node_settings.Settings(
+                node_name=name,
+                driver=driver,
+                kubeconfig=str(kubeconfig),
+                kubelet_dir=home / "k",
+                cdi_dir=home / "k" / "cdi",
+                sysfs=home / "sys",
+                uevents=f"unix:{home / 'uevents'}",
+                health=HEALTH,
+            )
+            self.run(key, node.run(options))
+
+    async def change(self, kind, name, namespace=None, **content):
+        await self.api.patch(
+            kind,
+            name,
+            content,
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace=namespace,
+            manager="administrator",
+        )
+
+    async def make_fabric(self, **policy):
+        endpoint = f"unix:{self.path / 'f.sock'}"
+        await self.create(
+            kinds.FABRIC, "fab", spec={"adapter": "grpc", "endpoint": endpoint, "policy": policy}
+        )
+
+    async def pod(self, name, *, claims=1, tolerations=()):
+        """A pod with claims from a template, of one disk each."""
+        exactly = {"deviceClassName": "nvme.drawbar.dev"}
+        if tolerations:
+            exactly["tolerations"] = list(tolerations)
+        devices = {"requests": [{"name": "disk", "exactly": exactly}]}
+        await self.pod_from_template(name, devices, [f"disk-{number}" for number in range(claims)])
+
+    async def pods(self):
+        listing = await self.api.list_all(kinds.POD, into=dict, namespace="default")
+        return {one["metadata"]["name"]: one for one in listing.items}
+
+    async def running(self, name):
+        """The name of the node on which the pod runs, and of its devices."""
+        await self.until(self.pods, lambda value: value[name].get("status", {}).get("phase") == "Running")
+        pod = (await self.pods())[name]
+        return pod["spec"]["nodeName"], await self.devices_of(name)
+
+    async def gone(self, name):
+        await self.until(self.pods, lambda value: name not in value)
+
+    async def claims(self, pod=None):
+        """All claims, or those of one pod."""
+        listing = await self.api.list_all(kinds.CLAIM, into=dict, namespace="default")
+        return [
+            one
+            for one in listing.items
+            if pod is None
+            or any(owner["name"] == pod for owner in one["metadata"].get("ownerReferences", ()))
+        ]
+
+    async def allocated(self, pod):
+        """The pod's claims, once all of them are allocated."""
+        found = await self.until(
+            lambda: self.claims(pod), lambda value: value and all(map(allocation_of, value))
+        )
+        return [allocation_of(one) for one in found]
+
+    async def devices_of(self, pod):
+        return sorted(
+            result["device"]
+            for claim in await self.claims(pod)
+            for result in (allocation_of(claim) or {"devices": {"results": ()}})["devices"]["results"]
+        )
+
+    async def conditions_of(self, pod):
+        """By device the conditions of the pod's claims that are True, with their reasons."""
+        return {
+            device["device"]: {
+                one["type"].removeprefix("drawbar.dev/"): one["reason"]
+                for one in device["conditions"]
+                if one["status"] == "True"
+            }
+            for claim in await self.claims(pod)
+            for device in claim.get("status", {}).get("devices", ())
+        }
+
+    async def slices(self):
+        """What the controller has published of the fabric."""
+        listing = await self.api.list_all(kinds.SLICE, into=dict)
+        return [one["spec"] for one in listing.items if one["spec"]["pool"]["name"].startswith("fab")]
+
+    async def taints(self, device):
+        """The device's taints in whichever form they stand, as `key=value:effect`; None: not published."""
+        specs = await self.slices()
+        if all(one["name"] != device for spec in specs for one in spec.get("devices", ())):
+            return None
+        return self.taints_in(specs, device)
+
+    @staticmethod
+    def taints_in(specs, device):
+        """What slices say of a device's taints, in whichever form, as `key=value:effect`."""
+        published = [one for spec in specs for one in spec.get("devices", ()) if one["name"] == device]
+        found = [taint for one in published for taint in one.get("taints", ())]
+        found += [one["taint"] for spec in specs for one in spec.get("taints", ()) if one["device"] == device]
+        return {
+            f"{one['key'].removeprefix('drawbar.dev/')}={one.get('value', '')}:{one['effect']}"
+            for one in found
+        }
+
+    async def tainted(self, device, *taints):
+        """Waits until the device has these taints and no others."""
+        await self.until(lambda: self.taints(device), lambda value: value == set(taints))
+
+    async def version(self):
+        """The newest version that the API server knows of."""
+        return (await self.api.list_all(kinds.CLAIM, into=dict)).resource_version
+
+    async def history(self, kind, since):
+        """What these objects were since that version, as pairs of a version and an object, in order."""
+        listing = await self.api.list_all(kind, into=dict)
+        newest = max(int(one["metadata"]["resourceVersion"]) for one in listing.items)
+        changes = self.api.watch(kind, into=dict, resource_version=since)
+        past = []
+        async with contextlib.aclosing(changes), asyncio.timeout(30):
+            async for change in changes:
+                past.append((int(change.resource_version), change.item))
+                if past[-1][0] >= newest:
+                    break
+        return past
+
+    async def attachments(self):
+        listing = await self.api.list_all(kinds.ATTACHMENT, into=dict)
+        return {one["spec"]["device"]: one for one in listing.items}
+
+    async def connected(self):
+        """The ids of the devices that the fabric has connected, with their hosts."""
+        inventory = await self.fabric.devices()
+        return {one.id: one.connection.host_id for one in inventory.devices if one.connection is not None}
+
+    async def notes(self, reason):
+        listing = await self.api.list_all(kinds.EVENT, into=dict, namespace="default")
+        return [one["note"] for one in listing.items if one["reason"] == reason]
+
+    async def noted(self, reason, words=""):
+        """Waits for an Event with this reason and these words: it comes by a request of its own."""
+        await self.until(lambda: self.notes(reason), lambda found: any(words in one for one in found))
+
+    async def told(self, pod, reason):
+        """Waits for an Event with this reason about the pod."""
+        await self.until(lambda: self.reasons(pod), lambda found: reason in found)
+
+    async def reasons(self, pod):
+        listing = await self.api.list_all(kinds.EVENT, into=dict, namespace="default")
+        return {one["reason"] for one in listing.items if one["regarding"]["name"] == pod}
+
+    async def is_free(self, device):
+        """Waits until the device is back: no object, no connection, nothing in a slot, no CDI file."""
+        await self.until(self.attachments, lambda value: device not in value)
+        assert device not in await self.connected()
+        in_use = len(await self.connected())
+        drivers = [tree.root / "bus/pci/drivers/nvme" for tree in self.trees.values()]
+        assert sum(len(list(folder.glob("0000:*"))) for folder in drivers) <= in_use
+
+    @property
+    def cdi_files(self):
+        return [file.name for name in NODES for file in (self.path / name / "k" / "cdi").glob("*.json")]
+
+
+def allocation_of(claim):
+    return (claim.get("status") or {}).get("allocation")
+
+
+def fabric_of(path, trees, devices, changes):
+    described = {
+        "hosts": [
+            {"id": f"host-{name}", "name": name, "ports": 4, "sysfs": str(tree.root)}
+            for name, tree in trees.items()
+        ],
+        "enclosures": [{"id": "enc", "devices": [worlds.disk(number) for number in range(devices)]}],
+    }
+    path.write_text(json.dumps(described | changes))
+    return configuration.load(path)
+
+
+@contextlib.asynccontextmanager
+async def lab(
+    profile,
+    *,
+    gates=None,
+    devices=2,
+    timeout=600,
+    patience=None,
+    policy=None,
+    visible=60,
+    node=None,
+    controller=None,
+    **fabric_changes,
+):
+    """A cluster that has published its pool; it is left with all daemons stopped.
+
+    Args:
+        profile: of the API server double.
+        gates: of it, besides those of the profile.
+        devices: how many disks the fabric has.
+        timeout: the scheduler's patience with binding conditions, in seconds.
+        patience: what the controller takes for that; None: the same.
+        policy: of the Fabric object; None: the usual, without probation.
+        visible: the node daemons' patience with a device that was attached, in seconds.
+        node: further settings of the node daemons.
+        controller: further settings of the controller.
+        fabric_changes: what else is in the fabric's configuration.
+    """
+    failure = None
+    options = sites.Options(profile=profile, gates=gates or {}, binding_timeout_seconds=timeout)
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        site = await enter(sites.standing(options))
+        path = site.path
+        trees = worlds.trees(path, NODES)
+        described = fabric_of(path / "fabric.json", trees, devices, fabric_changes)
+        for tree in trees.values():
+            await enter(tree.reacting())
+        fabric = await enter(SimulatedFabric.running(described))
+        await enter(fabric_server.serving(fabric, f"unix:{path / 'f.sock'}", name="sim", version="1"))
+        site.kubeconfig(path / "controller", "drawbar:drawbar-controller")
+        for name in NODES:
+            site.kubeconfig(path / f"{name}.kubeconfig", "drawbar:drawbar-node", node=name)
+        api = await enter(client.connecting(site.connection))
+        found = Lab(site, api, fabric, trees)
+        stack.push_async_callback(found.stop_all)
+        stack.push_async_callback(site.tidy, api)
+        for name in NODES:
+            found.start_node(name, visible_timeout_seconds=visible, **(node or {}))
+        found.start_controller(binding_timeout_seconds=patience or timeout, **(controller or {}))
+        await found.make_fabric(**({"probationSeconds": 0} if policy is None else policy))
+        try:
+            yield found
+        except Exception as error:  # noqa: BLE001 - raised again below, outside the task groups
+            failure = error
+    if failure is not None:
+        raise failure

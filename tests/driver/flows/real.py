@@ -1,0 +1,254 @@
+"""Real components for the flows: kept from test to test, and cleaned between them."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.driver.flows import sites
+
+from drawbar.driver.kube import client, config, errors, kinds
+from drawbar.mocks.apiserver import profiles
+from drawbar.mocks.cluster import deployment
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "hil-tests"))
+
+from realcluster import binaries, control_plane, kubelets
+from realcluster.stages import LOGS
+
+TIDY_SECONDS = 60.0
+POLL_SECONDS = 0.2
+OF_THE_DOUBLE = "uses what only the API server double has: faults on purpose, or its record of writes"
+TAINT_RULE = kinds.Kind(
+    group="resource.k8s.io",
+    version="v1beta2",
+    kind="DeviceTaintRule",
+    plural="devicetaintrules",
+    namespaced=False,
+)
+NO_DETACH = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "no-detach"},
+    "spec": {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": ["drawbar.dev"],
+                    "apiVersions": ["v1alpha1"],
+                    "operations": ["DELETE"],
+                    "resources": ["deviceattachments"],
+                }
+            ]
+        },
+        "validations": [{"expression": "false", "message": "nothing is taken back"}],
+    },
+}
+NO_DETACH_BINDING = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicyBinding",
+    "metadata": {"name": "no-detach"},
+    "spec": {"policyName": "no-detach", "validationActions": ["Deny"]},
+}
+
+
+class Components:
+    """A control plane and its kubelets, which run."""
+
+    def __init__(self, found, folder, gates):
+        self.gates, self.folder = gates, folder
+        self.deployed = False
+        self.stack = contextlib.ExitStack()
+        with self.stack as stack:
+            self.plane = stack.enter_context(
+                control_plane.ControlPlane.running(found, folder, gates=gates, nodes=sites.NODES)
+            )
+            for name in sites.NODES:
+                stack.enter_context(kubelets.Kubelet.running(self.plane, name, folder=folder / name))
+            self.stack = stack.pop_all()
+
+    def close(self):
+        self.stack.close()
+
+
+class Kept:
+    """What runs now; at most one."""
+
+    def __init__(self):
+        self.components = None
+        self.folder = None
+        self.count = 0
+
+    def wanted(self, found, gates):
+        """Components with these gates."""
+        if self.components is not None and self.components.gates != gates:
+            self.close()
+        if self.components is None:
+            self.count += 1
+            named = os.environ.get(LOGS)
+            # Sockets want short paths.
+            base = Path(named) if named else Path(tempfile.mkdtemp(prefix="drawbar-k8s-"))
+            self.folder = base / f"{self.count}"
+            self.components = Components(found, self.folder, gates)
+        return self.components
+
+    def close(self):
+        if self.components is not None:
+            self.components.close()
+            self.components = None
+            if LOGS not in os.environ:
+                shutil.rmtree(self.folder.parent, ignore_errors=True)
+
+
+KEPT = Kept()
+
+
+def close():
+    """Ends what runs."""
+    KEPT.close()
+
+
+class Real:
+    """The seam of `sites.Doubles` on real components."""
+
+    patience_seconds = 150.0
+
+    def __init__(self, components):
+        self.plane = components.plane
+        self.path = components.folder
+        self.connection = config.from_kubeconfig(self.plane.admin)
+
+    @property
+    def server(self):
+        pytest.skip(OF_THE_DOUBLE)
+
+    def kubeconfig(self, path, account, *, node=None):
+        """Asks for a token of a service account, and writes a kubeconfig."""
+        return self.plane.service_account_kubeconfig(path, account, node=node)
+
+    async def takes_nothing_back(self, api):
+        """An admission policy refuses every deletion of an attachment."""
+        await api.create(kinds.ADMISSION_POLICY, NO_DETACH, into=dict)
+        await api.create(kinds.ADMISSION_BINDING, NO_DETACH_BINDING, into=dict)
+        return Held(api)
+
+    async def tidy(self, api):
+        """Takes away what a test has made: pods first, while our daemons still run to give their devices back."""
+        for kind in (kinds.ADMISSION_BINDING, kinds.ADMISSION_POLICY):
+            await discard(api, kind, "no-detach")
+        for kind in (kinds.POD, kinds.CLAIM, kinds.CLAIM_TEMPLATE):
+            await clear(api, kind, "default")
+        with contextlib.suppress(TimeoutError):
+            await gone(api, kinds.POD, "default")
+            await gone(api, kinds.CLAIM, "default")
+            await gone(api, kinds.ATTACHMENT)
+        await clear(api, kinds.FABRIC)
+        with contextlib.suppress(TimeoutError):
+            await gone(api, kinds.FABRIC)
+            await gone(api, kinds.SLICE)
+
+
+class Held:
+    """A refusal that can be lifted."""
+
+    def __init__(self, api):
+        self._api = api
+
+    async def lift(self):
+        for kind in (kinds.ADMISSION_BINDING, kinds.ADMISSION_POLICY):
+            await discard(self._api, kind, "no-detach")
+
+
+def gates_for(profile, gates):
+    """The gates of a release that a test sets, as `profiles` has them by default or not."""
+    usual = profiles.profile(profile).gates
+    return {name: on for name, on in gates.items() if usual.get(name) != on}
+
+
+@contextlib.asynccontextmanager
+async def standing(options, folder):
+    found = binaries.find(folder)
+    release = profiles.profile(options.profile)
+    if options.profile not in (found.release.name, f"{found.release.name}-classic"):
+        pytest.skip(f"this is of {options.profile}, and the components are {found.release}")
+    if why := kubelets.missing_root():
+        pytest.skip(why)
+    gates = gates_for(options.profile, options.gates)
+    if release.classic:
+        gates = dict.fromkeys(("DynamicResourceAllocation", "DRAControlPlaneController"), True)
+    components = KEPT.wanted(found, gates)
+    timeout = options.binding_timeout_seconds
+    wanted = None if timeout == sites.USUAL_TIMEOUT_SECONDS else timeout
+    if components.plane.settings.binding_timeout_seconds != wanted:
+        components.plane.schedule_with(wanted)
+    site = Real(components)
+    async with client.connecting(site.connection) as api:
+        if not components.deployed:
+            await deployment.apply(api, policies=True, version=release.dynamic_version)
+            components.deployed = True
+        await sweep(api, site.path)
+        try:
+            yield site
+        finally:
+            await sweep(api, site.path)
+
+
+async def sweep(api, path):
+    """Takes away by force what is left once our daemons are gone."""
+    for kind, namespace in (
+        (kinds.POD, "default"),
+        (kinds.CLAIM, "default"),
+        (kinds.ATTACHMENT, None),
+        (kinds.FABRIC, None),
+        (kinds.SLICE, None),
+    ):
+        for name in await names(api, kind, namespace):
+            bare = {"metadata": {"finalizers": None}}
+            with contextlib.suppress(errors.KubeError):
+                await api.patch(kind, name, bare, content=client.Patch.MERGE, into=dict, namespace=namespace)
+            await discard(api, kind, name, namespace, at_once=True)
+    theirs = {
+        document["metadata"]["name"]
+        for document in deployment.documents(deployment.folder(), policies=True)
+        if document["kind"] == "DeviceClass"
+    }
+    for name in await names(api, kinds.DEVICE_CLASS):
+        if name not in theirs:
+            await discard(api, kinds.DEVICE_CLASS, name)
+    await clear(api, kinds.EVENT, "default")
+    for node in sites.NODES:
+        home = path / node
+        for rest in ("sys", "k/cdi", "k/plugins/drawbar.dev"):
+            shutil.rmtree(home / rest, ignore_errors=True)
+        (home / "k" / "cdi").mkdir(parents=True, exist_ok=True)
+        (home / "uevents").unlink(missing_ok=True)
+
+
+async def names(api, kind, namespace=None):
+    try:
+        listing = await api.list_all(kind, into=dict, namespace=namespace)
+    except errors.NotFound:
+        return []
+    return [one["metadata"]["name"] for one in listing.items]
+
+
+async def clear(api, kind, namespace=None):
+    for name in await names(api, kind, namespace):
+        await discard(api, kind, name, namespace)
+
+
+async def gone(api, kind, namespace=None):
+    async with asyncio.timeout(TIDY_SECONDS):
+        while await names(api, kind, namespace):  # noqa: ASYNC110 - the API server is another process
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def discard(api, kind, name, namespace=None, *, at_once=False):
+    body = {"apiVersion": "v1", "kind": "DeleteOptions"} | ({"gracePeriodSeconds": 0} if at_once else {})
+    with contextlib.suppress(errors.NotFound):
+        await api.request("DELETE", kind.path(namespace=namespace, name=name), body=body)
