@@ -30,11 +30,13 @@ class Reply:
         code: the HTTP status.
         body: the decoded JSON, or the text of an answer that is none.
         headers: by name; several of one name are joined.
+        raw: the body as it was sent.
     """
 
     code: int
     body: Any
     headers: Mapping[str, str]
+    raw: bytes = b""
 
     @property
     def reason(self) -> str:
@@ -81,9 +83,17 @@ class Stream:
         Raises:
             TimeoutError: nothing came in `PATIENCE_SECONDS`.
         """
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            line = await self._response.content.readline()
+        line = await self.line()
         return json.loads(line) if line.strip() else None
+
+    async def line(self) -> bytes:
+        """The next event as it was sent; empty when the server ended the stream.
+
+        Raises:
+            TimeoutError: nothing came in `PATIENCE_SECONDS`.
+        """
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self._response.content.readline()
 
     async def expect(self, kind: str) -> Json:
         """The object of the next event, which must be of this type; bookmarks are passed over."""
@@ -135,7 +145,7 @@ class Client:
         ):
             raw = await response.read()
             merged = {name: ", ".join(response.headers.getall(name)) for name in response.headers}
-            return Reply(code=response.status, body=_decoded(raw), headers=merged)
+            return Reply(code=response.status, body=_decoded(raw), headers=merged, raw=raw)
 
     async def get(self, path: str, **query: Any) -> Reply:
         return await self.send("GET", path, **query)

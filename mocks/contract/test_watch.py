@@ -157,3 +157,18 @@ async def test_after_an_expired_version_a_new_list_goes_on(world):
     async with world.api.watch(world.path("configmaps"), resourceVersion=listed.version) as changes:
         made = await world.make("configmaps")
         assert (await changes.expect("ADDED"))["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_what_html_gives_a_meaning_takes_six_bytes_in_every_answer(world):
+    text, escaped = "<a href='x'>&\u2028\u2029", rb"\u003ca href='x'\u003e\u0026\u2028\u2029"
+    made = await world.make("configmaps", data={"a": text})
+    name, path = made["metadata"]["name"], world.path("configmaps")
+    selector = f"metadata.name={name}"
+    read = await world.api.get(world.path("configmaps", name))
+    listed = await world.api.get(path, fieldSelector=selector)
+    async with world.api.watch(path, fieldSelector=selector) as changes:
+        line = await changes.line()
+    for raw in (read.raw, listed.raw, line):
+        assert escaped in raw
+        assert b"<" not in raw
+    assert read.body["data"] == listed.items[0]["data"] == {"a": text}

@@ -120,7 +120,7 @@ class World:
         self.allocator.changed(old, claim)
 
     def ask(self, name="c"):
-        annotations = {demands.MODE_ANNOTATION: demands.IMMEDIATE}
+        annotations = {claims.MODE_ANNOTATION: demands.IMMEDIATE}
         metadata = meta.ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", annotations=annotations)
         self.change(claims.ResourceClaim(metadata=metadata))
 

@@ -231,7 +231,7 @@ def test_a_missing_class_is_named():
 
 
 def test_a_node_that_cannot_be_served_is_named():
-    wish = {demands.NODE_ANNOTATION: "node-9"}
+    wish = {claims.NODE_ANNOTATION: "node-9"}
     action = planned(claim(request(), annotations=wish), inventory(device("g-0")), nodes=())
     assert action.message.startswith("node node-9 is not reached by a Fabric")
 
@@ -274,7 +274,7 @@ def test_an_allocation_on_a_node_that_is_gone_is_taken_back():
         (allocated("attached", "visible"), False),
         (allocated("attach-failed", reserved=("pod",)), False),
         (allocated("attached", "visible", reserved=("pod",)), True),
-        (allocated("attach-failed", finalizers=(demands.SCHEDULED,)), False),
+        (allocated("attach-failed", finalizers=(claims.SCHEDULED,)), False),
         (allocated("attach-failed", drivers=(DRIVER, "other.example")), False),
         (allocated("attach-failed", drivers=("other.example",)), True),
     ],

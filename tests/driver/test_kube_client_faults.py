@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config, errors, kinds
+from drawbar.driver.kube import bodies, client, config, errors, kinds
 
 
 class Thing(meta.Struct, frozen=True):
@@ -113,6 +113,117 @@ async def test_an_object_that_is_nested_deeply_keeps_nobody_from_the_others():
     async with raw_server(OK, b"Connection: close\r\n\r\n", *lines) as api:
         await collect(api, told)
     assert told == ["one", "two", "three"]
+
+
+def object_of(name, size):
+    """An object whose JSON has that many bytes, nearly all of them the escapes of `<`."""
+    head = b'{"metadata":{"name":"%s","uid":"%s","resourceVersion":"7"},"data":"' % (name, name)
+    escapes, rest = divmod(size - len(head) - 2, 6)
+    return head + b"\\u003c" * escapes + b"x" * rest + b'"}'
+
+
+async def test_a_watch_line_as_long_as_an_api_server_can_send_is_read():
+    # 2 MiB is the most that an API server hands to etcd.
+    large = object_of(b"large", 6 * 2 * 1024**2)
+    lines = [b'{"type":"ADDED","object":%s}\n' % one for one in (large, object_of(b"one", 100))]
+    told = []
+    async with raw_server(OK, b"Connection: close\r\n\r\n", *lines) as api:
+        await collect(api, told)
+    assert told == ["large", "one"]
+
+
+async def test_a_line_beyond_that_ends_the_watch_with_an_error_of_its_own():
+    line = b'{"type":"ADDED","object":%s}\n' % object_of(b"large", bodies.LIMIT_BYTES + 1)
+    told = []
+    async with raw_server(OK, b"Connection: close\r\n\r\n", EVENT, line) as api:
+        with pytest.raises(errors.TooLarge, match=r"WATCH .*16 MiB"):
+            await collect(api, told)
+    assert told == ["one"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param([b"HTTP/1.1 200 OK\r\nA: " + b"a" * 20_000 + b"\r\n\r\n"], id="header-too-long"),
+        pytest.param([OK, b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"], id="no-chunk"),
+        pytest.param([OK, b"Content-Length: two\r\n\r\n"], id="no-length"),
+        pytest.param([OK, b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nzzzz"], id="no-gzip"),
+    ],
+)
+async def test_what_breaks_the_protocol_is_unreachable_and_no_error_of_a_library(answer):
+    async with raw_server(*answer) as api:
+        with pytest.raises(errors.Unreachable):
+            await collect(api, [])
+        with pytest.raises(errors.Unreachable):
+            await api.read(kinds.NODE, "n", into=Thing)
+        with pytest.raises(errors.Unreachable):
+            await api.list_all(kinds.NODE, into=Thing)
+
+
+@contextlib.asynccontextmanager
+async def collection(*sizes):
+    """A server that lists objects of these sizes in pages, and what it was asked for: (limit, only metadata)."""
+    asked = []
+
+    async def page(request):
+        limit, first = int(request.query["limit"]), int(request.query.get("continue", 0))
+        partial = "PartialObjectMetadataList" in request.headers["Accept"]
+        asked.append((limit, partial))
+        last = min(first + limit, len(sizes))
+        metadata = {"resourceVersion": "9"} | ({"continue": str(last)} if last < len(sizes) else {})
+        items = [
+            object_of(b"n%d" % number, 100 if partial else sizes[number]) for number in range(first, last)
+        ]
+        body = b'{"items":[%s],"metadata":%s}' % (b",".join(items), json.dumps(metadata).encode())
+        return web.Response(body=body, content_type="application/json")
+
+    application = web.Application()
+    application.router.add_get("/api/v1/nodes", page)
+    runner = web.AppRunner(application, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = site._server.sockets[0].getsockname()[1]
+        connection = config.Connection(
+            server=f"http://127.0.0.1:{port}", tls=None, authorization=lambda: None, origin="test"
+        )
+        async with client.connecting(connection) as api:
+            yield api, asked
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_list_asks_for_fewer_objects_where_they_are_large():
+    sizes = [bodies.LIMIT_BYTES // 2 - 500] * 5
+    async with collection(*sizes) as (api, asked):
+        listing = await api.list_all(kinds.NODE, into=Thing)
+    assert [item.metadata.name for item in listing.items] == [f"n{number}" for number in range(5)]
+    assert (listing.resource_version, listing.too_large) == ("9", ())
+    limits = [limit for limit, _ in asked]
+    assert limits == [client.PAGE_FIRST, 12, 3, 1, 1, 1, 1, 1]
+
+
+async def test_a_list_asks_for_more_objects_where_they_are_small():
+    async with collection(*[100] * 1000) as (api, asked):
+        listing = await api.list_all(kinds.NODE, into=Thing)
+    assert len(listing.items) == 1000
+    assert [limit for limit, _ in asked] == [50, 200, 500, 500]
+
+
+async def test_a_list_names_what_is_too_large_to_be_read_and_reads_all_the_rest():
+    async with collection(100, bodies.LIMIT_BYTES + 1, 100, 100) as (api, asked):
+        listing = await api.list_all(kinds.NODE, into=Thing)
+    assert [item.metadata.name for item in listing.items] == ["n0", "n2", "n3"]
+    assert [(metadata.name, metadata.uid) for metadata in listing.too_large] == [("n1", "n1")]
+    assert asked.count((1, True)) == 1
+
+
+async def test_one_object_that_is_too_large_is_said_to_be():
+    body = object_of(b"n", bodies.LIMIT_BYTES + 1)
+    async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(body), body) as api:
+        with pytest.raises(errors.TooLarge, match=r"GET /api/v1/nodes/n: .*16 MiB"):
+            await api.read(kinds.NODE, "n", into=Thing)
 
 
 async def test_an_error_within_a_watch_is_told_by_its_code():

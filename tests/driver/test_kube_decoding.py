@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from drawbar.driver.api import claims
+from drawbar.driver.api import demands
 from drawbar.driver.kube import decoding
 
 ODD = r'{"plain": "]}", "quoted": "\"[[[", "backslash": "\\"}'
@@ -26,10 +26,10 @@ def below(frames, work):
 
 @pytest.mark.parametrize("levels", [1, 50, *range(850, 1000, 10), 4900])
 def test_an_object_that_is_nested_deeply_is_read_with_all_that_stands_beside(levels):
-    found = decoding.decode(claim(levels), claims.ResourceClaim)
+    found = decoding.decode(claim(levels), demands.Claim)
     assert found.metadata.annotations == {"plain": "]}", "quoted": '"[[[', "backslash": "\\"}
     assert [one.source for one in found.status.allocation.devices.config] == ["", "later"]
-    again = decoding.decode(claim(levels), claims.ResourceClaim)
+    again = decoding.decode(claim(levels), demands.Claim)
     # Whoever has it stands deeper than who read it.
     assert below(40, lambda: found == again)
     assert below(40, lambda: msgspec.json.encode(msgspec.to_builtins(found)))
@@ -40,7 +40,7 @@ def test_only_what_is_nested_too_deeply_is_cut():
         return 1 + depth(value[0]) if isinstance(value, list) else 0
 
     def parameters(levels):
-        found = decoding.decode(claim(levels), claims.ResourceClaim)
+        found = decoding.decode(claim(levels), demands.Claim)
         return found.status.allocation.devices.config[0].opaque.parameters
 
     assert depth(parameters(500)) == 500
@@ -51,4 +51,4 @@ def test_only_what_is_nested_too_deeply_is_cut():
 @pytest.mark.parametrize("end", ["", "]" * 100, "}" * 3000, '"'])
 def test_nested_deeply_and_broken_is_no_object(end):
     with pytest.raises(msgspec.DecodeError):
-        decoding.decode(('{"metadata": ' + "[" * 2000 + end).encode(), claims.ResourceClaim)
+        decoding.decode(('{"metadata": ' + "[" * 2000 + end).encode(), demands.Claim)

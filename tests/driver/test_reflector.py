@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config, kinds, reflector
+from drawbar.driver.kube import bodies, client, config, errors, kinds, reflector
 from drawbar.mocks import apiserver
 
 
@@ -163,6 +163,51 @@ async def test_every_difference_is_told_once_in_order(tmp_path):
         ("deleted", "one"),
         ("added", "last"),
     ]
+
+
+async def grow(api, name, size):
+    """Gives an object data of that many bytes."""
+    body = {"data": {"a": "<" * size}}
+    try:
+        await api.patch(KIND, name, body, content=client.Patch.MERGE, into=Thing, namespace="default")
+    except errors.TooLarge:
+        return  # what was stored is what the client does not read
+
+
+async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(bodies, "LIMIT_BYTES", 20_000)
+    async with double(tmp_path) as (_, api):
+        for name in ("one", "two"):
+            await make(api, name)
+        seen, named = Seen(), []
+        copy = reflector.Reflector(
+            api, KIND, into=Thing, changed=seen, namespace="default", too_large=named.append
+        )
+        async with running(copy):
+            before = copy.get("one", "default")
+            await grow(api, "one", 5_000)
+            await make(api, "three")
+            await seen.until(lambda told: ("added", "three") in told.told)
+            assert copy.get("one", "default") == before
+            # Another list names it no second time.
+            await grow(api, "one", 5_001)
+            await make(api, "four")
+            await seen.until(lambda told: ("added", "four") in told.told)
+            assert [(one.name, one.uid) for one in named] == [("one", before.metadata.uid)]
+            await grow(api, "one", 5)
+            await seen.until(lambda told: ("changed", "one") in told.told)
+            assert copy.too_large == {}
+            await grow(api, "one", 5_000)
+            await api.delete(KIND, "two", namespace="default")
+            await seen.until(lambda told: ("deleted", "two") in told.told)
+            await delete_unread(api, "one")
+            await seen.until(lambda told: ("deleted", "one") in told.told)
+    assert [one.name for one in named] == ["one", "one"]
+
+
+async def delete_unread(api, name):
+    with contextlib.suppress(errors.TooLarge):
+        await api.delete(KIND, name, namespace="default")
 
 
 async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):

@@ -10,6 +10,14 @@ import msgspec
 
 from drawbar.driver.api import meta
 
+# How a claim asks to be allocated at once, and on which node if it has a wish.
+MODE_ANNOTATION = "drawbar.dev/allocation-mode"
+NODE_ANNOTATION = "drawbar.dev/node"
+# The scheduler has it put on what it allocates; then the claim is its own, and the claim controller's.
+SCHEDULED = "resource.kubernetes.io/delete-protection"
+NAME_CHARS_MAX = 253
+"""Of an object, and so of what the annotations above hold."""
+
 
 class AllocationResult(meta.Struct, frozen=True):
     """One device given to one request."""
@@ -130,10 +138,32 @@ class ClaimStatus(meta.Struct, frozen=True):
 
 
 class ResourceClaim(meta.Struct, frozen=True):
-    """A request for devices and what became of it."""
+    """A request for devices and what became of it.
+
+    Of the metadata that anybody may fill, only what Drawbar reads is kept: all claims of the cluster are held in memory,
+    and a claim of 1.5 MB can have labels that take 25 MB there.
+    """
 
     metadata: meta.ObjectMeta
     status: ClaimStatus = ClaimStatus()
+
+    def __post_init__(self) -> None:
+        kept = self.metadata
+        if kept.labels or kept.annotations or kept.owner_references or kept.finalizers:
+            annotations = {
+                key: kept.annotations[key][:NAME_CHARS_MAX]
+                for key in (MODE_ANNOTATION, NODE_ANNOTATION)
+                if key in kept.annotations
+            }
+            scheduled = SCHEDULED in kept.finalizers
+            bare = msgspec.structs.replace(
+                kept,
+                labels={},
+                annotations=annotations,
+                owner_references=(),
+                finalizers=(SCHEDULED,) if scheduled else (),
+            )
+            msgspec.structs.force_setattr(self, "metadata", bare)
 
     def results(self, driver: str) -> tuple[AllocationResult, ...]:
         """The devices of `driver` in the allocation that are to be attached; admin access never attaches."""

@@ -9,12 +9,7 @@ from typing import Any
 
 from drawbar.driver.api import claims, meta
 
-# How a claim asks to be allocated at once, and on which node if it has a wish.
-MODE_ANNOTATION = "drawbar.dev/allocation-mode"
-NODE_ANNOTATION = "drawbar.dev/node"
 IMMEDIATE = "Immediate"
-# The scheduler has it put on what it allocates; then the claim is its own, and the claim controller's.
-SCHEDULED = "resource.kubernetes.io/delete-protection"
 
 
 class Cel(meta.Struct, frozen=True):
@@ -93,7 +88,7 @@ class DeviceClass(meta.Struct, frozen=True):
 
 def is_immediate(metadata: meta.ObjectMeta) -> bool:
     """Whether a claim asks to be allocated at once."""
-    return metadata.annotations.get(MODE_ANNOTATION) == IMMEDIATE
+    return metadata.annotations.get(claims.MODE_ANNOTATION) == IMMEDIATE
 
 
 def expressions(selectors: tuple[Selector, ...]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments, claims, drivers, fabrics, nodes, slices
+from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
 from drawbar.driver.controller import (
     adminaccess,
     chores,
@@ -34,13 +34,14 @@ from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import devices, shelf, sources
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.kube import client, config, events, pace
+from drawbar.driver.kube import bodies, client, config, events, pace
 from drawbar.fabric import contract, registry
 
 log = logging.getLogger(__name__)
 
 CHORE_WORKERS = 2
 COUNTS_SECONDS = 2.0
+CLAIM_TOO_LARGE = "ClaimTooLarge"
 
 
 def _now() -> datetime.datetime:
@@ -237,6 +238,8 @@ class _Controller:
                 self._lanes.add(key)
             for claim in self._observers:
                 self._answer(claim)
+            for metadata in self._claims.too_large.values():
+                self.claim_too_large(metadata)
             tasks.create_task(self._waits.run(), name="waits")
             tasks.create_task(self._immediate.run(), name="immediate")
             self._classic.work(tasks)
@@ -312,6 +315,19 @@ class _Controller:
         self._observers.change(old, new)
         if adminaccess.devices(new, self._options.driver):
             self._answer(new)
+
+    def claim_too_large(self, metadata: meta.ObjectMeta) -> None:
+        if self._tasks is None:
+            return
+        regarding = attachments.ClaimReference(
+            namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
+        )
+        self._recorder.warning(
+            regarding,
+            reason=CLAIM_TOO_LARGE,
+            message=f"the claim is larger than {bodies.LIMIT_BYTES // 1024**2} MiB as JSON and is not read: nothing is "
+            "attached for it, and what is attached stays; shorten its selectors, parameters and annotations",
+        )
 
     def _classic_claim_gone(self, uid: str) -> None:
         for attachment in self._attachments:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from drawbar.driver import errors as driver_errors
-from drawbar.driver.api import attachments, claims, classic, drivers, fabrics, nodes, slices
+from drawbar.driver.api import attachments, claims, classic, drivers, fabrics, meta, nodes, slices
 from drawbar.driver.kube import client, discovery, errors, kinds, reflector
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,10 @@ class Listener(Protocol):
         """Any claim."""
         ...
 
+    def claim_too_large(self, metadata: meta.ObjectMeta) -> None:
+        """A claim that is there and is too large to be read."""
+        ...
+
     def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
         """Any node."""
         ...
@@ -136,7 +140,11 @@ class Watches:
             api, kinds.NODE, into=nodes.Node, changed=listener.node_changed
         )
         self.claims: reflector.Reflector[claims.ResourceClaim] = reflector.Reflector(
-            api, kinds.CLAIM, into=claims.ResourceClaim, changed=listener.claim_changed
+            api,
+            kinds.CLAIM,
+            into=claims.ResourceClaim,
+            changed=listener.claim_changed,
+            too_large=listener.claim_too_large,
         )
         self.slices: reflector.Reflector[slices.ResourceSlice] = reflector.Reflector(
             api,

@@ -19,20 +19,26 @@ from typing import Generic, TypeVar
 import aiohttp
 import msgspec
 
-from drawbar.driver.kube import config, decoding, errors, kinds, pace
+from drawbar.driver.api import meta
+from drawbar.driver.kube import bodies, config, decoding, errors, kinds, pace
 
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_SECONDS = 30.0
+# Objects of a page. The first is small, for the API server makes a page whole, however little of it is read here.
+PAGE_FIRST = 50
 PAGE_LIMIT = 500
+PAGE_STEP = 4
 WATCH_TIMEOUT_SECONDS = 300
 MESSAGE_LIMIT_CHARS = 500
-# A slice of 128 devices is about 100 kB; one watch line holds one object.
-LINE_LIMIT_BYTES = 4 * 1024 * 1024
 REQUESTS_LIMIT = 50
 """At once. Watches have connections of their own: as many as there are watchers, and each holds one all the time."""
 KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """A watch may say nothing for minutes. A peer that is gone without a word is noticed after 30 + 3 * 10 s."""
+
+
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""The content type of lists that hold of each object its metadata."""
 
 
 class Patch(enum.StrEnum):
@@ -45,10 +51,15 @@ class Patch(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Generic[T]):
-    """All objects of a collection and the version a watch goes on from."""
+    """All objects of a collection and the version a watch goes on from.
+
+    Attributes:
+        too_large: the metadata of objects that are there and were not read, since each is more than is read at once.
+    """
 
     items: tuple[T, ...]
     resource_version: str
+    too_large: tuple[meta.ObjectMeta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +79,10 @@ class _Meta(msgspec.Struct, rename="camel"):
 class _Page(msgspec.Struct):
     metadata: _Meta
     items: list[msgspec.Raw] | None = None
+
+
+class _Identified(msgspec.Struct):
+    metadata: meta.ObjectMeta
 
 
 class _Line(msgspec.Struct):
@@ -146,19 +161,37 @@ class Client:
         labels: str = "",
         fields: str = "",
     ) -> Listing[T]:
-        """All objects that match, fetched in pages.
+        """All objects that match, fetched in pages of bounded size.
 
         Raises:
             errors.Expired: the collection changed too much between two pages; list again.
         """
         items: list[T] = []
-        query = _selectors(labels, fields) | {"limit": str(PAGE_LIMIT)}
+        too_large: list[meta.ObjectMeta] = []
+        query = _selectors(labels, fields)
         path = kind.path(namespace=namespace)
+        limit = min(PAGE_FIRST, PAGE_LIMIT)
         while True:
-            page = _understood(await self.request("GET", path, query), _Page, f"GET {path}")
-            items += [_understood(raw, into, f"GET {path}") for raw in page.items or ()]
+            query["limit"] = str(limit)
+            try:
+                body = await self.request("GET", path, query)
+            except errors.TooLarge:
+                if limit > 1:
+                    limit = max(1, limit // PAGE_STEP)
+                    continue
+                body = await self.request("GET", path, query, accept=METADATA)
+                page = _understood(body, _Page, f"GET {path}")
+                too_large += [
+                    _understood(raw, _Identified, f"GET {path}").metadata for raw in page.items or ()
+                ]
+            else:
+                page = _understood(body, _Page, f"GET {path}")
+                items += [_understood(raw, into, f"GET {path}") for raw in page.items or ()]
+                if len(body) * PAGE_STEP <= bodies.LIMIT_BYTES:
+                    limit = min(PAGE_LIMIT, limit * PAGE_STEP)
             if not page.metadata.continue_:
-                return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
+                version = page.metadata.resource_version
+                return Listing(items=tuple(items), resource_version=version, too_large=tuple(too_large))
             query["continue"] = page.metadata.continue_
 
     async def watch(
@@ -175,6 +208,7 @@ class Client:
 
         Raises:
             errors.Expired: the version is no longer kept; list again.
+            errors.TooLarge: an object changed that is more than is read; list again.
             errors.Unreachable: the stream broke.
         """
         query = _selectors(labels, fields) | {
@@ -193,10 +227,12 @@ class Client:
                 timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
             ) as response:
                 if response.status != 200:
-                    raise _failure("WATCH", path, response, await response.read())
-                async for line in response.content:
+                    raise _failure("WATCH", path, response, await bodies.whole(response.content))
+                async for line in bodies.lines(response.content):
                     yield _event(line, into, path)
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        except bodies.TooLarge as error:
+            raise _too_large("WATCH", path) from error
+        except bodies.FAILURES as error:
             raise errors.Unreachable(
                 f"WATCH {path}: the stream broke: {_cut(str(error) or repr(error))}"
             ) from error
@@ -307,6 +343,7 @@ class Client:
         *,
         body: object = None,
         content: str = "application/json",
+        accept: str = "application/json",
     ) -> bytes:
         """One request and its answer's body.
 
@@ -321,19 +358,21 @@ class Client:
                 self.server + path,
                 params=query,
                 data=None if body is None else msgspec.json.encode(body),
-                headers=self._headers() | ({} if body is None else {"Content-Type": content}),
+                headers=self._headers(accept) | ({} if body is None else {"Content-Type": content}),
             ) as response:
-                answer = await response.read()
+                answer = await bodies.whole(response.content)
                 if response.status >= 300:
                     raise _failure(method, path, response, answer)
                 return answer
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except bodies.TooLarge as error:
+            raise _too_large(method, path) from error
+        except bodies.FAILURES as error:
             reason = _cut(str(error) or type(error).__name__)
             raise errors.Unreachable(f"{method} {path} got no answer from {self.server}: {reason}") from error
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, accept: str = "application/json") -> dict[str, str]:
         header = self._connection.authorization()
-        return {"Accept": "application/json"} | ({"Authorization": header} if header else {})
+        return {"Accept": accept} | ({"Authorization": header} if header else {})
 
 
 @asynccontextmanager
@@ -358,7 +397,6 @@ def _session(connection: config.Connection, limit: int) -> aiohttp.ClientSession
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=_kept_alive),
         timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
-        read_bufsize=LINE_LIMIT_BYTES,
     )
 
 
@@ -376,6 +414,12 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in query.items() if value}
 
 
+def _too_large(method: str, path: str) -> errors.TooLarge:
+    return errors.TooLarge(
+        f"{method} {path}: the answer is larger than {bodies.LIMIT_BYTES // 1024**2} MiB, which is the most that is read"
+    )
+
+
 def _understood(body: bytes | msgspec.Raw, into: type[T], request: str) -> T:
     try:
         return decoding.decode(body, into)
@@ -385,7 +429,7 @@ def _understood(body: bytes | msgspec.Raw, into: type[T], request: str) -> T:
         ) from error
 
 
-def _event(line: bytes, into: type[T], path: str) -> WatchEvent[T]:
+def _event(line: bytes | bytearray, into: type[T], path: str) -> WatchEvent[T]:
     parsed = decoding.decode(line, _Line)
     if parsed.type == "ERROR":
         status = decoding.decode(parsed.object, _Status)
@@ -396,7 +440,9 @@ def _event(line: bytes, into: type[T], path: str) -> WatchEvent[T]:
     return WatchEvent(type=parsed.type, item=item, resource_version=version)
 
 
-def _failure(method: str, path: str, response: aiohttp.ClientResponse, body: bytes) -> errors.KubeError:
+def _failure(
+    method: str, path: str, response: aiohttp.ClientResponse, body: bytes | bytearray
+) -> errors.KubeError:
     try:
         status = decoding.decode(body, _Status)
     except msgspec.MsgspecError:

@@ -8,6 +8,7 @@
     ├── Conflict               409, and 422 for another uid: the view was stale: read again, decide again
     │   └── AlreadyExists      409: an object of this name exists
     ├── Expired                410: the resourceVersion is too old: list again
+    ├── TooLarge               the answer is more than is read: ask for less
     ├── Invalid                400, 415, 422: the request itself is wrong: do not retry
     └── Denied                 401, 403: a permission is missing: do not retry soon
 
@@ -57,6 +58,10 @@ class AlreadyExists(Conflict):
 
 class Expired(KubeError):
     """The resourceVersion to watch or list from is no longer kept."""
+
+
+class TooLarge(KubeError):
+    """The answer is larger than an API server sends of any one object by default, and was not read."""
 
 
 class Invalid(KubeError):

@@ -7,6 +7,9 @@ said once per change of the reason.
 
 A write of ours may be taken over before the watch tells of it (`learn`). Whatever the order in which its answer, the
 watch and a list come in, the newest state stays, and an object that was deleted does not come back.
+
+An object that is larger than `bodies.LIMIT_BYTES` is not read: it stays as it was last read, if it was, until it is gone
+or smaller, and `too_large(metadata)` is called once for it; all other objects are followed as ever.
 """
 
 import asyncio
@@ -64,7 +67,12 @@ class Backoff:
 
 
 class Reflector(Generic[T]):
-    """The local copy. Run `run()` as a task; read with `get`, `items`."""
+    """The local copy. Run `run()` as a task; read with `get` and by iteration.
+
+    Attributes:
+        synced: the first list is in.
+        too_large: by uid, what is there and too large to be read.
+    """
 
     def __init__(
         self,
@@ -77,6 +85,7 @@ class Reflector(Generic[T]):
         labels: str = "",
         fields: str = "",
         keep: Callable[[T], bool] | None = None,
+        too_large: Callable[[meta.ObjectMeta], None] | None = None,
     ) -> None:
         self._api = api
         self._kind = kind
@@ -87,6 +96,8 @@ class Reflector(Generic[T]):
         self._fields = fields
         # For what this API server cannot select itself.
         self._keep = keep
+        self._tell_too_large = too_large
+        self.too_large: dict[str, meta.ObjectMeta] = {}
         self._items: dict[Key, T] = {}
         # What `learn` put there and neither watch nor list has confirmed yet.
         self._ahead: set[Key] = set()
@@ -110,11 +121,11 @@ class Reflector(Generic[T]):
     def learn(self, item: T) -> None:
         """Takes over what a write of ours returned, so that the next decision sees it before the watch tells."""
         if item.metadata.uid not in self._deleted and self._put(item):
-            self._ahead.add(_key(item))
+            self._ahead.add(_key(item.metadata))
 
     def unlearn(self, item: T) -> None:
         """Forgets an object that a write of ours has ended, before the watch tells."""
-        self._drop(_key(item), item.metadata.uid)
+        self._drop(_key(item.metadata), item.metadata.uid)
 
     async def renew(self) -> None:
         """Lists again, unless that was a moment ago, and returns once that is in.
@@ -162,8 +173,13 @@ class Reflector(Generic[T]):
         listing = await self._api.list_all(
             self._kind, into=self._into, namespace=self._namespace, labels=self._labels, fields=self._fields
         )
-        fresh = {_key(item): item for item in listing.items if self._keep is None or self._keep(item)}
+        fresh = {
+            _key(item.metadata): item for item in listing.items if self._keep is None or self._keep(item)
+        }
+        unread = {_key(metadata) for metadata in listing.too_large}
         for key, known in tuple(self._items.items()):
+            if key in unread:
+                continue
             # The list may have been made before a write whose answer is known already.
             if key in self._ahead and _later(known.metadata.resource_version, listing.resource_version):
                 fresh.pop(key, None)
@@ -172,9 +188,20 @@ class Reflector(Generic[T]):
         for item in fresh.values():
             self._put(item, by_list=True)
             self._confirm(item)
+        self._name_too_large(listing.too_large)
         self._listed_at = asked_at
         self.synced.set()
         return listing.resource_version
+
+    def _name_too_large(self, unread: tuple[meta.ObjectMeta, ...]) -> None:
+        known, self.too_large = self.too_large, {metadata.uid: metadata for metadata in unread}
+        for metadata in unread:
+            if metadata.uid in known:
+                continue
+            names = {"namespace": metadata.namespace, "object": metadata.name}
+            log.warning("%s is too large to be read", self._kind.kind, extra=names)
+            if self._tell_too_large is not None:
+                self._tell_too_large(metadata)
 
     async def _watch(self, version: str) -> AsyncIterator[str]:
         """Applies one watch to its end; yields the version to go on from after each event."""
@@ -186,8 +213,10 @@ class Reflector(Generic[T]):
             labels=self._labels,
             fields=self._fields,
         ):
+            if event.item is not None:
+                self.too_large.pop(event.item.metadata.uid, None)
             if event.item is not None and event.type == "DELETED":
-                self._drop(_key(event.item), event.item.metadata.uid)
+                self._drop(_key(event.item.metadata), event.item.metadata.uid)
             elif event.item is not None and (self._keep is None or self._keep(event.item)):
                 self._put(event.item)
                 self._confirm(event.item)
@@ -198,7 +227,7 @@ class Reflector(Generic[T]):
 
         A list is right even with an older version: the API server may have been restored from a backup.
         """
-        key = _key(item)
+        key = _key(item.metadata)
         old = self._items.get(key)
         if old is not None:
             fresh, known = item.metadata.resource_version, old.metadata.resource_version
@@ -211,9 +240,9 @@ class Reflector(Generic[T]):
     def _confirm(self, item: T) -> None:
         """The API server itself told of that object: it is there, and our copy is not ahead unless it is newer."""
         self._deleted.pop(item.metadata.uid, None)
-        known = self._items[_key(item)]
+        known = self._items[_key(item.metadata)]
         if not _later(known.metadata.resource_version, item.metadata.resource_version):
-            self._ahead.discard(_key(item))
+            self._ahead.discard(_key(item.metadata))
 
     def _drop(self, key: Key, uid: str) -> None:
         """Forgets the object of that uid, and remembers that it is gone. Another one of its name stays."""
@@ -235,8 +264,8 @@ class Reflector(Generic[T]):
             log.warning("cannot follow %s, trying again: %s", self._kind.plural, error)
 
 
-def _key(item: Item) -> Key:
-    return item.metadata.namespace, item.metadata.name
+def _key(metadata: meta.ObjectMeta) -> Key:
+    return metadata.namespace, metadata.name
 
 
 def _later(version: str, than: str) -> bool:

@@ -13,6 +13,7 @@ _RESULTS: tuple[tuple[type[errors.KubeError], str], ...] = (
     (errors.Expired, "Expired"),
     (errors.Denied, "Denied"),
     (errors.Invalid, "Invalid"),
+    (errors.TooLarge, "TooLarge"),
     (errors.Throttled, "Throttled"),
     (errors.Unreachable, "Unreachable"),
 )
@@ -51,10 +52,11 @@ class CountingClient(client.Client):
         *,
         body: object = None,
         content: str = "application/json",
+        accept: str = "application/json",
     ) -> bytes:
         """See `client.Client.request`."""
         try:
-            answer = await self._inner.request(method, path, query, body=body, content=content)
+            answer = await self._inner.request(method, path, query, body=body, content=content, accept=accept)
         except errors.KubeError as error:
             self._count(method, _resource(path), error)
             raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from drawbar.mocks.apiserver import requests, streams
@@ -19,7 +18,7 @@ _TEXT_LIMIT = 256  # characters of one
 
 def as_json(body: Any, status: int = 200) -> web.Response:
     """A JSON answer."""
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type=JSON_TYPE)
+    return web.Response(body=requests.encode(body), status=status, content_type=JSON_TYPE)
 
 
 def warn(response: web.StreamResponse, warnings: Iterable[str]) -> None:

@@ -14,6 +14,13 @@ Json = dict[str, Any]
 
 BODY_LIMIT = 3 * 1024 * 1024  # bytes, the limit of the real server
 _LONGEST_NUMBER = 18  # digits; every one of these fits the 64 bits of the real server
+_ESCAPED = {
+    b"<": b"\\u003c",
+    b">": b"\\u003e",
+    b"&": b"\\u0026",
+    "\u2028".encode(): b"\\u2028",
+    "\u2029".encode(): b"\\u2029",
+}
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
 APPLY_TYPE = "application/apply-patch+yaml"
@@ -90,6 +97,16 @@ def decode(body: bytes, content_type: str, accepted: tuple[str, ...]) -> Any:
     except (yaml.YAMLError, msgspec.MsgspecError, TypeError, RecursionError, UnicodeDecodeError) as error:
         text = str(error).splitlines()[0]
         raise errors.bad_request(f"error decoding YAML: {text}") from error
+
+
+def encode(value: Any) -> bytes:
+    """The JSON of an answer as Go's encoder writes it: what HTML gives a meaning is escaped, six bytes for one."""
+    body = msgspec.json.encode(value)
+    for plain, escaped in _ESCAPED.items():
+        # They stand in strings only.
+        if plain in body:
+            body = body.replace(plain, escaped)
+    return body
 
 
 def _decode_protobuf(body: bytes, accepted: tuple[str, ...]) -> Json:

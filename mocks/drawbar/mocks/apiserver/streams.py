@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from drawbar.mocks.apiserver import errors, interference, listing, requests, tables, watch
@@ -164,7 +163,7 @@ def _stamp() -> str:
 
 
 def _line(kind: str, item: Json) -> bytes:
-    return msgspec.json.encode({"type": kind, "object": item}) + b"\n"
+    return requests.encode({"type": kind, "object": item}) + b"\n"
 
 
 def _bookmark(view: View, version: int, annotations: Json) -> bytes:

@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 
-from drawbar.driver.api import attachments, demands, fabrics, nodes
+from drawbar.driver.api import attachments, claims, demands, fabrics, nodes
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.attachments import index
@@ -87,7 +87,7 @@ def places(
 
     The one that the claim names; else those without taints, without failures of this claim, and with the fewest devices.
     """
-    wish = claim.metadata.annotations.get(demands.NODE_ANNOTATION)
+    wish = claim.metadata.annotations.get(claims.NODE_ANNOTATION)
     reached = {name for one in found.fabrics.values() for name in one.hosts}
     known = {node.metadata.name: node for node in view.nodes if node.metadata.name in reached}
     usable = [node for name, node in known.items() if _is_usable(node) and wish in (None, "", name)]

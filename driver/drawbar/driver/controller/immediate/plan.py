@@ -110,7 +110,7 @@ def plan(observed: Observed, judge: stock.Judge, now: datetime.datetime) -> Allo
 def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> TakeBack | None:
     """Whether an allocation of ours is to be taken back."""
     allocation = claim.status.allocation
-    if allocation is None or demands.SCHEDULED in claim.metadata.finalizers or claim.status.reserved_for:
+    if allocation is None or claims.SCHEDULED in claim.metadata.finalizers or claim.status.reserved_for:
         return None
     results = claim.results(driver)
     devices = tuple(names.DeviceKey(fabric=names.fabric_of(one.pool), device=one.device) for one in results)
@@ -243,7 +243,7 @@ def _configuration(observed: Observed, ways: _Ways) -> tuple[claims.AllocatedCon
 
 
 def _why_not(observed: Observed) -> str:
-    wish = observed.claim.metadata.annotations.get(demands.NODE_ANNOTATION)
+    wish = observed.claim.metadata.annotations.get(claims.NODE_ANNOTATION)
     if not observed.nodes:
         where = f"node {wish} is not" if wish else "no node is"
         return f"{where} reached by a Fabric with reserved devices and a free port"

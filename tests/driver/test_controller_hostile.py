@@ -1,0 +1,110 @@
+"""What anybody may write who may create claims, and that it harms nobody else."""
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import claims
+from drawbar.driver.controller import daemon
+from drawbar.driver.kube import bodies, client, decoding, errors, kinds
+
+DEVICE = "gpu-0"
+SELECTORS = 32
+
+
+def large_claim(name, *, characters, requests=2, annotations=None):
+    """A claim with so many `<`, each of which takes six bytes in every answer."""
+    expression = f'"{"<" * (characters // (requests * SELECTORS))}" != ""'
+    way = {"deviceClassName": "any", "selectors": [{"cel": {"expression": expression}}] * SELECTORS}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {
+            "devices": {"requests": [{"name": f"r{number}", "exactly": way} for number in range(requests)]}
+        },
+    }
+
+
+async def make(cluster, body):
+    return await cluster.api.create(kinds.CLAIM, body, namespace="default", into=dict)
+
+
+async def notes(cluster, name):
+    """What the Events on one claim say, by reason, with the number of Events."""
+    found = {}
+    for event in (await cluster.api.list_all(kinds.EVENT, into=dict)).items:
+        if (event["regarding"]["kind"], event["regarding"]["name"]) == ("ResourceClaim", name):
+            found.setdefault(event["reason"], []).append(event["note"])
+    return found
+
+
+async def is_attached(cluster, until, name):
+    await until(lambda: cluster.said(name), lambda value: "attached" in value.get(DEVICE, {}))
+
+
+# The test's own request; the controller sends nothing large.
+@pytest.mark.filterwarnings("ignore:Sending a large body")
+async def test_a_claim_as_large_as_can_be_stored_is_read_and_ends_nothing(controller_world, until):
+    # 1.41 MB in etcd; in the watch 8.4 MB, which once ended every replica.
+    hostile = large_claim("hostile", characters=1_400_000, requests=5)
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await make(cluster, hostile)
+        await cluster.allocate(DEVICE)
+        await is_attached(cluster, until, "c1")
+        await cluster.api.delete(kinds.CLAIM, "hostile", namespace="default")
+        await cluster.deallocate("c1")
+        await until(
+            cluster.attachments, lambda value: "deletionTimestamp" in value[f"fab.{DEVICE}"]["metadata"]
+        )
+        assert not any(task.done() for task in cluster.controllers)
+        # A new controller reads it in a list.
+        await make(cluster, hostile)
+        await cluster.stop()
+        cluster.start()
+        await cluster.node_says(f"fab.{DEVICE}", "Released")
+        await cluster.allocate(DEVICE, name="c2")
+        await is_attached(cluster, until, "c2")
+
+
+async def test_a_claim_beyond_that_is_told_once_and_harms_no_other(controller_world, until, monkeypatch):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate(DEVICE)
+        await is_attached(cluster, until, "c1")
+        await make(cluster, large_claim("large", characters=60_000))
+        monkeypatch.setattr(bodies, "LIMIT_BYTES", 50_000)
+        for text in ("a", "b"):
+            with pytest.raises(errors.TooLarge):
+                await annotate(cluster, "large", {"a": text})
+            await until(lambda: notes(cluster, "large"), lambda value: daemon.CLAIM_TOO_LARGE in value)
+        assert "deletionTimestamp" not in (await cluster.attachments())[f"fab.{DEVICE}"]["metadata"]
+        await cluster.deallocate("c1")
+        await until(
+            cluster.attachments, lambda value: "deletionTimestamp" in value[f"fab.{DEVICE}"]["metadata"]
+        )
+        assert len((await notes(cluster, "large"))[daemon.CLAIM_TOO_LARGE]) == 1
+
+
+async def annotate(cluster, name, annotations):
+    body = {"metadata": {"annotations": annotations}}
+    merge = client.Patch.MERGE
+    await cluster.api.patch(kinds.CLAIM, name, body, content=merge, namespace="default", into=dict)
+
+
+def test_what_anybody_may_write_into_a_claims_metadata_is_not_kept():
+    metadata = {
+        "name": "c",
+        "labels": {f"l{number}": "" for number in range(1000)},
+        "annotations": {f"a{number}": "" for number in range(1000)}
+        | {claims.MODE_ANNOTATION: "Immediate", claims.NODE_ANNOTATION: "n" * 100_000},
+        "finalizers": [*(f"example.org/{number}" for number in range(1000)), claims.SCHEDULED],
+        "ownerReferences": [{"uid": str(number)} for number in range(1000)],
+    }
+    found = decoding.decode(msgspec.json.encode({"metadata": metadata}), claims.ResourceClaim).metadata
+    assert found.annotations == {claims.MODE_ANNOTATION: "Immediate", claims.NODE_ANNOTATION: "n" * 253}
+    assert (found.labels, found.owner_references, found.finalizers) == ({}, (), (claims.SCHEDULED,))
