@@ -285,10 +285,10 @@ def attachment(*, visible=True, uid="u1", deleting=False):
     )
 
 
-def attached_devices(world):
+def attached_devices(world, acting=lambda: True):
     recorder = Recorder()
     return recorder, attached.AttachedDevices(
-        world.monitor, recorder, lambda one: world.card() if one.spec.identity.serial else None
+        world.monitor, recorder, lambda one: world.card() if one.spec.identity.serial else None, acting
     )
 
 
@@ -338,3 +338,19 @@ async def test_a_change_of_health_is_an_event_on_the_claim_once(tmp_path):
         await world.verdict(has("device-lost"))
         devices.changed(attachment(), None)
         assert len(recorder.events) == 3
+
+
+async def test_of_two_instances_the_one_that_acts_sends_the_events(tmp_path):
+    async with running(tmp_path) as world:
+        acting = False
+        recorder, devices = attached_devices(world, lambda: acting)
+        world.tree.attach(1, DISK)
+        devices.changed(None, attachment())
+        await world.verdict(healthy)
+        world.tree.surprise_remove(1)
+        await world.verdict(has("device-lost"))
+        assert recorder.events == []
+        acting = True
+        world.tree.attach(1, DISK)
+        await world.verdict(healthy)
+        assert [one[1:3] for one in recorder.events] == [("Normal", attached.HEALTHY)]

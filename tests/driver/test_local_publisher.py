@@ -301,6 +301,18 @@ def test_two_writers_who_disagree_do_not_chase_each_other():
     assert pace.disturbed_pause(now + pacing.CALM_SECONDS + 1) == 0.0
 
 
+def test_a_writer_that_disagrees_ten_times_a_second_is_answered_after_growing_pauses():
+    pace = pacing.Pace(jitter=random.Random(1))
+    now = last = 0.0
+    answers = 0
+    while now < 60:
+        pace.disturbed(now)
+        if now - last >= pace.disturbed_pause(now):
+            answers, last = answers + 1, now
+        now += 0.1
+    assert answers < 15
+
+
 def test_the_slices_of_one_wipe_count_once():
     pace = pacing.Pace(jitter=random.Random(1))
     for moment in (0.0, 0.1, 0.2):

@@ -170,8 +170,12 @@ DEPARTURE = {
         0,
         [("ReportBlocked", failures.NOT_UNIQUE)],
     ),
-    "held": (observed(GOING, found(), held_by="u"), 1, again(5)),
-    "held-for-long": (observed(GOING, found(), held_by="u"), 5, [("ReportBlocked", departure.PREPARED)]),
+    "held": (observed(GOING, found(), held_by="u"), 1, again(2)),
+    "held-for-long": (
+        observed(GOING, found(), held_by="u"),
+        5,
+        [("ReportBlocked", departure.PREPARED), *again(6)],
+    ),
     "blocked": (
         observed(GOING, found(), released=BUSY),
         1,

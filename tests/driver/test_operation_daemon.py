@@ -178,6 +178,7 @@ async def test_the_metrics_show_what_the_daemon_does(pod, until):
         in text
     )
     assert 'drawbar_node_kubelet_registered{driver="drawbar.dev"} 0.0' in text
+    assert 'drawbar_node_acting{driver="drawbar.dev"} 1.0' in text
 
 
 async def test_nobody_to_ask_is_one_sentence(pod):

@@ -60,7 +60,8 @@ class Lab(worlds.World):
         )
         self.run(name, controller.run(options))
 
-    def start_node(self, name, **changes):
+    def start_node(self, name, *, daemon=None, **changes):
+        """The daemon of a node, called as the node unless it is one of two."""
         home = self.path / name
         options = node_settings.Settings(
             node_name=name,
@@ -72,7 +73,7 @@ class Lab(worlds.World):
             health=HEALTH,
             **changes,
         )
-        self.run(name, node.run(options))
+        self.run(daemon or name, node.run(options))
 
     def start_second(self, driver):
         """Another driver's daemons, on the same nodes."""

@@ -3,6 +3,11 @@
 Order at the start, each step with its reason: subscribe to uevents, then read sysfs (what happens between is seen
 twice, never missed); learn this node's attachments; restore what was prepared; only then tell the kubelet that we are
 here, since from then on it calls.
+
+Of two instances, as there are during a rolling update, both follow the kernel and answer the kubelet, which calls the one
+that it registered last. One acts: makes devices ready, releases them, writes to attachments and claims, and publishes the
+node's pools. That is the one that has the lock `acting.lock` in the driver's directory, until it ends, however it ends. The
+older goes on acting, for it is the one that is known to work: an update whose new pod never becomes ready changes nothing.
 """
 
 import asyncio
@@ -24,7 +29,7 @@ from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.local import service
 from drawbar.driver.node.operation import instrumentation, start
 from drawbar.driver.node.plugin import server, sockets
-from drawbar.driver.node.preparation import finding, preparer, store, sweeping
+from drawbar.driver.node.preparation import filelock, finding, preparer, store, sweeping
 from drawbar.driver.node.release import releaser
 
 log = logging.getLogger(__name__)
@@ -60,6 +65,10 @@ def _boot_id() -> str:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError as error:
         raise errors.NodeError(f"cannot read {BOOT_ID}: {error.strerror}; mount /proc") from error
+
+
+def _wait_for_another() -> None:
+    log.info("another instance acts on the devices of this node: serving the kubelet beside it until it ends")
 
 
 class _Node:
@@ -108,7 +117,9 @@ class _Node:
             waits=options.prepare,
         )
         self._sweeper = sweeping.Sweeper(self._preparer, finder, reader)
-        self._watched = attached.AttachedDevices(self._verdicts, self._recorder, self._card)
+        self._watched = attached.AttachedDevices(
+            self._verdicts, self._recorder, self._card, lambda: measured.acting.reached
+        )
         asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
         self._context = executor.Context(
             reporter=reporting.Reporter(
@@ -181,20 +192,29 @@ class _Node:
         self._measured.restored.reached = True
         # Before anything is said: to whom depends on it.
         await self._served.known.wait()
-        for number in range(WORKERS):
-            tasks.create_task(self._work(), name=f"worker-{number}")
         await service.say_conflicts(self._options.cdi_dir, self._options.driver)
-        tasks.create_task(self._sweeper.run(), name="sweeper")
         tasks.create_task(self._verdicts.run(), name="health")
-        # Only now: what claims hold is known, and a device that is held stays published.
-        tasks.create_task(self._publish(), name="local-pool")
         sockets.sweep(self._options.kubelet_dir, self._options.driver)
         prepared = self._measured.preparation(self._preparer)
         async with server.serving(
             self._options.driver, where, prepared, self._verdicts, self._measured.registered.reach
         ):
             log.info("node daemon is ready", extra={"node": self._options.node_name})
-            await asyncio.get_running_loop().create_future()
+            # Inside: at the end another instance may act at once, while this one answers its last calls.
+            await self._act()
+
+    async def _act(self) -> None:
+        """Does what one instance of a node does at a time, for ever, once no other does it."""
+        measured, lock = self._measured, self._options.acting_lock
+        async with filelock.held(lock, None, taken=_wait_for_another):
+            measured.acting.reached = True
+            log.info("acting on the devices of this node", extra={"node": self._options.node_name})
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(WORKERS):
+                    tasks.create_task(self._work(), name=f"worker-{number}")
+                tasks.create_task(self._sweeper.run(), name="sweeper")
+                # What claims hold is known by now, and a device that is held stays published.
+                tasks.create_task(self._publish(), name="local-pool")
 
     async def _publish(self) -> None:
         await self._served.modern.wait()

@@ -80,6 +80,11 @@ class Settings:
         """The record of prepared claims; shared by the instances of one node, hence without the instance."""
         return self.data_dir / "checkpoint.json"
 
+    @property
+    def acting_lock(self) -> Path:
+        """The file whose lock the instance has that acts on the node's devices."""
+        return self.data_dir / "acting.lock"
+
 
 def problems(settings: Settings) -> list[str]:
     """One sentence per wrong value, of all topics."""

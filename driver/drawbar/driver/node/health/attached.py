@@ -36,6 +36,7 @@ class AttachedDevices:
         watching: the monitor.
         recorder: of Events.
         card: the card of an attachment as the inventory has it now, None while it is not there.
+        acting: whether this instance of the daemon sends the Events; of two, one does.
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class AttachedDevices:
         watching: monitor.Monitor,
         recorder: Recorder,
         card: Callable[[attachments.DeviceAttachment], model.Card | None],
+        acting: Callable[[], bool] = lambda: True,
     ) -> None:
         self._monitor = watching
         self._recorder = recorder
         self._card = card
+        self._acting = acting
         self._known: dict[verdicts.Key, attachments.DeviceAttachment] = {}
         self._ill: set[verdicts.Key] = set()
         watching.subscribe(self._verdict_changed)
@@ -82,11 +85,13 @@ class AttachedDevices:
             return
         if verdict.status is verdicts.Status.UNHEALTHY:
             self._ill.add(name)
-            self._recorder.warning(attachment.spec.claim, reason=UNHEALTHY, message=verdict.message)
+            if self._acting():
+                self._recorder.warning(attachment.spec.claim, reason=UNHEALTHY, message=verdict.message)
         elif name in self._ill:
             self._ill.discard(name)
             message = f"device {name.device} is healthy again"
-            self._recorder.normal(attachment.spec.claim, reason=HEALTHY, message=message)
+            if self._acting():
+                self._recorder.normal(attachment.spec.claim, reason=HEALTHY, message=message)
 
 
 def key(attachment: attachments.DeviceAttachment) -> verdicts.Key:

@@ -24,6 +24,7 @@ class Pace:
         self._failures = 0
         self._disturbances = 0
         self._disturbed_at = float("-inf")
+        self._counted_at = float("-inf")
 
     def succeeded(self) -> None:
         """A round went through."""
@@ -36,11 +37,12 @@ class Pace:
         return ceiling * self._jitter.uniform(0.5, 1.0)
 
     def disturbed(self, now: float) -> None:
-        """Somebody else deleted or changed a slice of ours. What happens together counts once."""
+        """Somebody else deleted or changed a slice of ours. What happens together counts once; what goes on, again."""
         if now - self._disturbed_at > CALM_SECONDS:
             self._disturbances = 0
-        if now - self._disturbed_at > DISTURBED_FIRST_SECONDS:
+        if now - self._counted_at > DISTURBED_FIRST_SECONDS:
             self._disturbances = min(self._disturbances + 1, DOUBLINGS_MAX)
+            self._counted_at = now
         self._disturbed_at = now
 
     def disturbed_pause(self, now: float) -> float:

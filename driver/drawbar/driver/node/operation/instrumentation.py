@@ -39,6 +39,7 @@ class Instrumentation:
         )
         self.restored = readiness.Milestone("what was prepared before is not restored yet")
         self.registered = readiness.Milestone("the kubelet has not registered the driver")
+        self.acting = readiness.Milestone("another instance acts on the devices of this node")
         self.readiness = readiness.Readiness(
             {
                 "attachments": self.synced.missing,
@@ -51,6 +52,12 @@ class Instrumentation:
             "kubelet_registered",
             "Whether the kubelet has registered the driver.",
             lambda: {"": float(self.registered.reached)},
+        )
+        # No condition of readiness: the other instance ends only after this one is ready.
+        self.metrics.watch(
+            "acting",
+            "Whether this instance acts on the node's devices; of several, one does.",
+            lambda: {"": float(self.acting.reached)},
         )
         self.metrics.watch(
             "ready", "Whether /readyz says so.", lambda: {"": float(not self.readiness.missing())}

@@ -1,4 +1,4 @@
-"""One writer at a time among the instances of a rolling update.
+"""A lock that one of the instances of a rolling update has: for a write of the checkpoint, and for acting on devices.
 
 The lock is the kernel's (flock(2)): it goes when its process dies, however that dies. The file stays; what is in it
 does not matter. While another instance has the lock it is asked for again and again, since a thread that waits in the
@@ -8,7 +8,7 @@ kernel could not be cancelled.
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,21 +16,34 @@ from drawbar.driver.node import errors
 
 # A write takes milliseconds, and there are two instances at most.
 POLL_SECONDS = 0.01
+# An instance acts for as long as it lives.
+POLL_UNBOUNDED_SECONDS = 0.1
 
 
 @asynccontextmanager
-async def held(path: Path, seconds: float) -> AsyncIterator[None]:
+async def held(
+    path: Path, seconds: float | None, *, taken: Callable[[], None] | None = None
+) -> AsyncIterator[None]:
     """Entered once no other process, and nobody else in this one, has the lock.
+
+    Args:
+        path: of the lock file.
+        seconds: how long to wait for it at most; None: as long as it takes.
+        taken: is called once if it has to be waited for.
 
     Raises:
         errors.CheckpointError: the file cannot be made, or another instance keeps the lock for longer than `seconds`.
     """
     descriptor = _opened(path)
+    pause = POLL_UNBOUNDED_SECONDS if seconds is None else POLL_SECONDS
     try:
         try:
             async with asyncio.timeout(seconds):
-                while not _taken(descriptor, path):  # noqa: ASYNC110 - the kernel tells nobody when a lock is free
-                    await asyncio.sleep(POLL_SECONDS)
+                while not _taken(descriptor, path):
+                    if taken is not None:
+                        taken()
+                        taken = None
+                    await asyncio.sleep(pause)
         except TimeoutError as error:
             raise errors.CheckpointError(
                 f"another instance has kept {path} locked for {seconds:g} s; look at its log, or end it"

@@ -1,0 +1,69 @@
+"""A rolling update of the node daemon: two instances on a node for a while, of which one acts."""
+
+import asyncio
+
+from tests.driver.flows.sites import NODES
+
+from drawbar.driver.kube import kinds
+from drawbar.driver.node.local import nulls
+from drawbar.driver.operation import errors
+from drawbar.driver.operation.http import address, check
+from drawbar.mocks.fabric import faults
+
+LATE = faults.Appear(arrival="late", late_seconds=2, device="disk-2")
+
+
+async def start_newer(cluster, name):
+    """A second instance on a node, with other settings, once the kubelet calls it."""
+    cluster.start_node(name, daemon=f"{name}-newer", instance="newer")
+    endpoint = address.parse(f"unix:{cluster.path / name / 'k/plugins/drawbar.dev/http-newer.sock'}")
+
+    async def is_ready():
+        try:
+            return (await asyncio.to_thread(check.ask, endpoint, "/readyz")).good
+        except errors.AddressError:
+            return False
+
+    await cluster.until(is_ready, bool)
+
+
+async def nodes_slices(cluster):
+    """By node the uid and the version of its own slice."""
+    listing = await cluster.api.list_all(kinds.SLICE, into=dict)
+    return {
+        one["spec"]["nodeName"]: (one["metadata"]["uid"], one["metadata"]["resourceVersion"])
+        for one in listing.items
+        if one["spec"].get("nodeName")
+    }
+
+
+async def test_an_update_with_other_settings_while_pods_start_end_and_wait_for_a_device(flow_lab):
+    # The older instance publishes a slice for its node, and the newer would withdraw it.
+    settings = {"null_device": nulls.NullDevice(enabled=True)}
+    async with flow_lab("1.36", devices=3, node=settings) as cluster:
+        before = await cluster.until(lambda: nodes_slices(cluster), lambda found: len(found) == len(NODES))
+        cluster.fabric.console.add_fault(LATE)
+        await cluster.pod("ending")
+        _, (first,) = await cluster.running("ending")
+        for name in NODES:
+            await start_newer(cluster, name)
+
+        # The kubelet calls the newer instance, and the older one acts.
+        await cluster.pod("starting")
+        await cluster.running("starting")
+        await cluster.api.delete(kinds.POD, "ending", namespace="default")
+        await cluster.gone("ending")
+        await cluster.is_free(first)
+        await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": [first]})
+        await cluster.tainted(first, "maintenance=:NoSchedule")
+        await cluster.pod("waiting")
+        await cluster.until(cluster.attachments, lambda found: len(found) == 2)
+        assert await nodes_slices(cluster) == before, "the newer instance waits with its settings"
+
+        for name in NODES:
+            await cluster.stop(name)
+        await cluster.until(lambda: nodes_slices(cluster), lambda found: not found)
+        await cluster.running("waiting")
+        for pod in ("starting", "waiting"):
+            assert "FailedPrepareDynamicResources" not in await cluster.reasons(pod)
+        assert await nodes_slices(cluster) == {}
