@@ -22,5 +22,8 @@ class Listener:
     def turn_came(self, key):
         """Not asked for here."""
 
+    def troubles_changed(self, fabric):
+        """Not asked for here."""
+
     def connection_changed(self, fabric):
         """Not asked for here."""

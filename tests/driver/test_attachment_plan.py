@@ -25,6 +25,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.controller.attachments import actions, plan
 
 FAILURE = attachments.Failure(reason="FabricError", message="the link did not come up")
+PENDING = attachments.Failure(reason=plan.PENDING, message="operation o1 is in flight", retryable=True)
 PASSING = attachments.Failure(reason="FabricError", message="busy", retryable=True)
 
 TOO_LATE = attachments.Failure(
@@ -100,6 +101,14 @@ ATTACHING = {
     "gone meanwhile": ({"present": False}, [actions.RecordFailure]),
     "refused": ({"attach": call("failed", failure=FAILURE)}, [actions.RecordFailure(failure=FAILURE)]),
     "failed in passing": ({"attach": call("failed", failure=PASSING)}, [actions.Retry(side=ATTACH)]),
+    "another operation is in flight": (
+        {"attach": call("failed", failure=PENDING)},
+        [actions.EndBlocker(), actions.Retry(side=ATTACH)],
+    ),
+    "too late, and another operation is in flight": (
+        LATE | {"attach": call("failed", failure=PENDING)},
+        [actions.RecordFailure(failure=PENDING)],
+    ),
     "failed in passing, a moment ago": (
         {"attach": call("failed", failure=PASSING, due=False, retry_after_seconds=2.0)},
         [actions.LookAgain(seconds=2.0)],
@@ -183,6 +192,10 @@ RELEASING = {
     "refused: tried until it is free": (
         {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=FAILURE)},
         [actions.Retry(side=DETACH)],
+    ),
+    "another operation is in flight": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=PENDING)},
+        [actions.EndBlocker(), actions.Retry(side=DETACH)],
     ),
     "refused a moment ago": (
         {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=FAILURE, due=False)},

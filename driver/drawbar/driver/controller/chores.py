@@ -367,6 +367,7 @@ class Chores:
                 failed = ", ".join(view.faults.devices_on(host))
                 found.append(f"host {host} is avoided: attaches of {failed} failed there; look at its ports")
             found += self._stranded(view)
+            found += view.troubles.values()
         if left_out:
             found.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
         return tuple(found)

@@ -393,7 +393,7 @@ class _Controller:
             self._chores.map(fabric)
 
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
-        uid = operation.request_id.rpartition("-")[0]
+        uid = calls.attachment_uid(operation.request_id)
         key, side = self._uids.get(uid), self._calls.side(uid, operation.request_id)
         if key is None or side is None:
             return
@@ -408,6 +408,9 @@ class _Controller:
 
     def turn_came(self, key: names.DeviceKey) -> None:
         self._lanes.add(key)
+
+    def troubles_changed(self, fabric: str) -> None:
+        self._chores.add(chores.What.STATUS, fabric, after=chores.GATHER_SECONDS)
 
     def connection_changed(self, fabric: str) -> None:
         self._chores.add(chores.What.STATUS, fabric)

@@ -108,6 +108,11 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndBlocker:
+    """Look which operation keeps the device busy; end one of ours that no record names any more, report any other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SayAttached:
     """Say it on the claim."""
 
@@ -163,7 +168,7 @@ class LookAgain:
     seconds: float
 
 
-Talk = Ask | CallFabric | Cancel | Retry | ReadFabric
+Talk = Ask | CallFabric | Cancel | Retry | EndBlocker | ReadFabric
 Write = (
     Create
     | Adopt

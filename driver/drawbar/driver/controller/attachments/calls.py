@@ -5,6 +5,7 @@ A cache, not a record: what it forgets is asked of the fabric again, by request 
 which the fabric answers for each that it was ever asked.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ from drawbar.fabric import contract, errors
 ASK_AGAIN_SECONDS = 5.0
 # The news of a change is late under load, and an older one may come after the answer.
 NEWS_SECONDS = 2.0
+# Records that are gone are remembered up to this number, for the operations that they may have left behind.
+GONE_LIMIT = 4096
 PAUSE_FIRST_SECONDS = 0.5
 PAUSE_MAX_SECONDS = 60.0
 
@@ -44,6 +47,9 @@ class Calls:
     def __init__(self, settled: Settled = _nobody) -> None:
         self._settled = settled
         self._known: dict[tuple[str, actions.Side], _Known] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        # By attachment the operation that keeps its device busy, and since when, on the caller's monotonic clock.
+        self._blockers: dict[str, tuple[str, float]] = {}
 
     def view(self, uid: str, side: actions.Side, now: float) -> plan.Call:
         """The call as the plan sees it.
@@ -76,6 +82,18 @@ class Calls:
     def side(self, uid: str, request_id: str) -> actions.Side | None:
         """Which current call has this id, if any of the two."""
         return next((side for side in actions.Side if self.request_id(uid, side) == request_id), None)
+
+    def is_unrecorded(self, request_id: str) -> bool:
+        """Whether a request was made for an attachment that is gone, as far as this process knows."""
+        return attachment_uid(request_id) in self._gone
+
+    def blocked_seconds(self, uid: str, operation_id: str, now: float) -> float:
+        """For how long this operation has kept the attachment's device busy, as far as this process knows."""
+        known, since = self._blockers.get(uid, ("", now))
+        if known != operation_id:
+            since = now
+        self._blockers[uid] = (operation_id, since)
+        return now - since
 
     def never_asked(self, uid: str, side: actions.Side) -> None:
         """The fabric cannot know this call: nobody ever made it, or it said so."""
@@ -126,10 +144,15 @@ class Calls:
         """The attachment is gone."""
         for side in actions.Side:
             self._known.pop((uid, side), None)
+        self._blockers.pop(uid, None)
+        self._gone[uid] = None
+        if len(self._gone) > GONE_LIMIT:
+            self._gone.popitem(last=False)
 
     def clear(self) -> None:
         """Everything may have changed meanwhile."""
         self._known.clear()
+        self._blockers.clear()
 
     def _over(self, uid: str, side: actions.Side, state: str, reason: str | None) -> None:
         """Tells it once, however often the fabric says so: in its answer, by its watch, when it is asked."""
@@ -152,6 +175,11 @@ class Calls:
         self._known[uid, side] = replace(known, state=state, failure=failure, due=due, began=began)
 
 
+def attachment_uid(request_id: str) -> str:
+    """The uid of the attachment that a request was made for."""
+    return request_id.rpartition("-")[0]
+
+
 def failure(error: errors.FabricError) -> attachments.Failure:
     """The fabric's words as the attachment's record and the claim's condition carry them."""
     if isinstance(error, errors.Unauthenticated | errors.PermissionDenied):
@@ -169,6 +197,7 @@ REASONS = {
     errors.Reason.PORT_IN_USE: plan.NO_FREE_PORT,
     errors.Reason.INCOMPATIBLE: "DeviceIncompatible",
     errors.Reason.NO_DEVICE: plan.GONE,
+    errors.Reason.OPERATION_PENDING: plan.PENDING,
     errors.Code.NOT_FOUND.value: plan.GONE,
     errors.Code.DATA_LOSS.value: "DeviceLost",
 }

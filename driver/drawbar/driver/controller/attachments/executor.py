@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # Whoever waits for a place is told when it has one; this is for the deadline that may pass meanwhile.
 WAIT_SECONDS = 5.0
+# An operation without a record is waited for so long: less than a claim waits for its device.
+BLOCKER_SECONDS = 60.0
 
 
 async def reconcile(context: attachment_context.Context, key: names.DeviceKey) -> float | None:
@@ -79,6 +81,8 @@ class _Round:
                 await self._cancel(side)
             case actions.Retry(side=side):
                 self._context.calls.next_attempt(self._known.metadata.uid, side)
+            case actions.EndBlocker():
+                await self._end_blocker()
             case actions.ReadFabric():
                 await self._open.read()
             case _:
@@ -193,6 +197,32 @@ class _Round:
             log.info("operation cancelled", extra=self._extras() | {"operation": operation.id})
         self._settle(side, operation)
 
+    async def _end_blocker(self) -> None:
+        """Wait for it with a deadline; then cancel it where it is ours and the fabric can, else report it."""
+        spec, uid, opened = self._known.spec, self._known.metadata.uid, self._open
+        adapter, now = opened.adapter(), asyncio.get_running_loop().time()
+        in_flight = [one for one in await adapter.operations() if not one.done and one.device is not None]
+        blocker = next((one for one in in_flight if one.device and one.device.id == spec.device_id), None)
+        if blocker is None or self._context.calls.blocked_seconds(uid, blocker.id, now) < BLOCKER_SECONDS:
+            return
+        ours = self._context.calls.is_unrecorded(blocker.request_id) or marks.detaches(blocker, opened.mark)
+        if ours and opened.turns.can.cancel:
+            blocker = await adapter.cancel(blocker.id)
+            log.warning(
+                "operation without a record cancelled", extra=self._extras() | {"operation": blocker.id}
+            )
+        if not blocker.done:
+            self._report_blocker(blocker, ours=ours)
+
+    def _report_blocker(self, blocker: contract.Operation, *, ours: bool) -> None:
+        whose = "of this cluster, without a DeviceAttachment" if ours else "that this cluster did not begin"
+        message = (
+            f"device {self._known.spec.device_id} is kept busy by {blocker.kind.value} operation {blocker.id} "
+            f"(request {blocker.request_id}) {whose}; end it at the fabric manager"
+        )
+        if self._open.report(self._key.device, message):
+            self._context.recorder.attachment_warning(self._known, reason=plan.PENDING, message=message)
+
     async def _call(self, side: actions.Side) -> None:
         spec, adapter = self._known.spec, self._open.adapter()
         request_id = self._request_id(side)
@@ -229,6 +259,7 @@ class _Round:
                 self._context.calls.ask_again(self._known.metadata.uid, side)
             raise
         else:
+            self._open.report(self._key.device)
             self._settle(side, operation)
             if side is actions.Side.ATTACH and not operation.done:
                 self._tell_of_the_wait()
@@ -344,6 +375,8 @@ class _Round:
     async def _remove_finalizer(self) -> None:
         others = [name for name in self._known.metadata.finalizers if name != attachments.FINALIZER]
         await self._patch({"finalizers": others})
+        if self._session is not None:
+            self._session.report(self._key.device)
 
     async def _take_over(self, wish: actions.Wish) -> None:
         claim = msgspec.to_builtins(wish.claim)

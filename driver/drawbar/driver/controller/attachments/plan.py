@@ -28,6 +28,7 @@ NO_FREE_PORT = "NoFreePort"
 DEADLINE = "AttachDeadlineExceeded"
 UNREACHABLE = "FabricUnreachable"
 CREDENTIALS = "FabricCredentialsRefused"
+PENDING = "OperationPending"
 
 # A host of ours that is no node may become one meanwhile.
 UNMAPPED_SECONDS = 60.0
@@ -245,7 +246,7 @@ def _impossible(observed: Observed, wish: actions.Wish, now: datetime.datetime) 
     if now >= wish.allocated_at + observed.patience:
         seconds = observed.patience.total_seconds()
         refused = observed.attach.failure
-        if refused is not None and refused.reason == CREDENTIALS:
+        if refused is not None and refused.reason in (CREDENTIALS, PENDING):
             return refused
         if observed.attach.state in ("unasked", "unknown"):
             # Nothing was ever begun, so neither device nor port is to blame.
@@ -311,12 +312,19 @@ def _attach(
         case "failed" if call.failure is not None and not call.failure.retryable:
             return (actions.RecordFailure(failure=call.failure),)
         case "failed" if call.due:
-            return (actions.Retry(side=actions.Side.ATTACH),)
+            return _again(actions.Side.ATTACH, call)
         case _:
             seconds = call.retry_after_seconds
             if wish is not None:
                 seconds = min(seconds, (wish.allocated_at + observed.patience - now).total_seconds())
             return (actions.LookAgain(seconds=seconds),)
+
+
+def _again(side: actions.Side, call: Call) -> tuple[actions.Action, ...]:
+    """Try again; a device that another operation keeps busy stays so for ever if nobody ends that one."""
+    pending = call.failure is not None and call.failure.reason == PENDING
+    retry = actions.Retry(side=side)
+    return (actions.EndBlocker(), retry) if pending else (retry,)
 
 
 def _give_up(
@@ -384,7 +392,7 @@ def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -
                 return (actions.RemoveFinalizer(),)
             return _read(call) if call.due else (actions.LookAgain(seconds=call.retry_after_seconds),)
         case "failed" if call.due:
-            return (actions.Retry(side=actions.Side.DETACH),)
+            return _again(actions.Side.DETACH, call)
         case "running" if call.age_seconds > DETACH_PATIENCE_SECONDS:
             return _cancel(actions.Side.DETACH, call)
         case _:

@@ -57,6 +57,10 @@ class Listener(Protocol):
         """The fabric has a place for the operation that this device waited for."""
         ...
 
+    def troubles_changed(self, fabric: str) -> None:
+        """What was reported of it is different."""
+        ...
+
     def connection_changed(self, fabric: str) -> None:
         """The manager can be reached, or can no longer be."""
         ...
@@ -84,6 +88,8 @@ class Session:
         self.nodes = hosts.NodeMap()
         self.turns = turns.Turns()
         self.faults = faults.Ledger()
+        # A sentence by what it is about: a device's name, or empty for the fabric as a whole.
+        self.troubles: dict[str, str] = {}
         self._hosts: dict[str, contract.Host] = {}
         self._devices: dict[str, contract.Device] = {}
         self._listener = listener
@@ -208,6 +214,17 @@ class Session:
         if spec != self.spec:
             self.spec = spec
             self._listener.connection_changed(self.name)
+
+    def report(self, subject: str, trouble: str = "") -> bool:
+        """Show in the Fabric's status what is wrong with a device, or that nothing is; return whether that is news."""
+        if self.troubles.get(subject, "") == trouble:
+            return False
+        if trouble:
+            self.troubles[subject] = trouble
+        else:
+            del self.troubles[subject]
+        self._listener.troubles_changed(self.name)
+        return True
 
     async def read(self) -> None:
         """Lists the fabric anew, together with those who want it at the same time.

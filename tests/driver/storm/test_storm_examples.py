@@ -1,0 +1,125 @@
+"""What the storm found once, as the few steps that matter."""
+
+import asyncio
+
+import pytest
+
+from drawbar.driver.kube import kinds
+from drawbar.fabric import contract
+from drawbar.fabric import errors as fabric_errors
+from drawbar.mocks.fabric import faults
+from drawbar.mocks.testing import virtualtime
+
+DEVICE, NODE = "d0", "n1"
+
+
+@pytest.fixture
+def in_storm(tmp_path, storm_world):
+    """`in_storm(steps)`: runs the coroutine function with a `Storm` of one node and one device, in virtual time."""
+
+    def run(steps):
+        loop = virtualtime.VirtualTimeLoop()
+        storm = storm_world(loop, tmp_path, (NODE,), (DEVICE,))
+
+        async def whole():
+            await storm.begin(0)
+            await asyncio.sleep(1)
+            try:
+                await steps(storm)
+            finally:
+                await storm.end()
+
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(whole())
+
+    return run
+
+
+async def lose_the_record(storm, kind):
+    """The record of an attachment vanishes while its attach, or its detach, hangs."""
+    if kind is contract.OperationKind.DETACH:
+        await storm.allocate(DEVICE, NODE)
+        await asyncio.sleep(5)
+        await storm.nodes_do_their_duty()
+    storm.fabric.console.add_fault(faults.Stick(method=kind))
+    if kind is contract.OperationKind.DETACH:
+        await storm.release(0, deletes=True)
+        await asyncio.sleep(1)
+        await storm.nodes_do_their_duty()
+    else:
+        await storm.allocate(DEVICE, NODE)
+    await asyncio.sleep(5)
+    assert [one.operation.kind for one in storm.fabric._world.unfinished()] == [kind]
+    if kind is contract.OperationKind.ATTACH:
+        await storm.release(0, deletes=True)
+    await storm.an_attachment_vanishes(DEVICE)
+
+
+async def until_free(storm, seconds):
+    """Nothing is attached or recorded in the end; the claims are gone."""
+    for _ in range(seconds // 5):
+        await storm.nodes_do_their_duty()
+        await asyncio.sleep(5)
+        if not await storm.attachments() and not storm.connections():
+            return
+    raise AssertionError(f"after {seconds} s: {await storm.attachments()}, {storm.connections()}")
+
+
+async def degraded(storm):
+    """The Fabric's condition."""
+    status = (await storm.api.read(kinds.FABRIC, "f", into=dict))["status"]
+    return next(one for one in status["conditions"] if one["type"] == "Degraded")
+
+
+@pytest.mark.parametrize("kind", list(contract.OperationKind))
+def test_an_operation_whose_record_vanished_is_ended_and_the_device_is_usable_again(in_storm, kind):
+    async def steps(storm):
+        await lose_the_record(storm, kind)
+        await storm.allocate(DEVICE, NODE)
+        await asyncio.sleep(30)
+        assert storm.fabric._world.unfinished(), "it may still come to its end by itself"
+        for _ in range(24):
+            await storm.nodes_do_their_duty()
+            await asyncio.sleep(5)
+        await storm.release(0, deletes=True)
+        await until_free(storm, 60)
+        assert (await degraded(storm))["status"] == "False"
+
+    in_storm(steps)
+
+
+def test_a_fabric_that_cannot_cancel_is_reported_until_the_operation_ends(in_storm, monkeypatch):
+    async def steps(storm):
+        told = await storm.fabric.capabilities()
+        without = contract.Capabilities(watch=told.watch, marks=told.marks, force_detach=told.force_detach)
+
+        async def capabilities():
+            return without
+
+        async def cancel(operation_id):
+            raise fabric_errors.Unimplemented(f"operation {operation_id} cannot be cancelled")
+
+        monkeypatch.setattr(storm.fabric, "capabilities", capabilities)
+        monkeypatch.setattr(storm.fabric, "cancel", cancel)
+        await storm.kill_controller()
+        storm.start_controller()
+        await asyncio.sleep(1)
+        await lose_the_record(storm, contract.OperationKind.DETACH)
+        for _ in range(60):
+            await storm.nodes_do_their_duty()
+            await asyncio.sleep(5)
+        (stuck,) = storm.fabric._world.unfinished()
+        condition = await degraded(storm)
+        assert condition["status"] == "True"
+        assert f"detach operation {stuck.operation.id}" in condition["message"]
+        assert "of this cluster, without a DeviceAttachment" in condition["message"]
+        events = (await storm.api.list_all(kinds.EVENT, into=dict)).items
+        (said,) = [one for one in events if one["reason"] == "OperationPending"]
+        assert said["regarding"]["kind"] == "DeviceAttachment"
+        # Somebody ends it at the fabric manager.
+        await storm.fabric._works.cancel(stuck.operation.id)
+        await until_free(storm, 120)
+        await asyncio.sleep(1)
+        assert (await degraded(storm))["status"] == "False"
+
+    in_storm(steps)
