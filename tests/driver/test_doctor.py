@@ -317,6 +317,91 @@ async def test_what_a_real_controller_says_of_its_fabrics_is_passed_on(controlle
         await until(look, is_told)
 
 
+WRITES = (
+    ("controller", "", "nodes", "a label of node node-1"),
+    ("controller", "resource.k8s.io", "resourceslices", "a ResourceSlice"),
+    ("controller", "drawbar.dev", "deviceattachments", "a DeviceAttachment"),
+    ("controller", "drawbar.dev", "deviceattachments/status", "the status of DeviceAttachment fab.disk-0"),
+    ("controller", "drawbar.dev", "fabrics/status", "the status of Fabric fab"),
+    ("controller", "resource.k8s.io", "resourceclaims/status", "the status of claim default/c1"),
+    ("node", "resource.k8s.io", "resourceslices", "a ResourceSlice of node node-1"),
+    ("node", "drawbar.dev", "deviceattachments/status", "the status of DeviceAttachment fab.disk-0"),
+    ("node", "resource.k8s.io", "resourceclaims/status", "the status of claim default/c1"),
+)
+
+
+@contextlib.asynccontextmanager
+async def denied(api, daemon, group, resource):
+    """An admission policy that refuses what a daemon writes of a kind."""
+    user = f"system:serviceaccount:drawbar:drawbar-{daemon}"
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "resources": [resource],
+        "operations": ["CREATE", "UPDATE"],
+    }
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"request.userInfo.username != '{user}'", "message": "not today"}],
+    }
+    made = (
+        (kinds.ADMISSION_POLICY, policy),
+        (kinds.ADMISSION_BINDING, {"policyName": "deny", "validationActions": ["Deny"]}),
+    )
+    for kind, spec in made:
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "deny"}, "spec": spec}
+        await api.create(kind, body, into=dict)
+    yield
+    for kind, _ in made:
+        await api.delete(kind, "deny")
+
+
+async def test_the_daemons_writes_are_tried_as_their_accounts_and_nothing_is_stored(controller_world, until):
+    async with controller_world() as world:
+        for document in deployment.documents(deployment.folder()):
+            if document["kind"].startswith("ValidatingAdmission"):
+                await world.api.create(deployment.KINDS[document["kind"]], document, into=dict)
+        world.start()
+        await world.make_fabric()
+        await world.published()
+        await world.allocate("disk-0")
+        await until(world.said, lambda value: "attached" in value.get("disk-0", {}))
+        await until(
+            world.attachments,
+            lambda value: value["fab.disk-0"].get("status", {}).get("phase") == "Attached",
+        )
+        await world.stop()
+        admin = config.from_kubeconfig(world.path / "admin")
+
+        async def told():
+            seen = await observation.observe(admin, WHERE)
+            return [one for one in plan.plan(seen) if one.check == "access.writes"]
+
+        kept = [kinds.NODE, kinds.SLICE, kinds.ATTACHMENT, kinds.FABRIC, kinds.CLAIM]
+        before = [(await world.api.list_all(kind, into=dict)).items for kind in kept]
+        controller, node = await told()
+        assert (controller.severity, node.severity) == (Severity.OK, Severity.OK), (controller, node)
+        for daemon, _, _, what in WRITES:
+            assert what in (controller if daemon == "controller" else node).message
+        assert [(await world.api.list_all(kind, into=dict)).items for kind in kept] == before
+        for daemon, group, resource, what in WRITES:
+            async with denied(world.api, daemon, group, resource):
+                wrong = [one for one in await told() if one.severity is not Severity.OK]
+            assert [one.severity for one in wrong] == [Severity.ERROR], what
+            assert wrong[0].subject == f"ServiceAccount drawbar/drawbar-{daemon}"
+            assert f"refuses {what}, " in wrong[0].message
+            assert "not today" in wrong[0].message
+
+
+async def test_who_may_not_act_as_the_accounts_is_told_that_their_writes_were_not_tried(serving):
+    async with serving() as cluster:
+        await cluster.make(kinds.NODE, "n1")
+        await bind(cluster.api, documented_role(), "eve")
+        said = [one for one in await cluster.said("eve") if one.check == "access.writes"]
+    assert [one.severity for one in said] == [Severity.NOTE, Severity.NOTE]
+    assert all("may impersonate the service account" in one.remedy for one in said)
+
+
 async def test_an_address_where_no_api_server_is_ends_with_a_sentence(tmp_path):
     async def other(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

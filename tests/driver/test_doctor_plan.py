@@ -151,6 +151,7 @@ HEALTHY = observed.Cluster(
     features=FEATURES,
     accounts={"drawbar-controller": True, "drawbar-node": True},
     access=tuple(permissions.Answer(permission=one, allowed=True) for one in NEEDED),
+    trials=tuple(permissions.Trial(daemon=daemon, what="a slice") for daemon in permissions.Daemon),
     policies=read("ValidatingAdmissionPolicy", objects.Policy),
     bindings=read("ValidatingAdmissionPolicyBinding", objects.Binding),
     lease=lease(),
@@ -173,6 +174,10 @@ def found(**changes):
 
 def case(title, *expected, **changes):
     return pytest.param(changes, set(expected), id=title)
+
+
+def trial(**changes):
+    return permissions.Trial(daemon=permissions.Daemon.NODE, what="a slice", **changes)
 
 
 def features(*dropped, form="per-device", details=encoding.DETAILS):
@@ -211,6 +216,8 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
         case("told that all are kept", features=LOST),
         case("gates", "note server.version", "error features.binding-conditions", **STRANGE),
         case("no account", "error access.account", accounts=HEALTHY.accounts | {"drawbar-node": False}),
+        case("a write that is refused", "error access.writes", trials=(trial(refused="422 no such key"),)),
+        case("a write that was not tried", "note access.writes", trials=(trial(tried=False),)),
         case("no policies", "warning access.policies", policies=()),
         case("policies that are not in force", "warning access.policies", bindings=()),
         case("policies not seen", "unchecked access.policies", policies=LOST),
@@ -378,7 +385,8 @@ READINGS = [
 
 @pytest.mark.parametrize("field", [*READINGS, "lease", "features"])
 def test_what_cannot_be_read_is_a_finding_and_never_an_error(field):
-    lost = (dataclasses.replace(LOST, what="node's permissions"),) if field == "access" else LOST
+    several = {"access": "node's permissions", "trials": "node's writes"}
+    lost = (dataclasses.replace(LOST, what=several[field]),) if field in several else LOST
     # What the controller says in a Fabric stands in for a probe that is not allowed.
     silent = {"fabrics": (), "attachments": ()} if field == "features" else {}
     said = plan.plan(dataclasses.replace(HEALTHY, **silent | {field: lost}))

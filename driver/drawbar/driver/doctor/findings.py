@@ -35,6 +35,7 @@ class Check(enum.StrEnum):
     ACCESS_ACCOUNT = "access.account"
     ACCESS_PERMISSION = "access.permission"
     ACCESS_POLICIES = "access.policies"
+    ACCESS_WRITES = "access.writes"
     CONTROLLER_LEADER = "controller.leader"
     NODES_KUBELET = "nodes.kubelet"
     NODES_RUNTIME = "nodes.runtime"

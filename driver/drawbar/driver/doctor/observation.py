@@ -4,6 +4,7 @@ What cannot be read becomes `findings.Unread`; only an API server that does not 
 """
 
 import asyncio
+import datetime
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, drivers, fabrics
 from drawbar.driver.controller.pools import probe
-from drawbar.driver.doctor import clock, errors, objects, observed, permissions, reading, reviews
+from drawbar.driver.doctor import clock, errors, objects, observed, permissions, reading, reviews, trials
 from drawbar.driver.doctor.findings import Unread
 from drawbar.driver.doctor.plans import definitions
 from drawbar.driver.kube import client, config, kinds
@@ -107,6 +108,7 @@ class _Look:
             access = start(self._access(managers, classic=bool(observed.seen(contexts))))
             rules = start(self._having(_TAINT_RULES, "DeviceTaintRules", served))
             features = start(self._features(served))
+            tried = start(self._trials(managers, await nodes, await attached, served, moment.now))
         return observed.Cluster(
             where=where,
             server=reader.api.server,
@@ -128,7 +130,27 @@ class _Look:
             fabrics=managers,
             attachments=attached.result(),
             contexts=contexts,
+            trials=tried.result(),
         )
+
+    async def _trials(
+        self,
+        managers: observed.Reading[tuple[fabrics.Fabric, ...]],
+        nodes: observed.Reading[tuple[objects.Node, ...]],
+        attached: observed.Reading[tuple[attachments.DeviceAttachment, ...]],
+        served: observed.Reading[tuple[str, ...]],
+        now: datetime.datetime,
+    ) -> tuple[observed.Reading[permissions.Trial], ...]:
+        driver = self._where.driver
+        writes = trials.planned(
+            self._where,
+            [one for one in observed.seen(managers) if one.spec.driver == driver and not one.deleting],
+            observed.seen(nodes),
+            [one for one in observed.seen(attached) if one.spec.driver == driver],
+            modern="v1" in observed.seen(served),
+            now=now,
+        )
+        return await trials.attempt(self._reader, self._where, writes)
 
     async def _versions(self) -> observed.Reading[tuple[str, ...]]:
         async def ask() -> tuple[str, ...]:

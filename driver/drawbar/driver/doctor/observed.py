@@ -13,7 +13,7 @@ from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.controller.pools import encoding
 from drawbar.driver.doctor import objects
 from drawbar.driver.doctor.findings import Unread
-from drawbar.driver.doctor.permissions import Answer
+from drawbar.driver.doctor.permissions import Answer, Trial
 
 T = TypeVar("T")
 Reading: TypeAlias = T | Unread
@@ -95,6 +95,7 @@ class Cluster:
         features: None where resource.k8s.io/v1 is not served.
         accounts: by name, whether it exists.
         access: what the daemons' accounts may do.
+        trials: what became of the daemons' writes, tried as their accounts.
         policies, bindings: all ValidatingAdmissionPolicies, and what puts them in force.
         lease: the controller's; None if there is none.
         pods: those of the daemons' namespace.
@@ -121,6 +122,7 @@ class Cluster:
     fabrics: Reading[tuple[fabrics.Fabric, ...]]
     attachments: Reading[tuple[attachments.DeviceAttachment, ...]]
     contexts: Reading[tuple[str, ...]] = ()
+    trials: tuple[Reading[Trial], ...] = ()
 
     @property
     def classic(self) -> str:

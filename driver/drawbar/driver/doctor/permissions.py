@@ -68,6 +68,22 @@ class Answer:
     allowed: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """How a write of a daemon's ended, tried as its account by a dry run.
+
+    Attributes:
+        what: was written.
+        refused: why not, in the API server's words; empty where it would have been stored.
+        tried: False where it could not be tried.
+    """
+
+    daemon: Daemon
+    what: str
+    refused: str = ""
+    tried: bool = True
+
+
 def needed(
     *, driver: str, namespace: str, lease: str, secrets: Collection[str] = (), parts: Collection[Part] = ()
 ) -> tuple[Permission, ...]:

@@ -72,7 +72,11 @@ def _refusal(daemon: Daemon, general: observed.Reading[bool]) -> Unread:
 
 
 async def _may_ask(reader: reading.Reader) -> observed.Reading[bool]:
-    attributes = {"group": _GROUP, "resource": _ABOUT_OTHERS.plural, "verb": "create"}
+    return await may(reader, {"group": _GROUP, "resource": _ABOUT_OTHERS.plural, "verb": "create"})
+
+
+async def may(reader: reading.Reader, attributes: dict[str, str]) -> observed.Reading[bool]:
+    """Whether the user who runs this may do something, given as the attributes of a resource in an access review."""
     work = functools.partial(_allowed, reader, _ABOUT_ME, {"resourceAttributes": attributes})
     return await reader.attempt("what this user may do", f"create {_ABOUT_ME.plural}", work)
 

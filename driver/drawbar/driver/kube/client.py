@@ -11,6 +11,7 @@ Source: Kubernetes API concepts (watch, chunked lists, server-side apply).
 import asyncio
 import enum
 import socket
+import urllib.parse
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -128,15 +129,30 @@ class Client:
         watches: aiohttp.ClientSession,
         connection: config.Connection,
         writes: pace.Pace | None = None,
+        identity: Mapping[str, str] | None = None,
     ) -> None:
         self._session = session
         self._watches = watches
         self._connection = connection
         self._writes = writes
+        self._identity = identity or {}
 
     def hurried(self) -> "Client":
         """The same client for writes that cannot wait their turn, such as the renewal of a lease."""
-        return Client(self._session, self._watches, self._connection)
+        return Client(self._session, self._watches, self._connection, identity=self._identity)
+
+    def acting_as(self, user: str, extra: Mapping[str, str]) -> "Client":
+        """The same client, whose requests are judged as those of another user; needs the permission to impersonate.
+
+        Args:
+            user: such as `system:serviceaccount:NAMESPACE:NAME`, whose groups the API server adds.
+            extra: further attributes of the user, by key.
+        """
+        headers = {
+            f"Impersonate-Extra-{urllib.parse.quote(key, safe='')}": value for key, value in extra.items()
+        }
+        identity = {"Impersonate-User": user} | headers
+        return Client(self._session, self._watches, self._connection, self._writes, identity)
 
     @property
     def server(self) -> str:
@@ -280,11 +296,14 @@ class Client:
         namespace: str | None = None,
         subresource: str | None = None,
         manager: str = "",
+        dry_run: bool = False,
     ) -> T:
-        """Changes some fields. With `Patch.APPLY`, `manager` owns them afterwards, whoever owned them before."""
+        """Changes some fields (with `dry_run`, nothing is stored). With `Patch.APPLY`, `manager` owns them afterwards, whoever owned them before."""
         query = {"fieldManager": manager} if manager else {}
         if content is Patch.APPLY:
             query["force"] = "true"
+        if dry_run:
+            query["dryRun"] = "All"
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
         answer = await self.request("PATCH", path, query, body=body, content=content)
         return _understood(answer, into, f"PATCH {path}")
@@ -372,7 +391,7 @@ class Client:
 
     def _headers(self, accept: str = "application/json") -> dict[str, str]:
         header = self._connection.authorization()
-        return {"Accept": accept} | ({"Authorization": header} if header else {})
+        return {"Accept": accept, **self._identity} | ({"Authorization": header} if header else {})
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
             continue
         yield from _permissions(cluster, daemon, subject)
         yield _policies(cluster, account, subject)
+        yield from _writes(cluster, daemon, subject)
 
 
 def _absent(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Finding:
@@ -55,6 +56,38 @@ def _permissions(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Ite
         yield _missing(cluster, daemon, subject, rule, permissions)
     if asked and not missing:
         yield findings.ok(Check.ACCESS_PERMISSION, subject, f"has all {len(asked)} permissions")
+
+
+def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator[Finding]:
+    """What became of its writes: roles, admission policies, webhooks and CRDs have all had their say."""
+    for lost in {one.what: one for one in cluster.trials if isinstance(one, Unread)}.values():
+        if lost.what.startswith(f"{daemon}'s"):
+            yield findings.unread(Check.ACCESS_WRITES, lost)
+    trials = [one for one in cluster.trials if not isinstance(one, Unread) and one.daemon is daemon]
+    for trial in trials:
+        if trial.refused:
+            yield Finding(
+                check=Check.ACCESS_WRITES,
+                severity=Severity.ERROR,
+                subject=subject,
+                message=f"the API server refuses {trial.what}, tried as this account by a dry run: {trial.refused}",
+                remedy=f"mend the admission policy or webhook that the message names, or the role ({_FILES[daemon]}, or the chart)",
+            )
+    untried = [one.what for one in trials if not one.tried]
+    if untried:
+        yield Finding(
+            check=Check.ACCESS_WRITES,
+            severity=Severity.NOTE,
+            subject=subject,
+            message=f"could not be tried by a dry run: {findings.listed(untried)}",
+            remedy=(
+                "run this as somebody who may impersonate the service account, such as an administrator; a webhook that "
+                "allows no dry runs keeps it from being tried too"
+            ),
+        )
+    accepted = [one.what for one in trials if one.tried and not one.refused]
+    if accepted and len(accepted) == len(trials):
+        yield findings.ok(Check.ACCESS_WRITES, subject, f"may write, by a dry run: {', '.join(accepted)}")
 
 
 def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
