@@ -5,5 +5,8 @@ programs        pure: the command line and the configuration of each component
 processes       one component as a process: start, stop, kill, wait
 control_plane   etcd, API server, controller manager and scheduler together
 kubelets        a kubelet on a container-runtime double, or on a runtime that runs already
+installation    Drawbar on it, every daemon a process, over a simulated fabric
+accidents       pure: what is killed when, by a seed, and what the fabric's journal shows afterwards
+accident_stage  the rounds of accidents
 stages          what `make kubernetes` runs, in order
 """

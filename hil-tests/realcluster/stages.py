@@ -126,9 +126,17 @@ def flows(context: Context) -> Outcome:
     return context.pytest(["tests/driver/flows", "--timeout=300"], environment, seconds=1800)
 
 
+def accidents(context: Context) -> Outcome:
+    """Whatever is killed at random moments, no device is lost, leaked or attached twice."""
+    from realcluster import accident_stage
+
+    return accident_stage.run(context)
+
+
 STAGES = (
     Stage(name="contract", title="the contract suite on the real control plane", run=contract),
     Stage(name="flows", title="the flows of both daemons with real kubelets", run=flows, needs_root=True),
+    Stage(name="accidents", title="accidents while pods come and go", run=accidents, needs_root=True),
 )
 
 

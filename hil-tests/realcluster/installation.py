@@ -1,0 +1,349 @@
+"""Drawbar on a real control plane and real kubelets, every daemon a process, and a simulated fabric below.
+
+Two controllers wait for one lease, and each node has a daemon under a token that is bound to its Node. Roles, policies
+and classes are those of deploy/. Everything can be killed and started again by name; `Installation` finds out what is
+left of claims and devices.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.fabric import contract, registry
+from drawbar.fabric import errors as fabric_errors
+from drawbar.mocks import sysfs
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.testing import worlds
+from realcluster import control_plane, errors, kubelets, processes
+
+NAMESPACE = "drawbar"
+CONTROLLERS = ("controller-1", "controller-2")
+LEASE = "drawbar-controller"
+FABRIC = "rack"
+SLOTS = 6
+ATTACH_SECONDS = 1.0
+DETACH_SECONDS = 0.5
+POLL_SECONDS = 0.5
+START_SECONDS = 180.0
+"""Everything is started at once, on two cores."""
+REQUEST_SECONDS = 90.0
+"""How long a request is tried again while the API server is down."""
+
+T = TypeVar("T")
+
+
+class Installation:
+    """A cluster with Drawbar; make it with `running`.
+
+    Attributes:
+        plane: the control plane.
+        nodes: the kubelets by the name of their node.
+        daemons: the controllers, the node daemons (by the name of their node) and `fabric`.
+        api: with all rights.
+    """
+
+    def __init__(
+        self,
+        plane: control_plane.ControlPlane,
+        nodes: dict[str, kubelets.Kubelet],
+        folder: Path,
+        api: client.Client,
+        devices: int,
+    ) -> None:
+        self.plane, self.nodes, self.folder, self.api = plane, nodes, folder, api
+        self._devices = devices
+        self.daemons: dict[str, processes.Component] = {}
+        self.trees = {
+            name: sysfs.SysfsTree.create(
+                folder / name / "sys", slots=SLOTS, uevent_socket=folder / name / "uevents"
+            )
+            for name in nodes
+        }
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(
+        cls,
+        plane: control_plane.ControlPlane,
+        nodes: Sequence[kubelets.Kubelet],
+        folder: Path,
+        *,
+        devices: int,
+    ) -> AsyncIterator["Installation"]:
+        """Drawbar for as long as the block lasts; once entered, all devices are offered.
+
+        Args:
+            plane: the control plane.
+            nodes: kubelets that are Ready.
+            folder: for state, logs and sockets, so with a short path.
+            devices: how many NVMe disks the fabric has.
+
+        Raises:
+            errors.ComponentFailed: a daemon ends, or the devices are not offered in time.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(plane.admin)))
+            made = cls(plane, {one.node: one for one in nodes}, folder, api, devices)
+            stack.callback(made.stop)
+            for tree in made.trees.values():
+                await stack.enter_async_context(tree.reacting())
+            await deployment.apply(api, policies=True)
+            await made._start()
+            yield made
+
+    @property
+    def journal(self) -> Path:
+        """What the fabric has done."""
+        return self.folder / "journal"
+
+    def stop(self) -> None:
+        """Ends all of our daemons, and then the fabric."""
+        for daemon in reversed(self.daemons.values()):
+            daemon.stop()
+
+    async def leader(self) -> str:
+        """The controller that holds the lease; the first one while nobody does."""
+        lease = await self.insist(lambda: self.api.read(kinds.LEASE, LEASE, namespace=NAMESPACE, into=dict))
+        holder = str(lease["spec"].get("holderIdentity") or "")
+        return holder if holder in CONTROLLERS else CONTROLLERS[0]
+
+    async def insist(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Makes a request until the API server answers it.
+
+        Raises:
+            errors.RealClusterError: it does not by then.
+        """
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                while True:
+                    try:
+                        return await request()
+                    except (kube_errors.Conflict, kube_errors.NotFound):
+                        raise
+                    except kube_errors.KubeError as error:
+                        said = str(error)
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError as error:
+            raise errors.RealClusterError(
+                f"the API server does not answer for {REQUEST_SECONDS:.0f} s: {said}"
+            ) from error
+
+    async def objects(self, kind: kinds.Kind) -> list[dict[str, Any]]:
+        """All objects of a kind; in the default namespace where it has any."""
+        namespace = "default" if kind.namespaced else None
+        listing = await self.insist(lambda: self.api.list_all(kind, into=dict, namespace=namespace))
+        return list(listing.items)
+
+    async def create_pod(self, name: str, claims: int) -> None:
+        """Makes a pod with claims to one disk each, from a template of its name."""
+        devices = {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}]}
+        uses = [f"disk-{number}" for number in range(claims)]
+        template = {"spec": {"devices": devices}}
+        container = {
+            "name": "main",
+            "image": "localhost/none:1",
+            "imagePullPolicy": "IfNotPresent",
+            "resources": {"claims": [{"name": use} for use in uses]},
+        }
+        spec = {
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "resourceClaims": [{"name": use, "resourceClaimTemplateName": name} for use in uses],
+        }
+        await self._create(kinds.CLAIM_TEMPLATE, name, template)
+        await self._create(kinds.POD, name, spec)
+
+    async def delete_pod(self, name: str) -> None:
+        """Deletes a pod and its template, with what grace the pod has."""
+        for kind in (kinds.POD, kinds.CLAIM_TEMPLATE):
+
+            async def gone(kind: kinds.Kind = kind) -> None:
+                with contextlib.suppress(kube_errors.NotFound):
+                    await self.api.begin_delete(kind, name, namespace="default", into=dict)
+
+            await self.insist(gone)
+
+    async def connected(self) -> dict[str, str]:
+        """By id of the device the host that the fabric has connected it to.
+
+        Raises:
+            errors.RealClusterError: the fabric does not answer.
+        """
+        where = contract.AdapterConfig(name=FABRIC, endpoint=self._endpoint, timeout_seconds=10)
+        try:
+            async with await registry.adapter_class("grpc").connect(where) as adapter:
+                inventory = await adapter.devices()
+        except fabric_errors.FabricError as error:
+            raise errors.RealClusterError(f"the simulated fabric does not answer: {error}") from error
+        return {one.id: one.connection.host_id for one in inventory.devices if one.connection is not None}
+
+    async def offered(self) -> list[str]:
+        """The devices that are offered to anybody, which means published and without a taint."""
+        slices = [one["spec"] for one in await self.objects(kinds.SLICE)]
+        tainted = {taint["device"] for spec in slices for taint in spec.get("taints", ())}
+        return sorted(
+            device["name"]
+            for spec in slices
+            if spec["pool"]["name"].startswith(f"{FABRIC}/")
+            for device in spec.get("devices", ())
+            if not device.get("taints") and device["name"] not in tainted
+        )
+
+    async def left(self) -> list[str]:
+        """What is not as it was before the first pod, one sentence each."""
+        found = [
+            f"{kind.kind} {one['metadata']['name']} is still there"
+            for kind in (kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
+            for one in await self.objects(kind)
+        ]
+        found += [
+            f"{device} is still attached to {host}" for device, host in (await self.connected()).items()
+        ]
+        for name, kubelet in self.nodes.items():
+            found += [
+                f"{name} has the CDI file {file.name}" for file in (kubelet.root / "cdi").glob("*.json")
+            ]
+            found += [f"{name} has a device in slot {slot}" for slot in self.trees[name].attached()]
+        return found + await self.unoffered()
+
+    async def untrue(self) -> list[str]:
+        """What the running pods' claims say and the fabric does not, one sentence each."""
+        names = {
+            one["spec"]["device"]: one["spec"]["deviceID"] for one in await self.objects(kinds.ATTACHMENT)
+        }
+        pods = {one["metadata"]["name"]: one for one in await self.objects(kinds.POD)}
+        connected, found, holders = await self.connected(), [], dict[str, str]()
+        for claim in await self.objects(kinds.CLAIM):
+            name = claim["metadata"]["name"]
+            owner = next(iter(one["name"] for one in claim["metadata"].get("ownerReferences", ())), "")
+            if phase(pods.get(owner)) != "Running":
+                continue
+            host = f"host-{pods[owner]['spec']['nodeName']}"
+            for result in claim["status"]["allocation"]["devices"]["results"]:
+                device = result["device"]
+                if device in holders:
+                    found.append(f"claims {holders[device]} and {name} both have {device}")
+                holders[device] = name
+                if connected.get(names.get(device, "")) != host:
+                    found.append(f"pod {owner} runs, and its {device} is not attached to {host}")
+        return found
+
+    def tracebacks(self) -> list[str]:
+        """The daemons of ours that ended with a traceback or logged one."""
+        return [
+            f"{name} logged a traceback: see {daemon.log}"
+            for name, daemon in self.daemons.items()
+            if daemon.log.exists() and "Traceback" in daemon.log.read_text(errors="replace")
+        ]
+
+    @property
+    def _endpoint(self) -> str:
+        return f"unix:{self.folder / 'f.sock'}"
+
+    async def _start(self) -> None:
+        self._add("fabric", "mock", "fabric", *self._fabric())
+        account = self.plane.service_account_kubeconfig(
+            self.folder / "controller.kubeconfig", f"{NAMESPACE}:drawbar-controller"
+        )
+        for name in CONTROLLERS:
+            self._add(
+                name,
+                *("controller", "--kubeconfig", str(account), "--identity", name),
+                *("--lease-namespace", NAMESPACE, "--http-address", "off"),
+            )
+        for name, kubelet in self.nodes.items():
+            token = self.plane.service_account_kubeconfig(
+                self.folder / f"{name}.kubeconfig", f"{NAMESPACE}:drawbar-node", node=name
+            )
+            self._add(
+                name,
+                *("node", "--node-name", name, "--kubeconfig", str(token)),
+                *("--kubelet-dir", str(kubelet.root), "--cdi-dir", str(kubelet.root / "cdi")),
+                *(
+                    "--sysfs",
+                    str(self.trees[name].root),
+                    "--uevents",
+                    f"unix:{self.folder / name / 'uevents'}",
+                ),
+            )
+        for daemon in self.daemons.values():
+            daemon.start()
+        # A device that failed once is wanted again soon: what has failed here is not the device.
+        spec = {"adapter": "grpc", "endpoint": self._endpoint, "policy": {"probationSeconds": 1}}
+        await self._create(kinds.FABRIC, FABRIC, spec)
+        await self.settle(self.unoffered, START_SECONDS)
+
+    async def settle(self, problems: Callable[[], Awaitable[list[str]]], seconds: float) -> None:
+        """Returns when there are no problems any more.
+
+        Raises:
+            errors.RealClusterError: there are some then; names them.
+        """
+        found: list[str] = []
+        try:
+            async with asyncio.timeout(seconds):
+                while found := await _or_failure(problems):  # noqa: ASYNC110 - many things are read
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError as error:
+            raise errors.RealClusterError(f"after {seconds:.0f} s: {'; '.join(found)}") from error
+
+    async def unoffered(self) -> list[str]:
+        """How many devices are not offered; empty if all are."""
+        offered = len(await self.offered())
+        return [] if offered == self._devices else [f"{offered} of {self._devices} devices are offered"]
+
+    def _fabric(self) -> tuple[str, ...]:
+        hosts = [
+            {"id": f"host-{name}", "name": name, "ports": SLOTS, "sysfs": str(tree.root)}
+            for name, tree in self.trees.items()
+        ]
+        disks = [worlds.disk(number) for number in range(self._devices)]
+        described = {
+            "hosts": hosts,
+            "enclosures": [{"id": "shelf", "devices": disks}],
+            "attachSeconds": ATTACH_SECONDS,
+            "detachSeconds": DETACH_SECONDS,
+        }
+        file = self.folder / "fabric.json"
+        file.write_text(json.dumps(described))
+        return (
+            *("--config", str(file), "--listen", self._endpoint),
+            *("--journal", str(self.journal), "--state", str(self.folder / "state")),
+        )
+
+    def _add(self, name: str, *arguments: str) -> None:
+        program = str(Path(sys.executable).with_name("drawbar"))
+        self.daemons[name] = processes.Component(name, [program, *arguments], self.folder / f"{name}.log")
+
+    async def _create(self, kind: kinds.Kind, name: str, spec: dict[str, Any]) -> None:
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
+        namespace = "default" if kind.namespaced else None
+
+        async def create() -> None:
+            # The answer to an earlier try may have been lost.
+            with contextlib.suppress(kube_errors.AlreadyExists):
+                await self.api.create(kind, body, namespace=namespace, into=dict)
+
+        await self.insist(create)
+
+
+def phase(pod: dict[str, Any] | None) -> str:
+    """A pod's phase; empty for none, or for one that is being deleted."""
+    if pod is None or "deletionTimestamp" in pod["metadata"]:
+        return ""
+    return str(pod.get("status", {}).get("phase", ""))
+
+
+async def _or_failure(problems: Callable[[], Awaitable[list[str]]]) -> list[str]:
+    """The problems, or that they cannot be read now."""
+    try:
+        return await problems()
+    except errors.RealClusterError as error:
+        return [str(error)]
