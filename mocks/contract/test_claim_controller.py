@@ -102,10 +102,7 @@ async def test_a_claim_is_freed_only_by_the_last_of_its_pods(lab):
 async def test_what_another_than_the_scheduler_allocated_stays_so_after_the_last_of_its_pods(lab):
     pool = await lab.pool(device("d1"))
     claim = await lab.claim()
-    result = bodies.result(lab.world.driver, pool["spec"]["pool"]["name"], "d1")
-    path = lab.world.path("resourceclaims", claim, "status")
-    reply = await lab.world.api.merge(path, {"status": {"allocation": {"devices": {"results": [result]}}}})
-    assert reply.code == 200, reply.body
+    await allocated_by_another(lab, pool, claim, allocationTimestamp=bodies.EPOCH)
     pod = await lab.pod(claim)
     await lab.bound(pod)
     used = await lab.world.until("resourceclaims", claim, lambda one: reserved(one) == [pod])
@@ -114,6 +111,25 @@ async def test_what_another_than_the_scheduler_allocated_stays_so_after_the_last
     free = await lab.world.until("resourceclaims", claim, lambda one: reserved(one) == [])
     assert is_allocated(free)
     await lab.quiet("resourceclaims", claim, lambda one: not is_allocated(one))
+
+
+async def test_what_another_has_allocated_without_a_timestamp_cannot_be_used(lab):
+    """The scheduler adds the timestamp when it reserves, and an allocation is immutable."""
+    lab.world.needs("bindingConditions")
+    pool = await lab.pool(device("d1"))
+    claim = await lab.claim()
+    await allocated_by_another(lab, pool, claim)
+    pod = await lab.pod(claim)
+    await lab.event(pod, "FailedScheduling", "field is immutable")
+    await lab.quiet("pods", pod, lambda one: one["spec"].get("nodeName"))
+
+
+async def allocated_by_another(lab, pool, claim, **allocation):
+    result = bodies.result(lab.world.driver, pool["spec"]["pool"]["name"], "d1")
+    path = lab.world.path("resourceclaims", claim, "status")
+    body = {"devices": {"results": [result]}, **allocation}
+    reply = await lab.world.api.merge(path, {"status": {"allocation": body}})
+    assert reply.code == 200, reply.body
 
 
 async def test_a_claim_in_use_stays_until_its_pod_is_gone(lab):

@@ -229,7 +229,7 @@ async def test_a_device_has_eight_conditions(claim):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"type": ""}, "FieldValueRequired"),
+        ({"type": ""}, "FieldValueInvalid"),
         ({"type": "a b"}, "FieldValueInvalid"),
         ({"status": "Maybe"}, "FieldValueNotSupported"),
         ({"reason": ""}, "FieldValueRequired"),

@@ -128,13 +128,24 @@ async def established(world, body: Json) -> Custom:
 
 
 def is_established(one: Json) -> bool:
-    conditions = {c["type"]: c["status"] for c in one.get("status", {}).get("conditions", [])}
+    conditions = {c["type"]: c["status"] for c in one.get("status", {}).get("conditions") or []}
     return conditions.get("Established") == "True" and conditions.get("NamesAccepted") == "True"
 
 
 @pytest.fixture
 async def custom(world):
     return await established(world, definition(world))
+
+
+async def test_a_definition_that_was_just_made_has_null_for_conditions(world):
+    body = definition(world)
+    reply = await world.post("customresourcedefinitions", body)
+    assert reply.code == 201
+    assert reply.body["status"] == {
+        "conditions": None,
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": ["v1alpha1"],
+    }
 
 
 async def test_a_definition_is_served_and_discovered_once_established(world, custom):
@@ -211,7 +222,17 @@ async def test_an_integer_or_a_string_is_either(custom):
     assert (await custom.make({"port": 80}))["spec"]["port"] == 80
     assert (await custom.make({"port": "http"}))["spec"]["port"] == "http"
     neither = await custom.post({"port": True})
-    assert (neither.code, list(neither.causes)) == (422, ["spec.port"])
+    # The second says that rules of the schema were not evaluated.
+    assert (neither.code, list(neither.causes)) == (422, ["spec.port", "<nil>"])
+    assert neither.causes["spec.port"] == "FieldValueTypeInvalid"
+    assert "some validation rules were not checked" in neither.message
+
+
+async def test_a_wrong_value_alone_does_not_keep_rules_from_being_evaluated(custom):
+    reply = await custom.post({"size": 10, "low": 11})
+    assert reply.causes == {"spec.size": "FieldValueInvalid", "spec": "FieldValueInvalid"}
+    blocked = await custom.post({"size": 4, "low": 5, "mode": "odd"})
+    assert blocked.causes == {"spec.mode": "FieldValueNotSupported", "<nil>": "FieldValueInvalid"}
 
 
 async def test_null_stays_only_where_it_may(custom):

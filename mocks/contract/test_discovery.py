@@ -18,7 +18,8 @@ async def test_the_version_is_one_that_clients_can_compare(world):
     version = (await world.api.get("/version")).body
     assert version["major"] == "1"
     assert int(version["minor"].rstrip("+")) >= 30
-    assert version["gitVersion"].startswith(f"v1.{version['minor'].rstrip('+')}.")
+    # A server built from sources may have any patch and suffix, even v0.0.0.
+    assert version["gitVersion"].startswith("v")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])

@@ -100,7 +100,7 @@ async def test_a_json_patch_does_its_operations_in_order(world):
     [
         {"op": "test", "path": "/data/a", "value": "other"},
         {"op": "remove", "path": "/data/none"},
-        {"op": "replace", "path": "/data/none", "value": "x"},
+        {"op": "replace", "path": "/none/a", "value": "x"},
     ],
 )
 async def test_a_json_patch_that_does_not_fit_changes_nothing(world, operation):
@@ -109,6 +109,13 @@ async def test_a_json_patch_that_does_not_fit_changes_nothing(world, operation):
     reply = await world.api.json_patch(path, {"op": "add", "path": "/data/b", "value": "2"}, operation)
     assert reply.code == 422
     assert (await world.api.get(path)).body == made
+
+
+async def test_a_json_patch_that_replaces_a_key_that_is_not_there_adds_it(world):
+    made = await world.make("configmaps", data={"a": "1"})
+    path = world.path("configmaps", made["metadata"]["name"])
+    reply = await world.api.json_patch(path, {"op": "replace", "path": "/data/none", "value": "x"})
+    assert (reply.code, reply.body["data"]) == (200, {"a": "1", "none": "x"})
 
 
 async def test_a_patch_that_is_no_patch_is_a_bad_request(world):

@@ -106,9 +106,9 @@ class DefinitionSpec(meta.Struct, frozen=True):
 
 
 class DefinitionStatus(meta.Struct, frozen=True):
-    """Whether the kind is served."""
+    """Whether the kind is served; a definition that was just made has null for conditions."""
 
-    conditions: tuple[meta.Condition, ...] = ()
+    conditions: tuple[meta.Condition, ...] | None = None
 
 
 class Definition(meta.Struct, frozen=True):

@@ -200,6 +200,7 @@ def _written(registry: Registry, visit: Visit, outcome: Written) -> web.Response
     item = outcome.item
     defines = visit.resource is DEFINITIONS and visit.verb != "delete"
     if defines and not outcome.removed and not visits.is_dry_run(visit):
-        item = lifecycle.establish(registry, item["metadata"]["name"], visit.now)
+        now = lifecycle.establish(registry, item["metadata"]["name"], visit.now)
+        item = item if outcome.created else now
     shown = answers.view(visit).shown(item, visit.now)
     return answers.as_json(shown, 201 if outcome.created else 200)

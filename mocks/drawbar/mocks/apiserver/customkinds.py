@@ -17,8 +17,9 @@ class Definitions(Strategy):
     """CustomResourceDefinitions: accepted and established at once."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Defaults; the status is computed after validation."""
-        return definitions.prepare(self._kept(super().prepare_create(item, call), {}))
+        """Defaults, and the status of what is not accepted yet."""
+        ready = definitions.prepare(self._kept(super().prepare_create(item, call), {}))
+        return {**ready, "status": definitions.unaccepted(ready)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Defaults."""
@@ -68,16 +69,14 @@ class Custom(Strategy):
         schema = call.resource.structural[call.version]
         broken = list(structural.validate(item, schema))
         yield from broken
-        if not broken:
-            yield from rules.validate(item, schema)
+        yield from rules.unless_blocked(broken, schema) or rules.validate(item, schema)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """The schema, and all CEL rules."""
         schema = call.resource.structural[call.version]
         broken = list(structural.validate(item, schema))
         yield from broken
-        if not broken:
-            yield from rules.validate(item, schema, old)
+        yield from rules.unless_blocked(broken, schema) or rules.validate(item, schema, old)
 
     @staticmethod
     def _shaped(item: Json, call: Call) -> Json:

@@ -123,6 +123,13 @@ def _map_keys(schema: Json, path: str) -> Iterator[Cause]:
             yield errors.required(f"{path}.items.properties[{key}].default", text)
 
 
+def unaccepted(definition: Json) -> Json:
+    """The status of a definition that was just made: its conditions are null, not absent and not empty."""
+    versions = definition["spec"].get("versions") or ()
+    stored = [one.get("name", "") for one in versions if isinstance(one, dict) and one.get("storage")]
+    return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+
+
 def established(definition: Json, *, now: str) -> Json:
     """The status of an accepted definition; time stamps of conditions that stand are kept."""
     spec = definition["spec"]

@@ -19,7 +19,10 @@ _NAMESPACES = ("", "namespaces")
 
 
 def establish(registry: Registry, name: str, now: str) -> Json:
-    """Accept a definition that was written and serve its resource; returns the definition as it is now."""
+    """Accept a definition that was written and serve its resource; returns the definition as it is now.
+
+    The answer to a creation still shows it as it was made, as on a real server, which accepts it a moment later.
+    """
     item = registry.find(DEFINITIONS, "", name)
     if item["metadata"].get("deletionTimestamp"):
         return item

@@ -130,7 +130,8 @@ def _operate(document: Any, operation: Json, number: int) -> Any:
         case "add":
             return _put(document, path, copy.deepcopy(operation["value"]), number, insert=True)
         case "replace":
-            _get(document, path, number)
+            # As the library of the real server: only what holds the key must be there, where it is a map.
+            _get(document, path[:-1], number)
             return _put(document, path, copy.deepcopy(operation["value"]), number, insert=False)
         case "remove":
             return _take(document, path, number)[0]

@@ -9,7 +9,7 @@ not there, and a rule that calls them fails with a message that says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from drawbar.mocks.apiserver import celchecks, errors, expressions
@@ -23,6 +23,9 @@ _IDENTITY: Json = {  # what a rule at the root sees beside the schema
     "kind": _STRING,
     "metadata": {"type": "object", "properties": {"name": _STRING, "generateName": _STRING}},
 }
+_BLOCKING = frozenset(
+    f"FieldValue{kind}" for kind in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")
+)
 _OLD = re.compile(r"\boldSelf\b")
 _REASONS = {
     "FieldValueForbidden": "Forbidden",
@@ -49,6 +52,34 @@ def uncompilable(schema: Json, path: str = "", *, root: bool = True) -> Iterator
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
             yield from uncompilable(schema[key], f"{path}.{key}", root=False)
+
+
+def unless_blocked(broken: Iterable[Cause], schema: Json) -> list[Cause]:
+    """What a server says instead of evaluating rules of an object whose schema is broken; empty: evaluate them.
+
+    A wrong value alone does not keep the rules from being evaluated; a wrong type, a missing field, an unknown value of
+    an enumeration and excessive length do.
+
+    Source: hasBlockingErr, apiextensions-apiserver/pkg/registry/customresource/strategy.go.
+    """
+    if not _has_rules(schema) or not any(cause.reason in _BLOCKING for cause in broken):
+        return []
+    text = (
+        "some validation rules were not checked because the object was invalid; correct the existing errors to "
+        "complete validation"
+    )
+    return [errors.invalid_value("<nil>", None, text)]
+
+
+def _has_rules(schema: Json) -> bool:
+    inner = [
+        *(schema.get("properties") or {}).values(),
+        schema.get("items"),
+        schema.get("additionalProperties"),
+    ]
+    return bool(schema.get("x-kubernetes-validations")) or any(
+        _has_rules(one) for one in inner if isinstance(one, dict)
+    )
 
 
 def validate(value: Any, schema: Json, old: Any = _ABSENT, path: str = "") -> Iterator[Cause]:

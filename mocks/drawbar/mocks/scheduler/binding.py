@@ -240,6 +240,10 @@ def _with_pod(
     changes: dict[str, Any] = {}
     if allocated is not None:
         changes["allocation"] = {**msgspec.to_builtins(allocated), "allocationTimestamp": now}
+    elif known is not None and not known.get("allocationTimestamp"):
+        # The API server refuses it, since an allocation is immutable: nobody can use what another than the scheduler
+        # has allocated without a timestamp. Source: bindClaim, pkg/scheduler/framework/plugins/dynamicresources.
+        changes["allocation"] = {**known, "allocationTimestamp": now}
     entry = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
     others = [one for one in documents.reserved_for(claim) if one.get("uid") != pod.metadata.uid]
     return documents.with_status(claim, reservedFor=[*others, entry], **changes)

@@ -68,7 +68,7 @@ def _complaints(name: str, definition: objects.Definition | None, selectable: bo
     if version is None or not version.served:
         yield _error(name, f"does not serve {VERSION}", _APPLY)
         return
-    if not meta.is_true(definition.status.conditions, "Established"):
+    if not meta.is_true(definition.status.conditions or (), "Established"):
         yield _error(
             name,
             "is not established: the API server does not serve it yet, or refuses it",

@@ -38,7 +38,7 @@ def validate(items: list[Json], path: str) -> Iterator[Cause]:
 
 def _condition(condition: Json, path: str) -> Iterator[Cause]:
     kind, reason = condition.get("type") or "", condition.get("reason") or ""
-    yield from names.label_name(kind, f"{path}.type") if kind else [errors.required(f"{path}.type")]
+    yield from names.label_name(kind, f"{path}.type")
     if condition.get("status") not in STATUSES:
         yield errors.unsupported(f"{path}.status", condition.get("status", ""), STATUSES)
     if (condition.get("observedGeneration") or 0) < 0:
