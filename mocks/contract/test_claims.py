@@ -323,7 +323,9 @@ async def test_after_a_new_allocation_no_old_condition_counts(claim):
 
 
 def consumers(number: int) -> list[Json]:
-    return [{"resource": "pods", "name": f"p{index}", "uid": f"u{index}"} for index in range(number)]
+    # No pods: a cluster's claim controller takes away those that do not exist.
+    kind = {"apiGroup": "example.com", "resource": "things"}
+    return [{**kind, "name": f"p{index}", "uid": f"u{index}"} for index in range(number)]
 
 
 async def test_only_an_allocated_claim_is_reserved(world):

@@ -67,7 +67,8 @@ def without_selector(crd):
 
 
 def unestablished(crd):
-    crd["status"]["conditions"] = []
+    # As the API server shows it when it was just made.
+    crd["status"]["conditions"] = None
 
 
 @pytest.mark.parametrize(
