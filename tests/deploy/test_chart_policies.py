@@ -22,7 +22,7 @@ async def installed(chart_cluster, request):
 
 
 def resource_slice(name, driver="drawbar.dev", **where):
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    pool = {"name": where.get("nodeName", name), "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": driver, "pool": pool, "devices": [{"name": "one"}]}
     metadata = {"name": name}
     return {
@@ -114,10 +114,23 @@ async def test_a_nodes_token_writes_the_status_of_its_own_nodes_attachments_alon
             await say(api, "theirs", "Visible")
         with denied("of the driver drawbar.dev alone"):
             await say(api, "foreign", "Visible")
-        with denied("the condition Attached is the controller's"):
+        with denied("the conditions Visible and Released alone"):
             await say(api, "mine", "Attached")
         with denied("cannot patch resource"):
             await merge(api, kinds.ATTACHMENT, "mine", {"spec": {"claim": None}})
+
+
+async def test_what_the_node_knows_a_device_by_does_not_change_whoever_writes(installed):
+    await installed.api.create(kinds.ATTACHMENT, attachment("mine", "node-1"), into=dict)
+    for change in (
+        {"identity": {"serial": "other"}},
+        {"identity": {"slot": "1"}},
+        {"model": "other"},
+        {"hostID": "other"},
+    ):
+        with pytest.raises(errors.Invalid, match="only the claim"):
+            await merge(installed.api, kinds.ATTACHMENT, "mine", {"spec": change})
+    await merge(installed.api, kinds.ATTACHMENT, "mine", {"spec": {"idleSince": TIME}})
 
 
 async def test_the_controllers_token_writes_its_own_drivers_slices_alone(installed):
@@ -146,7 +159,7 @@ async def test_the_controllers_token_writes_its_own_drivers_objects_and_no_spec_
     for name, driver in (("fab", "drawbar.dev"), ("foreign", OTHER)):
         spec = {"adapter": "grpc", "endpoint": "unix:/x", "driver": driver}
         await installed.create(kinds.FABRIC, name, spec=spec)
-    finalizer = {"metadata": {"finalizers": ["drawbar.dev/test"]}}
+    finalizer = {"metadata": {"finalizers": ["drawbar.dev/attachments"]}}
     async with installed.acting_as(CONTROLLER) as api:
         await merge(api, kinds.FABRIC, "fab", finalizer)
         await merge(api, kinds.FABRIC, "fab", {"metadata": {"finalizers": []}})

@@ -5,6 +5,8 @@ import re
 import pytest
 import yaml
 
+from drawbar.mocks.scheduler import objects, selectors
+
 
 @pytest.fixture
 def page(pytestconfig):
@@ -58,6 +60,20 @@ def test_every_policy_is_explained(page, manifest):
         if one["kind"] == "ValidatingAdmissionPolicy"
     ]
     assert sorted(row[0].strip("`") for row in documented) == sorted(policies)
+
+
+@pytest.mark.parametrize("file", ["deviceclasses.yaml", "classic/deviceclasses.yaml"])
+def test_no_selector_of_a_class_fails_on_a_device_that_has_no_attributes(manifest, file):
+    """Where one fails, nothing of that class is scheduled: a node could do that to all."""
+    bare = objects.Device(name="bare")
+    gpu = objects.Device(name="gpu", attributes={"class": {"string": "gpu"}})
+    chosen = []
+    for one in manifest(file):
+        expression = one["spec"]["selectors"][0]["cel"]["expression"]
+        assert not selectors.matches(expression, "drawbar.dev", bare)
+        assert not selectors.matches(expression, "other.example.com", gpu)
+        chosen += [one["metadata"]["name"]] if selectors.matches(expression, "drawbar.dev", gpu) else []
+    assert chosen == ["gpu.drawbar.dev"]
 
 
 @pytest.mark.parametrize("file", ["policies.yaml", "classic/policies.yaml"])

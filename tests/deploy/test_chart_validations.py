@@ -6,10 +6,11 @@ the cluster, as they do where somebody widens a role. All attempts are dry runs,
 
 import contextlib
 
+import aiohttp
 import pytest
 import yaml
 
-from drawbar.driver.kube import client, errors, kinds
+from drawbar.driver.kube import client, kinds
 
 CONTROLLER, NODE = "drawbar-controller", "drawbar-node"
 OTHER = "gpu.example.com"
@@ -18,6 +19,7 @@ ATTACHMENTS = "/apis/drawbar.dev/v1alpha1/deviceattachments"
 FABRICS = "/apis/drawbar.dev/v1alpha1/fabrics"
 CLAIM = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 NODES = "/api/v1/nodes"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 BINDING = kinds.Kind(
     group="rbac.authorization.k8s.io",
     version="v1",
@@ -26,18 +28,21 @@ BINDING = kinds.Kind(
     namespaced=False,
 )
 LABEL = {"metadata": {"labels": {"a": "b"}}}
-ATTACHED = {
-    "type": "Attached",
-    "status": "True",
-    "reason": "Said",
-    "lastTransitionTime": "2026-01-02T03:04:05Z",
+OWNER = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "name": "gone",
+    "uid": "00000000-0000-0000-0000-000000000000",
 }
+OWNED = {"metadata": {"ownerReferences": [OWNER]}}
+SEEN = {"status": {"node": {"kernelDriver": "nvme"}}}
+HELD = {"metadata": {"finalizers": ["example.com/held"]}}
 
 
-def resource_slice(driver="drawbar.dev", **where):
+def resource_slice(driver="drawbar.dev", pool="", **where):
     spec = {
         "driver": driver,
-        "pool": {"name": "new", "generation": 1, "resourceSliceCount": 1},
+        "pool": {"name": pool or where.get("nodeName", "new"), "generation": 1, "resourceSliceCount": 1},
         "devices": [],
     }
     metadata = {"name": "new"}
@@ -49,15 +54,44 @@ def resource_slice(driver="drawbar.dev", **where):
     }
 
 
-def attachment(name, node, driver="drawbar.dev"):
+def attachment(name, node, driver="drawbar.dev", **metadata):
     spec = {"fabric": "fab", "deviceID": name, "driver": driver, "pool": "p", "device": name}
     spec |= {"nodeName": node, "hostID": "h", "identity": {"deviceClass": "gpu"}}
-    metadata = {"name": name}
     return {
         "apiVersion": "drawbar.dev/v1alpha1",
         "kind": "DeviceAttachment",
-        "metadata": metadata,
+        "metadata": {"name": name, **metadata},
         "spec": spec,
+    }
+
+
+def said(name, status="True"):
+    """One condition of an attachment."""
+    return {
+        "type": name,
+        "status": status,
+        "reason": "Said",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
+
+
+def event(controller="drawbar.dev", instance="node-1", about="ResourceClaim", name="mine", **more):
+    regarding = {"apiVersion": "v1", "kind": about, "name": name}
+    if about not in ("Node", "DeviceAttachment"):
+        regarding["namespace"] = "default"
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "new", "namespace": "default"},
+        "eventTime": "2026-01-02T03:04:05.000000Z",
+        "reportingController": controller,
+        "reportingInstance": instance,
+        "action": "Said",
+        "reason": "Said",
+        "type": "Normal",
+        "note": "",
+        "regarding": regarding,
+        **more,
     }
 
 
@@ -81,6 +115,13 @@ ATTEMPTS = {
     "drawbar-node-slices": [
         ("", "POST", SLICES, resource_slice(allNodes=True), "must be bound to a node"),
         ("node-1", "POST", SLICES, resource_slice(nodeName="node-2"), "of its own node alone"),
+        (
+            "node-1",
+            "POST",
+            SLICES,
+            resource_slice(pool="node-1", allNodes=True),
+            "of its own node alone",
+        ),
         ("node-1", "DELETE", f"{SLICES}/theirs", {}, "of its own node alone"),
         ("node-1", "PATCH", f"{SLICES}/theirs", LABEL, "of its own node alone"),
         (
@@ -90,17 +131,25 @@ ATTEMPTS = {
             resource_slice(OTHER, nodeName="node-1"),
             "of the driver drawbar.dev alone",
         ),
+        (
+            # With a generation of its own it would take the fabric's pool away from everybody.
+            "node-1",
+            "POST",
+            SLICES,
+            resource_slice(pool="fab/enc", nodeName="node-1"),
+            "the pools that have the name of its own node alone",
+        ),
     ],
     "drawbar-node-attachments": [
         (
             "node-1",
             "PATCH",
             f"{ATTACHMENTS}/theirs/status",
-            {"status": {"phase": "Ready"}},
+            SEEN,
             "of its own node alone",
         ),
-        ("", "PATCH", f"{ATTACHMENTS}/mine/status", {"status": {"phase": "Ready"}}, "of its own node alone"),
-        ("node-1", "PATCH", f"{ATTACHMENTS}/foreign/status", {"status": {"phase": "Ready"}}, "of the driver"),
+        ("", "PATCH", f"{ATTACHMENTS}/mine/status", SEEN, "of its own node alone"),
+        ("node-1", "PATCH", f"{ATTACHMENTS}/foreign/status", SEEN, "of the driver"),
         ("node-1", "PATCH", f"{ATTACHMENTS}/mine", LABEL, "nothing of a DeviceAttachment but its status"),
         ("node-1", "DELETE", f"{ATTACHMENTS}/mine", {}, "nothing of a DeviceAttachment but its status"),
         ("node-1", "POST", ATTACHMENTS, attachment("new", "node-1"), "nothing of a DeviceAttachment but"),
@@ -108,8 +157,18 @@ ATTEMPTS = {
             "node-1",
             "PATCH",
             f"{ATTACHMENTS}/mine/status",
-            {"status": {"conditions": [ATTACHED]}},
-            "the condition Attached is the controller's",
+            {"status": {"conditions": [said("Attached")]}},
+            "the conditions Visible and Released alone",
+        ),
+        *(
+            ("node-1", "PATCH", f"{ATTACHMENTS}/mine/status", {"status": status}, words)
+            for status, words in (
+                ({"operation": {"requestID": "x"}}, "operation, connection and error"),
+                ({"connection": {"port": "x"}}, "operation, connection and error"),
+                ({"error": {"reason": "x"}}, "operation, connection and error"),
+                ({"phase": "Ready"}, "the phases that its conditions"),
+                ({"phase": "Failed", "conditions": [said("Visible")]}, "the phases that its conditions"),
+            )
         ),
     ],
     "drawbar-node-claims": [
@@ -143,6 +202,19 @@ ATTEMPTS = {
         ("", "DELETE", f"{ATTACHMENTS}/foreign", {}, "of the driver drawbar.dev alone"),
         ("", "PATCH", f"{FABRICS}/fab", {"spec": {"endpoint": "unix:/mine"}}, "the administrator's"),
         ("", "DELETE", f"{FABRICS}/fab", {}, "the administrator's"),
+        ("", "PATCH", f"{FABRICS}/fab", LABEL, "the labels and annotations of a Fabric"),
+        (
+            "",
+            "PATCH",
+            f"{FABRICS}/fab",
+            {"metadata": {"annotations": {"a": "b"}}},
+            "the labels and annotations",
+        ),
+        # An owner that does not exist has the garbage collector delete it.
+        ("", "PATCH", f"{FABRICS}/fab", OWNED, "no owners"),
+        ("", "PATCH", f"{ATTACHMENTS}/mine", OWNED, "no owners"),
+        ("", "PATCH", f"{FABRICS}/fab", HELD, "of the finalizers of Fabrics"),
+        ("", "PATCH", f"{ATTACHMENTS}/mine", HELD, "of the finalizers of Fabrics"),
     ],
     "drawbar-controller-nodes": [
         (
@@ -167,7 +239,48 @@ ATTEMPTS = {
             {"metadata": {"annotations": {"a": "b"}}},
             "nothing of a Node but its",
         ),
+        ("", "PATCH", f"{NODES}/node-1", OWNED, "nothing of a Node but its labels"),
+        ("", "PATCH", f"{NODES}/node-1", HELD, "nothing of a Node but its labels"),
         ("", "PATCH", f"{NODES}/node-1", LABEL, "may change the labels"),
+        (
+            "",
+            "PATCH",
+            f"{NODES}/node-1",
+            {"metadata": {"labels": {"drawbar.dev/host": "true"}}},
+            "may change the labels",
+        ),
+        ("", "PATCH", f"{NODES}/node-1", {"metadata": {"labels": {"a": None}}}, "may change the labels"),
+        *(
+            (
+                "",
+                "PATCH",
+                f"{NODES}/node-1",
+                {"metadata": {"labels": labels}},
+                "labels of the driver drawbar.dev",
+            )
+            for labels in (
+                {"fabric.drawbar.dev/new": OTHER},
+                {"fabric.drawbar.dev/foreign": "true"},
+                {"fabric.drawbar.dev/foreign": None},
+                {"closed.drawbar.dev/foreign": None},
+            )
+        ),
+    ],
+    "drawbar-node-events": [
+        ("node-1", "POST", EVENTS, event(OTHER), "Events of the reporting controller drawbar.dev alone"),
+        ("node-1", "POST", EVENTS, event(instance="node-2"), "of its own node as their reporting instance"),
+        ("", "POST", EVENTS, event(), "of its own node as their reporting instance"),
+        ("node-1", "POST", EVENTS, event(about="Secret"), "and its own Node alone"),
+        ("node-1", "POST", EVENTS, event(about="Node", name="node-2"), "and its own Node alone"),
+        ("node-1", "DELETE", f"{EVENTS}/there", {}, "records Events and changes none"),
+        ("node-1", "PATCH", f"{EVENTS}/there", LABEL, "records Events and changes none"),
+    ],
+    "drawbar-controller-events": [
+        ("", "POST", EVENTS, event(OTHER), "Events of the reporting controller drawbar.dev alone"),
+        ("", "POST", EVENTS, event(about="Secret"), "Fabrics and Nodes alone"),
+        ("c-0", "POST", EVENTS, event(instance="c-1"), "of its own pod as their reporting instance"),
+        ("", "DELETE", f"{EVENTS}/there", {}, "records Events and changes none"),
+        ("", "PATCH", f"{EVENTS}/there", LABEL, "records Events and changes none"),
     ],
     "drawbar-controller-claims": [
         ("", "PATCH", f"{CLAIM}/mine", LABEL, "nothing of a claim but its status"),
@@ -194,8 +307,6 @@ async def wide(chart_cluster):
             {"kind": "ServiceAccount", "name": one, "namespace": "drawbar"} for one in (CONTROLLER, NODE)
         ]
         await cluster.create(BINDING, "everything", roleRef=role, subjects=subjects)
-        for name in ("node-1", "node-2"):
-            await cluster.create(kinds.NODE, name)
         for name, driver in (("fab", "drawbar.dev"), ("foreign", OTHER)):
             spec = {"adapter": "grpc", "endpoint": "unix:/x", "driver": driver}
             await cluster.create(kinds.FABRIC, name, spec=spec)
@@ -219,33 +330,100 @@ async def wide(chart_cluster):
             claim["status"] = allocated(node)
             at = {"namespace": "default", "subresource": "status"}
             await cluster.api.replace(kinds.CLAIM, name, claim, into=dict, **at)
-        accounts = {
-            (account, node): await stack.enter_async_context(cluster.acting_as(account, node=node or None))
-            for account, node in ((CONTROLLER, ""), (NODE, ""), (NODE, "node-1"))
-        }
-        yield cluster, accounts
+        labels = {f"{kind}.drawbar.dev/foreign": OTHER for kind in ("fabric", "closed")}
+        labels |= {"fabric.drawbar.dev/mine": "true", "a": "kept"}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": labels}}
+        await cluster.api.create(kinds.NODE, node, into=dict)
+        await cluster.create(kinds.NODE, "node-2")
+        await cluster.create(kinds.EVENT, "there", "default", **rest_of(event()))
+        connector = aiohttp.TCPConnector(ssl=cluster.server.client_context() or True)
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(cluster.server.url, connector=connector)
+        )
+        session.headers["Authorization"] = f"Bearer {cluster.server.token_for()}"
+        yield cluster, session
 
 
-async def attempt(accounts, policy, node, method, path, body):
-    """What is said against it, also where a policy cannot judge it; empty if it is let through."""
-    api = accounts[NODE if policy.startswith(NODE) else CONTROLLER, node]
-    content = {"content": client.Patch.MERGE} if method == "PATCH" else {}
-    try:
-        await api.request(method, path, {"dryRun": "All"}, body=body, **content)
-    except (errors.Denied, errors.Invalid) as error:
-        return str(error)
-    return ""
+def rest_of(body):
+    return {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
+
+
+async def attempt(session, policy, bound_to, method, path, body):
+    """What is said against it, also where a policy cannot judge it; empty if it is let through.
+
+    An administrator acts as the account, with what a token tells that is bound to a node or a pod.
+    """
+    account = NODE if policy.startswith(NODE) else CONTROLLER
+    headers = {"Impersonate-User": f"system:serviceaccount:drawbar:{account}"}
+    if bound_to:
+        key = "pod-name" if account == CONTROLLER else "node-name"
+        headers[f"Impersonate-Extra-authentication.kubernetes.io%2F{key}"] = bound_to
+    if method == "PATCH":
+        headers["Content-Type"] = "application/merge-patch+json"
+    async with session.request(method, path, params={"dryRun": "All"}, json=body, headers=headers) as answer:
+        told = await answer.json()
+    return told["message"] if answer.status >= 300 else ""
 
 
 async def test_the_policies_alone_refuse_what_is_not_the_daemons_own(wide):
-    _, accounts = wide
+    _, session = wide
     for policy, attempts in ATTEMPTS.items():
         for *what, words in attempts:
-            assert words in await attempt(accounts, policy, *what), what
+            assert words in await attempt(session, policy, *what), what
+
+
+# By policy: what is let through, since it is the daemon's own.
+OWN = {
+    "drawbar-node-slices": [
+        ("node-1", "POST", SLICES, resource_slice(pool=pool, nodeName="node-1"))
+        for pool in ("node-1", "node-1/7", "node-1/probe")
+    ],
+    "drawbar-node-attachments": [
+        ("node-1", "PATCH", f"{ATTACHMENTS}/mine/status", {"status": status})
+        for status in (
+            {"node": {"pciAddress": "0000:01:00.0"}, "phase": ""},
+            {"phase": "Ready", "conditions": [said("Visible")]},
+            {"phase": "Idle", "conditions": [said("Visible")]},
+            {"phase": "Failed", "conditions": [said("Visible", "False")]},
+            {"phase": "Released", "conditions": [said("Released"), said("Visible")]},
+        )
+    ],
+    "drawbar-controller-objects": [
+        ("", "POST", ATTACHMENTS, attachment("new", "node-1", finalizers=["drawbar.dev/detach"])),
+        ("", "PATCH", f"{FABRICS}/fab", {"metadata": {"finalizers": ["drawbar.dev/attachments"]}}),
+        ("", "PATCH", f"{ATTACHMENTS}/mine", {"metadata": {"finalizers": ["drawbar.dev/detach"]}} | LABEL),
+        ("", "DELETE", f"{ATTACHMENTS}/mine", {}),
+    ],
+    "drawbar-controller-nodes": [
+        ("", "PATCH", f"{NODES}/node-1", {"metadata": {"labels": {"fabric.drawbar.dev/new": "true"}}}),
+        ("", "PATCH", f"{NODES}/node-1", {"metadata": {"labels": {"fabric.drawbar.dev/mine": None}}}),
+    ],
+    "drawbar-node-events": [
+        ("node-1", "POST", EVENTS, event(about=about, name=name))
+        for about, name in (
+            ("ResourceClaim", "c"),
+            ("Pod", "p"),
+            ("DeviceAttachment", "a"),
+            ("Node", "node-1"),
+        )
+    ],
+    "drawbar-controller-events": [
+        (bound_to, "POST", EVENTS, event(about=about, instance="c-0"))
+        for bound_to in ("", "c-0")
+        for about in ("ResourceClaim", "Pod", "DeviceAttachment", "Fabric", "Node")
+    ],
+}
+
+
+async def test_the_policies_let_the_daemons_do_their_work(wide):
+    _, session = wide
+    for policy, attempts in OWN.items():
+        for what in attempts:
+            assert not await attempt(session, policy, *what), what
 
 
 async def test_without_any_one_validation_something_is_let_through(wide, pytestconfig):
-    cluster, accounts = wide
+    cluster, session = wide
     policies = {
         one["metadata"]["name"]: one
         for one in yaml.safe_load_all((pytestconfig.rootpath / "deploy/manifests/policies.yaml").read_text())
@@ -259,7 +437,7 @@ async def test_without_any_one_validation_something_is_let_through(wide, pytestc
             change = {"spec": {"validations": rest}}
             options = {"content": client.Patch.MERGE, "into": dict, "manager": "test"}
             await cluster.api.patch(kinds.ADMISSION_POLICY, name, change, **options)
-            said = [await attempt(accounts, name, *what) for *what, _ in ATTEMPTS[name]]
+            said = [await attempt(session, name, *what) for *what, _ in ATTEMPTS[name]]
             assert "" in said, f"{name}: nothing needs {without['expression']}"
         change = {"spec": {"validations": validations}}
         await cluster.api.patch(kinds.ADMISSION_POLICY, name, change, **options)

@@ -128,13 +128,31 @@ def node(name, **known):
         ({"fabric.drawbar.dev/f": "true"}, {"f": set()}, {"fabric.drawbar.dev/f": None}),
         ({"fabric.drawbar.dev/f": "true"}, {"f": None}, None),
         ({"fabric.drawbar.dev/old": "true", "other": "x"}, {}, {"fabric.drawbar.dev/old": None}),
-        ({"fabric.drawbar.dev/f": "no"}, {"f": {"n"}}, {"fabric.drawbar.dev/f": "true"}),
+        ({"fabric.drawbar.dev/f": "other"}, {"f": {"n"}}, None),
+        ({"fabric.drawbar.dev/f": "other"}, {"f": set()}, None),
     ],
-    ids=["gains", "keeps", "loses", "the fabric never told", "left over", "wrong value"],
+    ids=[
+        "gains",
+        "keeps",
+        "loses",
+        "the fabric never told",
+        "left over",
+        "another's",
+        "another's, not reached",
+    ],
 )
 def test_node_labels(known, reached, changes):
     planned = labels.plan([node("n", labels=known)], reached)
     assert planned == (() if changes is None else (labels.Change(node="n", labels=changes),))
+
+
+def test_a_host_whose_label_is_another_drivers_is_told_of():
+    known = [
+        node("n", labels={"fabric.drawbar.dev/f": "other"}),
+        node("m", labels={"fabric.drawbar.dev/f": "true"}),
+    ]
+    (told,) = labels.foreign([*known, node("new")], "f")
+    assert told.endswith("take it off: kubectl label node n fabric.drawbar.dev/f-")
 
 
 def claim(*devices, name="c", pods=("p",), node_name="n", binding=True, admin=None):

@@ -271,12 +271,13 @@ class Chores:
         self._view.claims.learn(stored)
 
     async def _write_labels(self) -> None:
+        value = drivers.label_value(self._driver)
         for view in self._view.sessions:
             self.map(view.name)
+            mapped = [node for name in sorted(view.nodes.host_of) if (node := self._view.nodes.get(name))]
+            view.report("node labels", "; ".join(labels.foreign(mapped, view.name, value=value)))
         reached = {view.name: self._with_room(view) if view.listed else None for view in self._view.sessions}
-        changes = labels.plan(
-            self._view.nodes, reached, self._closed(), value=drivers.label_value(self._driver)
-        )
+        changes = labels.plan(self._view.nodes, reached, self._closed(), value=value)
         self.refusals.retain(_NODE, {_NODE + change.node for change in changes})
         # One node that may not be labelled must not keep the others from their labels.
         refused: list[kube_errors.KubeError] = []

@@ -8,7 +8,6 @@ foreign. One that waits keeps its view current, so it begins at once.
 import asyncio
 import datetime
 import logging
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -108,7 +107,7 @@ class _Controller:
         role = drivers.resource(credentials.ROLE, options.driver)
         vault = credentials.Vault(api, options.lease_namespace, role=role)
         self._directory = directory.Directory(self, measured.adapters(surroundings.adapters), vault)
-        self._recorder = events.Recorder(api, controller=options.driver, instance=socket.gethostname())
+        self._recorder = events.Recorder(api, controller=options.driver, instance=options.candidate)
         self._classic = part.Part()
         self._classic.watch(api, options.driver, offered.versions, self._classic_claim_gone)
         watched = watches.Watches(api, options.driver, offered, self)

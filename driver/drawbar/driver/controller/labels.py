@@ -40,12 +40,12 @@ def plan(
     Args:
         known: all nodes.
         reached: by the name of each Fabric of this driver the nodes with room, or None while the fabric never told;
-            other labels with this driver's value are left-overs and go.
+            other labels with this driver's value are left-overs and go. A label with another value stays as it is: it
+            is another driver's, and the admission policy refuses to change it; see `foreign`.
         closed: by node name the labels of what it may have no more of.
         value: of this driver's labels.
     """
     changes = []
-    fabrics = {names.node_label(fabric) for fabric in reached}
     for node in known:
         wanted = {
             names.node_label(fabric): value
@@ -58,11 +58,28 @@ def plan(
             key: held
             for key, held in node.metadata.labels.items()
             if key.startswith((names.NODE_LABEL_PREFIX, names.CLOSED_LABEL_PREFIX))
-            and (held == value or key in fabrics)
+            and held == value
             and key not in undecided
         }
-        difference: dict[str, str | None] = {key: value for key in wanted if ours.get(key) != value}
+        difference: dict[str, str | None] = {key: value for key in wanted if key not in node.metadata.labels}
         difference |= dict.fromkeys(ours.keys() - wanted.keys())
         if difference:
             changes.append(Change(node=node.metadata.name, labels=difference))
     return tuple(changes)
+
+
+def foreign(known: Iterable[nodes.Node], fabric: str, *, value: str = "true") -> tuple[str, ...]:
+    """A sentence for each node whose label of that Fabric has another value than this driver's.
+
+    Args:
+        known: the nodes that are hosts of the fabric.
+        fabric: the Fabric's name.
+        value: of this driver's labels.
+    """
+    label = names.node_label(fabric)
+    return tuple(
+        f"node {node.metadata.name} has the label {label}={held}, which is not this driver's ({value}), so it gets no "
+        f"device; take it off: kubectl label node {node.metadata.name} {label}-"
+        for node in known
+        if (held := node.metadata.labels.get(label, value)) != value
+    )

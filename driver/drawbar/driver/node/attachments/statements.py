@@ -18,6 +18,8 @@ READY = "Ready"
 IDLE = "Idle"
 FAILED = "Failed"
 RELEASED = "Released"
+# The other phases are the controller's, and the admission policy lets no node write them.
+OWN_PHASES = frozenset({READY, IDLE, FAILED, RELEASED})
 
 
 def report(
@@ -87,9 +89,11 @@ def applied(
     if fresh is not None:
         conditions[fresh.type] = fresh
     said: dict[str, Any] = {
-        "phase": status.phase if phase is None else phase,
         "conditions": [msgspec.to_builtins(conditions[name]) for name in sorted(conditions)],
     }
+    phase = status.phase if phase is None else phase
+    if phase in OWN_PHASES:
+        said["phase"] = phase
     place = node or status.node
     if place is not None:
         said["node"] = msgspec.to_builtins(place)

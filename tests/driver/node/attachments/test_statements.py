@@ -1,0 +1,55 @@
+"""What a node applies to an attachment's status is what the admission policy lets a node write."""
+
+import datetime
+
+import pytest
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.node.attachments import statements
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+
+
+def attachment(phase):
+    spec = attachments.AttachmentSpec(
+        fabric="fab",
+        device_id="d",
+        driver="drawbar.dev",
+        pool="fab",
+        device="d",
+        node_name="n",
+        host_id="h",
+        identity=attachments.Identity(device_class="gpu"),
+    )
+    status = attachments.AttachmentStatus(
+        phase=phase,
+        operation=attachments.OperationRecord(request_id="r"),
+        connection=attachments.ConnectionRecord(port="p"),
+        error=attachments.Failure(reason="r", message="m"),
+    )
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(name="fab.d", uid="u"), spec=spec, status=status
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "applied"),
+    [
+        ("", None, None),
+        ("Attaching", None, None),
+        ("Detaching", None, None),
+        ("Ready", None, "Ready"),
+        ("Attached", statements.READY, "Ready"),
+        ("Ready", statements.RELEASED, "Released"),
+    ],
+)
+def test_a_phase_of_the_controllers_is_not_applied_by_the_node(known, given, applied):
+    body = statements.applied(attachment(known), phase=given)
+    assert body["status"].get("phase") == applied
+
+
+def test_nothing_of_the_controllers_is_applied_by_the_node():
+    fresh = meta.transition((), "Visible", status=True, reason="R", message="", now=meta.timestamp(NOW))
+    known = attachment("Attached")
+    body = statements.applied(known, fresh=fresh, node=attachments.NodeReport(), phase=statements.READY)
+    assert body["status"].keys() == {"conditions", "node", "phase"}
