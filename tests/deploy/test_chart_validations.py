@@ -351,7 +351,8 @@ def rest_of(body):
 async def attempt(session, policy, bound_to, method, path, body):
     """What is said against it, also where a policy cannot judge it; empty if it is let through.
 
-    An administrator acts as the account, with what a token tells that is bound to a node or a pod.
+    An administrator acts as the account, with what a token tells that is bound to a node or a pod. A deletion has no
+    body: it would count instead of `dryRun`.
     """
     account = NODE if policy.startswith(NODE) else CONTROLLER
     headers = {"Impersonate-User": f"system:serviceaccount:drawbar:{account}"}
@@ -360,7 +361,9 @@ async def attempt(session, policy, bound_to, method, path, body):
         headers[f"Impersonate-Extra-authentication.kubernetes.io%2F{key}"] = bound_to
     if method == "PATCH":
         headers["Content-Type"] = "application/merge-patch+json"
-    async with session.request(method, path, params={"dryRun": "All"}, json=body, headers=headers) as answer:
+    async with session.request(
+        method, path, params={"dryRun": "All"}, json=body or None, headers=headers
+    ) as answer:
         told = await answer.json()
     return told["message"] if answer.status >= 300 else ""
 
