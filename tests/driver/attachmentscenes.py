@@ -21,7 +21,7 @@ def wish(**changes):
         "host_id": "h1",
         "pool": "f/e",
         "allocation_timestamp": "t",
-        "allocated_at": NOW,
+        "seen_at": NOW,
         "attached_said": False,
         "failed_said": False,
     }
@@ -78,12 +78,14 @@ def observed(**changes):
         "tainted": False,
         "node_gone": False,
         "patience": datetime.timedelta(seconds=60),
+        "ready_patience": datetime.timedelta(seconds=90),
+        "binding_timeout": datetime.timedelta(seconds=120),
     }
     return plan.Observed(**(known | changes))
 
 
 LONG_AGO = NOW - datetime.timedelta(seconds=60)
-LATE = {"wish": wish(allocated_at=LONG_AGO)}
+LATE = {"wish": wish(seen_at=LONG_AGO)}
 OTHER = wish(allocation_timestamp="later")
 ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
 GOING = attachment(deleting=True)

@@ -104,7 +104,7 @@ class World:
     async def published(self):
         return await until(self.slices, bool)
 
-    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", at=None, pool=POOL, **result):
+    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", pool=POOL, **result):
         claim = await self.api.create(
             kinds.CLAIM,
             {
@@ -141,7 +141,7 @@ class World:
             "allocation": {
                 "devices": {"results": results},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-                "allocationTimestamp": at or now,
+                "allocationTimestamp": now,
             },
             "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],
         }

@@ -1,11 +1,14 @@
 """The index of attachments says what a walk through all of them would say."""
 
+import datetime
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller.attachments import index
 
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 FABRICS, NODES = ("f", "g"), ("n1", "n2")
 
 
@@ -45,7 +48,7 @@ def test_the_index_agrees_with_a_walk_after_every_change(changes):
     known, found = {}, index.Index()
     for name, place in changes:
         new = attachment(name, *place) if place else None
-        found.change(known.get(name), new)
+        found.change(known.get(name), new, NOW)
         known = {other: one for other, one in known.items() if other != name} | ({name: new} if new else {})
         for fabric in FABRICS:
             mine = [one for one in known.values() if one.spec.fabric == fabric]
@@ -55,3 +58,31 @@ def test_the_index_agrees_with_a_walk_after_every_change(changes):
         for node in NODES:
             there = (one for one in known.values() if one.spec.node_name == node)
             assert by_name(found.on(node)) == by_name(there)
+
+
+def deleting(name, uid="u"):
+    one = attachment(name, "f", "n1", True)
+    metadata = meta.ObjectMeta(name=name, uid=uid, deletion_timestamp="2020-01-01T00:00:00Z")
+    return attachments.DeviceAttachment(metadata=metadata, spec=one.spec, status=one.status)
+
+
+def after(seconds):
+    return NOW + datetime.timedelta(seconds=seconds)
+
+
+def test_a_release_is_overdue_30_seconds_after_its_deletion_was_first_seen_whatever_its_timestamp():
+    known = index.Index()
+    known.change(None, deleting("a"), NOW)
+    known.change(deleting("a"), deleting("a"), after(10))
+    assert (known.overdue("f", after(29)), known.overdue_after("f", after(29))) == (frozenset(), 1.0)
+    assert (known.overdue("f", after(30)), known.overdue_after("f", after(30))) == (frozenset("a"), None)
+    known.change(deleting("a"), None, after(31))
+    assert (known.overdue("f", after(99)), known.overdue_after("f", after(99))) == (frozenset(), None)
+
+
+def test_another_attachment_of_the_name_counts_anew():
+    known = index.Index()
+    known.change(None, deleting("a"), NOW)
+    known.change(deleting("a"), deleting("a", uid="v"), after(60))
+    assert known.overdue("f", after(60)) == frozenset()
+    assert known.held_since("a") == after(60)

@@ -15,6 +15,7 @@ from drawbar.driver.controller.attachments import actions, calls, plan
 from drawbar.fabric import contract, errors
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+READY, BINDING_TIMEOUT = datetime.timedelta(seconds=90), datetime.timedelta(seconds=120)
 HOSTS = ("h1", "h2")
 
 
@@ -78,6 +79,18 @@ class Machine(RuleBasedStateMachine):
         self.tainted = False
         self.serial = 0
         self.keep = datetime.timedelta()
+        self.now = NOW
+
+    @rule(seconds=st.sampled_from([30, 90, 120]))
+    def time_passes(self, seconds):
+        self.now += datetime.timedelta(seconds=seconds)
+
+    @rule()
+    @precondition(lambda self: self.wish is not None and self.attachment is not None)
+    def the_node_reports_it_on_the_claim(self):
+        mine = self.attachment.spec.allocation_timestamp == self.wish.allocation_timestamp
+        if mine and self.attachment.holds(attachments.ATTACHED) and self.attachment.status.error is None:
+            self.wish = dataclasses.replace(self.wish, visible_said=True)
 
     @rule(node=st.sampled_from(HOSTS))
     @precondition(lambda self: self.wish is None)
@@ -89,7 +102,7 @@ class Machine(RuleBasedStateMachine):
             host_id=node,
             pool="f/e",
             allocation_timestamp=str(self.serial),
-            allocated_at=NOW,
+            seen_at=self.now,
             attached_said=False,
             failed_said=False,
         )
@@ -129,15 +142,16 @@ class Machine(RuleBasedStateMachine):
 
     @rule(steps=st.integers(min_value=0, max_value=3), answered=st.booleans())
     def a_round(self, steps, answered):
-        for action in plan.plan(self._observed(), NOW)[:steps]:
+        for action in plan.plan(self._observed(), self.now)[:steps]:
             self._carry_out(action, answered)
 
     @rule()
     def rounds_without_trouble_come_to_rest(self):
         self.fabric.finish(True)
         for _ in range(40):
-            planned = plan.plan(self._observed(), NOW)
-            if not planned or self._is_idle() or self._waits_for_its_node():
+            planned = plan.plan(self._observed(), self.now)
+            resting = all(isinstance(action, actions.LookAgain) for action in planned)
+            if resting or self._waits_for_its_node():
                 break
             for action in planned:
                 self._carry_out(action, True)
@@ -151,6 +165,9 @@ class Machine(RuleBasedStateMachine):
             assert self.wish.failed_said or (
                 self.wish.attached_said and self.fabric.host == self.wish.host_id
             )
+            waited = self.now - (self.wish.failed_at or self.now)
+            assert waited < BINDING_TIMEOUT, "nobody takes the failed allocation back"
+            assert self.wish.visible_said or self.wish.failed_said or self.now < self.wish.seen_at + READY
 
     @invariant()
     def the_device_hangs_only_where_an_attachment_says(self):
@@ -167,7 +184,7 @@ class Machine(RuleBasedStateMachine):
             self.attachment is not None
             and self.attachment.spec.claim is None
             and not self.attachment.deleting
-            and all(isinstance(action, actions.LookAgain) for action in plan.plan(self._observed(), NOW))
+            and all(isinstance(action, actions.LookAgain) for action in plan.plan(self._observed(), self.now))
         )
 
     def _observed(self):
@@ -183,6 +200,9 @@ class Machine(RuleBasedStateMachine):
             tainted=self.tainted,
             node_gone=False,
             patience=datetime.timedelta(seconds=60),
+            ready_patience=READY,
+            binding_timeout=BINDING_TIMEOUT,
+            idle_at=NOW,
             keep=self.keep,
         )
 
@@ -221,6 +241,7 @@ class Machine(RuleBasedStateMachine):
                     self.wish = dataclasses.replace(self.wish, attached_said=True)
             case actions.RecordAttached():
                 self._say(attachments.ATTACHED)
+                self._put(status=changed(self.attachment.status, error=None))
             case actions.RecordFailure(failure=failure):
                 self._put(status=changed(self.attachment.status, error=failure))
             case actions.Taint():
@@ -229,7 +250,9 @@ class Machine(RuleBasedStateMachine):
                 error = self.attachment.status.error if self.attachment else None
                 assert error is None or self.tainted or error.reason in plan.NOT_THE_DEVICE
                 if self._is_current(wish):
-                    self.wish = dataclasses.replace(self.wish, failed_said=True)
+                    self.wish = dataclasses.replace(
+                        self.wish, failed_said=True, failed_at=self.wish.failed_at or self.now
+                    )
             case actions.Delete():
                 self._put(metadata=changed(self.attachment.metadata, deletion_timestamp="now"))
             case actions.RemoveFinalizer():

@@ -37,6 +37,73 @@ NOT_TAKEN = attachments.Failure(
     message="the fabric manager did not take the request within 60 s of the allocation",
 )
 
+AN_HOUR_AGO = NOW - datetime.timedelta(hours=1)
+READY = wish(attached_said=True, visible_said=True)
+SILENT_FOR_TOO_LONG = {"wish": wish(attached_said=True, seen_at=NOW - datetime.timedelta(seconds=90))}
+SILENT = attachments.Failure(
+    reason=plan.NODE_SILENT,
+    message="node n1 did not report the device as ready within 90 s of the allocation; look at its node daemon",
+)
+SILENT_NODE = {
+    "its node has time until the deadline": (
+        {"host_id": "h1", "wish": wish(attached_said=True, seen_at=NOW - datetime.timedelta(seconds=89))},
+        [actions.LookAgain(seconds=1.0)],
+    ),
+    "then it is given up, whatever the node reports": (
+        {"host_id": "h1"} | SILENT_FOR_TOO_LONG,
+        [actions.RecordFailure(failure=SILENT)],
+    ),
+    "also where the fabric does not show it any more": (
+        SILENT_FOR_TOO_LONG,
+        [actions.RecordFailure(failure=SILENT)],
+    ),
+    "the device is tainted first": (
+        {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT)} | SILENT_FOR_TOO_LONG,
+        [actions.Taint(failure=SILENT)],
+    ),
+    "then the claim is told": (
+        {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
+        | SILENT_FOR_TOO_LONG,
+        [actions.SayFailed],
+    ),
+    "a node that reports it on the claim before that keeps it": (
+        {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
+        | {"wish": wish(attached_said=True, visible_said=True, seen_at=AN_HOUR_AGO)},
+        [actions.RecordAttached],
+    ),
+    "and after that it does not": (
+        {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
+        | {"wish": wish(visible_said=True, failed_said=True, failed_at=NOW)},
+        [actions.LookAgain(seconds=120.0)],
+    ),
+    "a device that is in use has no deadline": (
+        {"host_id": "h1", "wish": wish(attached_said=True, visible_said=True, seen_at=AN_HOUR_AGO)},
+        [],
+    ),
+}
+FAILED_LONG_AGO = wish(failed_said=True, failed_at=NOW - datetime.timedelta(seconds=120))
+ABANDONED = {
+    "a failed claim has the scheduler's time to be deallocated": (
+        {"attachment": attachment(error=FAILURE), "tainted": True}
+        | {"wish": wish(failed_said=True, failed_at=NOW - datetime.timedelta(seconds=119))},
+        [actions.LookAgain(seconds=1.0)],
+    ),
+    "then its attach is rolled back": (
+        {"attachment": attachment(error=FAILURE), "tainted": True, "wish": FAILED_LONG_AGO},
+        [actions.Delete(abandoned=FAILED_LONG_AGO)],
+    ),
+    "with that of the claim's other devices": (
+        {"attachment": attachment(ATTACHED), "wish": FAILED_LONG_AGO},
+        [actions.Delete(abandoned=FAILED_LONG_AGO)],
+    ),
+    "but for a claim that a pod may be using": (
+        {"attachment": attachment(ATTACHED, INVISIBLE, error=FAILURE), "tainted": True}
+        | {"wish": wish(failed_said=True, visible_said=True)},
+        [],
+    ),
+    "and nothing is begun anew for it": ({"attachment": None, "host_id": None, "wish": FAILED_LONG_AGO}, []),
+}
+
 BEGIN = {
     "nothing is asked": ({"wish": None}, []),
     "the intent is stored before the fabric is called": ({}, [actions.Create]),
@@ -65,7 +132,7 @@ ATTACHING = {
     "under way near the deadline": (
         {
             "attach": call("running", retry_after_seconds=5.0),
-            "wish": wish(allocated_at=NOW - datetime.timedelta(seconds=59)),
+            "wish": wish(seen_at=NOW - datetime.timedelta(seconds=59)),
         },
         [actions.LookAgain(seconds=1.0)],
     ),
@@ -73,14 +140,17 @@ ATTACHING = {
         {"attach": call("running"), "host_id": "h1"},
         [actions.LookAgain(seconds=1.0)],
     ),
-    "done": ({"attach": call("succeeded"), "host_id": "h1"}, [actions.SayAttached, actions.RecordAttached]),
+    "done": (
+        {"attach": call("succeeded"), "host_id": "h1"},
+        [actions.SayAttached, actions.RecordAttached, actions.LookAgain(seconds=90.0)],
+    ),
     "done before we came": (
         {"attach": call("unknown"), "host_id": "h1"},
-        [actions.SayAttached, actions.RecordAttached],
+        [actions.SayAttached, actions.RecordAttached, actions.LookAgain],
     ),
     "done and said on the claim": (
         {"attach": call("succeeded"), "host_id": "h1", "wish": wish(attached_said=True)},
-        [actions.RecordAttached],
+        [actions.RecordAttached, actions.LookAgain],
     ),
     "done, but the fabric does not show it": (
         {"attach": call("succeeded")},
@@ -92,10 +162,13 @@ ATTACHING = {
     ),
     "recorded, and the claim does not say so": (
         {"attachment": attachment(ATTACHED), "host_id": "h1"},
-        [actions.SayAttached],
+        [actions.SayAttached, actions.LookAgain],
     ),
-    "all said": ({"attachment": attachment(ATTACHED), "host_id": "h1", "wish": wish(attached_said=True)}, []),
-    "it was there and is not: never again by itself": ({"attachment": attachment(ATTACHED)}, []),
+    "all said": ({"attachment": attachment(ATTACHED), "host_id": "h1", "wish": READY}, []),
+    "it was there and is not: never again by itself": (
+        {"attachment": attachment(ATTACHED), "wish": READY},
+        [],
+    ),
     "too late": (LATE | {"attach": call("running")}, [actions.RecordFailure(failure=TOO_LATE)]),
     "too late, and the fabric never took the request": (LATE, [actions.RecordFailure(failure=NOT_TAKEN)]),
     "gone meanwhile": ({"present": False}, [actions.RecordFailure]),
@@ -212,7 +285,9 @@ RELEASING = {
     ("changes", "steps"),
     cases(BEGIN)
     + cases(ATTACHING, attachment=attachment())
+    + cases(SILENT_NODE, attachment=attachment(ATTACHED), attach=call("succeeded"))
     + cases(FAILED, host_id="h1")
+    + cases(ABANDONED, host_id="h1")
     + cases(RELEASING, wish=None, attach=call("succeeded")),
 )
 def test_the_next_steps(changes, steps):

@@ -11,6 +11,7 @@ from tests.driver.attachmentscenes import (
     INVISIBLE,
     LATE,
     LONG_AGO,
+    NOW,
     OTHER,
     assert_next_steps,
     attachment,
@@ -45,15 +46,16 @@ WAITING = {
         ],
     ),
     "once": (
-        {"attachment": GOING, "host_id": "h1", "wish": wish(allocated_at=LONG_AGO, failed_said=True)},
+        {"attachment": GOING, "host_id": "h1", "wish": wish(seen_at=LONG_AGO, failed_said=True)},
         [],
     ),
     "whoever has the device is told nothing": (
-        {"attachment": GOING, "host_id": "h1", "wish": wish(allocated_at=LONG_AGO, attached_said=True)},
+        {"attachment": GOING, "host_id": "h1", "wish": wish(seen_at=LONG_AGO, attached_said=True)},
         [],
     ),
     "a second claim that was given the device is refused": (
-        {"attachment": attachment(ATTACHED), "host_id": "h1", "wish": wish(attached_said=True)}
+        {"attachment": attachment(ATTACHED), "host_id": "h1"}
+        | {"wish": wish(attached_said=True, visible_said=True)}
         | {"rivals": (LATE["wish"],)},
         [
             actions.SayFailed(
@@ -75,6 +77,7 @@ READY = attachments.NodeReport(claim_uid="u")
 HERE = {"attachment": attachment(ATTACHED, node=READY), "host_id": "h1"}
 KEEP = {"keep": datetime.timedelta(seconds=60)}
 IDLE = KEEP | {
+    "idle_at": NOW - datetime.timedelta(seconds=30),
     "attachment": attachment(ATTACHED, claim=None, idle_since="2026-01-01T23:59:30Z"),
     "host_id": "h1",
 }

@@ -139,8 +139,9 @@ class Nodes:
             one = self._known.get(await self._changed.get())
             if one is None:
                 continue
-            if one.deleting and not one.holds(attachments.RELEASED):
-                await self._say(one, attachments.RELEASED)
+            if one.deleting:
+                if not one.holds(attachments.RELEASED):
+                    await self._say(one, attachments.RELEASED)
             elif one.holds(attachments.ATTACHED) and not one.holds(attachments.VISIBLE):
                 device = {"driver": DRIVER, "pool": one.spec.pool, "device": one.spec.device}
                 status = {"devices": [device | {"conditions": [self._condition(f"{DRIVER}/visible")]}]}

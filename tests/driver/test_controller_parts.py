@@ -14,6 +14,7 @@ from drawbar.driver.controller.fabrics import status
 from drawbar.fabric import contract, errors
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+SEEN = claim_index.Seen(allocated=NOW)
 DRIVER = "drawbar.dev"
 FREE, USED = contract.PortState.FREE, contract.PortState.USED
 
@@ -185,7 +186,7 @@ def claim(*devices, name="c", pods=("p",), node_name="n", binding=True, admin=No
 
 def test_a_node_need_not_read_a_claim_of_plain_devices_only():
     where = names.DeviceKey(fabric="f", device="a")
-    plain = claim_index.wish(claim("a", "b"), DRIVER, where, "h").claim
+    plain = claim_index.wish(claim("a", "b"), DRIVER, where, "h", SEEN).claim
     assert (plain.requests, plain.devices) == (("r",), 2)
     results = claim("a").status.allocation.devices.results
     for odd in ({"admin_access": True}, {"share_id": "s"}):
@@ -195,7 +196,7 @@ def test_a_node_need_not_read_a_claim_of_plain_devices_only():
         )
         status_ = claims.ClaimStatus(allocation=allocation)
         mixed = claims.ResourceClaim(metadata=claim("a").metadata, status=status_)
-        assert claim_index.wish(mixed, DRIVER, where, "h").claim.devices == 0
+        assert claim_index.wish(mixed, DRIVER, where, "h", SEEN).claim.devices == 0
 
 
 def key(device):
@@ -203,7 +204,7 @@ def key(device):
 
 
 def test_the_index_follows_claims_and_gives_the_devices_concerned():
-    index = claim_index.Index(DRIVER)
+    index = claim_index.Index(DRIVER, lambda: NOW)
     first, second = claim("a", "b"), claim("b", "c")
     assert index.change(None, first) == (key("a"), key("b"))
     assert set(index.change(first, second)) == {key("a"), key("b"), key("c")}
@@ -217,7 +218,7 @@ def test_the_index_follows_claims_and_gives_the_devices_concerned():
     "changes", [{"binding": False}, {"admin": True}], ids=["a node's own", "admin access"]
 )
 def test_devices_that_need_no_attach_are_not_the_controllers(changes):
-    index = claim_index.Index(DRIVER)
+    index = claim_index.Index(DRIVER, lambda: NOW)
     assert index.change(None, claim("a", **changes)) == ()
 
 
@@ -234,7 +235,7 @@ def with_conditions(found, *conditions):
     ("conditions", "reached"), [((), True), (("attached",), True), (("attached", "visible"), False)]
 )
 def test_a_failure_reaches_all_claims_of_the_pod_that_are_not_ready_with_its_own_last(conditions, reached):
-    index = claim_index.Index(DRIVER)
+    index = claim_index.Index(DRIVER, lambda: NOW)
     own, stranger = claim("a"), claim("c", name="x", pods=("q",))
     sibling = with_conditions(claim("b", name="s"), *conditions)
     for one in (own, sibling, stranger):
@@ -243,11 +244,34 @@ def test_a_failure_reaches_all_claims_of_the_pod_that_are_not_ready_with_its_own
 
 
 def test_a_wish_names_node_time_and_what_was_said():
-    wish = claim_index.wish(claim("a"), DRIVER, key("a"), "h1")
+    wish = claim_index.wish(claim("a"), DRIVER, key("a"), "h1", SEEN)
     assert (wish.node, wish.host_id, wish.pool) == ("n", "h1", "f/e")
-    assert wish.allocated_at == NOW
+    assert wish.seen_at == NOW
     assert not wish.attached_said
-    assert claim_index.wish(claim("a"), DRIVER, key("b"), "h1") is None
+    assert claim_index.wish(claim("a"), DRIVER, key("b"), "h1", SEEN) is None
+
+
+def test_an_allocation_and_its_failure_count_from_when_they_were_first_seen():
+    moments = [NOW + datetime.timedelta(minutes=number) for number in range(4)]
+    clock = iter(moments)
+    index = claim_index.Index(DRIVER, lambda: next(clock))
+    first, attached = claim("a"), with_conditions(claim("a"), "attached")
+    failed = with_conditions(claim("a"), "attached", "attach-failed")
+    for old, new in zip((None, first, attached, failed), (first, attached, failed, failed), strict=True):
+        index.change(old, new)
+    assert index.seen(failed) == claim_index.Seen(allocated=moments[0], failed=moments[2])
+
+
+def test_a_claim_that_was_ready_before_it_failed_may_be_in_use():
+    index = claim_index.Index(DRIVER, lambda: NOW)
+    index.change(None, with_conditions(claim("a"), "attached", "visible", "attach-failed"))
+    assert index.seen(claim("a")).failed is None
+    other = claim_index.Index(DRIVER, lambda: NOW)
+    failed = with_conditions(claim("a"), "attached", "attach-failed")
+    other.change(None, failed)
+    # What its node says after that changes nothing.
+    other.change(failed, with_conditions(claim("a"), "attached", "visible", "attach-failed"))
+    assert other.seen(claim("a")).failed == NOW
 
 
 ATTACH = actions.Side.ATTACH

@@ -21,6 +21,10 @@ DRIVER = "drawbar.dev"
 SELECTOR = f'device.attributes["{DRIVER}"].class == "gpu"'
 
 
+def _now():
+    return datetime.datetime.now(datetime.UTC)
+
+
 def gpu(name):
     return contract.Device(
         id=name, enclosure="enc", device_class=contract.DeviceClass.GPU, model="H100", serial=name
@@ -87,7 +91,7 @@ class World:
         self.session, self.pools = Session(*found), Pools()
         self.claims, self.writes, self.events, self.refuse, self.config = Store(), [], [], 0, []
         self.read_classes, self.selector = [], SELECTOR
-        self.index = claim_index.Index(DRIVER)
+        self.index = claim_index.Index(DRIVER, _now)
         self.refusals = refusals.Refusals(lambda fabric: None)
         self.nodes = Store({"node-1": nodes.Node(metadata=meta.ObjectMeta(name="node-1"))})
         view = observation.View(
@@ -99,7 +103,7 @@ class World:
             nodes=self.nodes,
             given=self.index,
             pools=self.pools,
-            clock=lambda: datetime.datetime.now(datetime.UTC),
+            clock=_now,
         )
         self.allocator = executor.Allocator(
             api=self,

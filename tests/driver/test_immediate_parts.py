@@ -54,7 +54,7 @@ def coming(*devices):
             identity=attachments.Identity(device_class="gpu"),
         )
         metadata = meta.ObjectMeta(name=f"fab.{device}", uid=device)
-        placed.change(None, attachments.DeviceAttachment(metadata=metadata, spec=spec))
+        placed.change(None, attachments.DeviceAttachment(metadata=metadata, spec=spec), NOW)
     return placed
 
 
@@ -75,7 +75,7 @@ def test_a_device_that_comes_takes_one_port_of_its_node(ports, devices, left):
 class View:
     """What immediate allocation looks at: the session, what is attached, and nothing published."""
 
-    driver, nodes, given = "drawbar.dev", {}, claim_index.Index("drawbar.dev")
+    driver, nodes, given = "drawbar.dev", {}, claim_index.Index("drawbar.dev", lambda: NOW)
 
     def __init__(self, opened, placed):
         reserved = fabrics.Policy(immediate=fabrics.Reservation(models=("M",)))

@@ -61,6 +61,8 @@ def observed(**changes):
         "tainted": False,
         "node_gone": False,
         "patience": datetime.timedelta(seconds=60),
+        "ready_patience": datetime.timedelta(seconds=90),
+        "binding_timeout": datetime.timedelta(seconds=120),
     }
     return plan.Observed(**(known | changes))
 
@@ -143,7 +145,7 @@ def test_a_refusal_of_the_credentials_is_what_a_claim_hears_at_its_deadline():
     late = observed(
         owner=marks.Owner.NOBODY,
         host_id=None,
-        wish=wish(allocated_at=NOW - datetime.timedelta(seconds=60)),
+        wish=wish(seen_at=NOW - datetime.timedelta(seconds=60)),
         attachment=attachment(),
         attach=plan.Call(state="failed", failure=failure),
     )

@@ -40,7 +40,7 @@ def claim(*config, admin=False):
 
 
 def wish(*config):
-    return claim_index.wish(claim(*config), "drawbar.dev", KEY, "h1")
+    return claim_index.wish(claim(*config), "drawbar.dev", KEY, "h1", claim_index.Seen(allocated=NOW))
 
 
 def observed(wanted, **changes):
@@ -55,6 +55,8 @@ def observed(wanted, **changes):
         "tainted": False,
         "node_gone": False,
         "patience": datetime.timedelta(seconds=60),
+        "ready_patience": datetime.timedelta(seconds=90),
+        "binding_timeout": datetime.timedelta(seconds=120),
     }
     return plan.Observed(**(known | changes))
 

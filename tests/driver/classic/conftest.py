@@ -145,6 +145,7 @@ class State:
             inventory=stock.Inventory(fabrics={fabric.name: fabric}, devices=shown),
             judge=lambda device, expression: expression in (device.model, device.key.device),
             patience=PATIENCE,
+            seen={name: meta.moment(one.spec.allocation_timestamp) for name, one in self.attachments.items()},
         )
 
     def decide(self):

@@ -1,6 +1,7 @@
 """What becomes of decisions on an old view, and of writes that the API server refuses."""
 
 import contextlib
+import datetime
 import types
 
 import pytest
@@ -47,6 +48,7 @@ class Hands:
                 api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=lambda old, new: None
             ),
             calls=calls.Calls(),
+            clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
             journeys=self.seen,
         )
         return executor.Executor(context=context, known=known)

@@ -164,7 +164,8 @@ class Chores:
                 self.add(What.STATUS, one.name)
         if left_out != self.pools.left_out(fabric):
             self.add(What.STATUS, fabric)
-        moments = (again, self._grace_left(fabric))
+        late = self._view.placed.overdue_after(fabric, self._clock())
+        moments = (again, self._grace_left(fabric), late)
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _grace_left(self, name: str) -> float | None:
@@ -344,7 +345,10 @@ class Chores:
                 probations=view.faults.probations(_probation(fabric), self._blamed(fabric)),
                 failures=view.faults.failures(),
             )
-        return sources.observed(self._driver, told, self._view.placed.of(name), published, kept)
+        overdue = self._view.placed.overdue(name, self._clock())
+        return sources.observed(
+            self._driver, told, self._view.placed.of(name), published, kept, overdue=overdue
+        )
 
     def _blamed(self, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
         """The hosts at fault, each with the moment until which it is avoided."""

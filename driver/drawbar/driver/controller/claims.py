@@ -7,12 +7,26 @@ and this index holds only ours.
 
 import datetime
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+from drawbar.driver import sightings
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions
 
 ClaimKey = tuple[str, str]
+Clock = Callable[[], datetime.datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """When this process first saw the claim's allocation, and that it failed.
+
+    None where it did not fail, or failed when it had been ready and a pod may be using it.
+    """
+
+    allocated: datetime.datetime
+    failed: datetime.datetime | None = None
 
 
 def devices(
@@ -38,15 +52,24 @@ def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
     )
 
 
+def has_failed(claim: claims.ResourceClaim, driver: str) -> bool:
+    """Whether the claim's status says that the attach of one of its fabric devices failed."""
+    failed = bindings.condition_type(driver, bindings.ATTACH_FAILED)
+    return any(meta.is_true(claim.conditions(result), failed) for result in devices(claim, driver).values())
+
+
 DevicesOf = Callable[[claims.ResourceClaim | None, str], dict[names.DeviceKey, claims.AllocationResult]]
 
 
 class Index:
     """Claims by the device that they were given, or by those that another function finds in them."""
 
-    def __init__(self, driver: str, *, devices: DevicesOf = devices) -> None:
+    def __init__(self, driver: str, clock: Clock, *, devices: DevicesOf = devices) -> None:
         self._driver = driver
+        self._clock = clock
         self._devices = devices
+        self._allocated: sightings.Sightings[ClaimKey] = sightings.Sightings()
+        self._failed: sightings.Sightings[ClaimKey] = sightings.Sightings()
         self._claims: dict[names.DeviceKey, dict[ClaimKey, claims.ResourceClaim]] = {}
         self._by_pod: dict[str, dict[ClaimKey, claims.ResourceClaim]] = {}
 
@@ -65,7 +88,32 @@ class Index:
             assert new is not None
             self._claims.setdefault(key, {})[new.metadata.namespace, new.metadata.name] = new
         self._change_pods(old if before else None, new if after else None)
+        self._see(old if before else None, new if after else None)
         return tuple(before | after)
+
+    def _see(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
+        claim = new or old
+        if claim is None:
+            return
+        key, now = (claim.metadata.namespace, claim.metadata.name), self._clock()
+        allocation = new.status.allocation if new is not None else None
+        state = (
+            (claim.metadata.uid, allocation.allocation_timestamp, allocation.node)
+            if allocation is not None
+            else None
+        )
+        self._allocated.see(key, state, now)
+        failed = new is not None and has_failed(new, self._driver)
+        unused = new is not None and (self._failed.has(key, state) or not is_ready(new, self._driver))
+        self._failed.see(key, state if failed and unused else None, now)
+
+    def seen(self, claim: claims.ResourceClaim) -> Seen:
+        """Return since when its allocation and its failure are known; for a claim that is not in the index, now."""
+        key = claim.metadata.namespace, claim.metadata.name
+        return Seen(
+            allocated=self._allocated.since(key) or self._clock(),
+            failed=self._failed.since(key),
+        )
 
     def _change_pods(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         for uid in _pods(old) - _pods(new):
@@ -109,7 +157,7 @@ class Index:
 
 
 def wish(
-    claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, host_id: str | None
+    claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, host_id: str | None, seen: Seen
 ) -> actions.Wish | None:
     """What a claim asks for this device; None if its allocation names no single node."""
     allocation = claim.status.allocation
@@ -117,9 +165,6 @@ def wish(
     if allocation is None or result is None or allocation.node is None:
         return None
     where = bindings.Key(pool=result.pool, device=result.device)
-    allocated_at = allocation.moment
-    if allocated_at is None:
-        return None
     said, unfit = configurations.judged(allocation, driver)
     return actions.Wish(
         claim=_reference(claim, driver, where),
@@ -127,9 +172,11 @@ def wish(
         host_id=host_id,
         pool=result.pool,
         allocation_timestamp=allocation.allocation_timestamp,
-        allocated_at=allocated_at,
+        seen_at=seen.allocated,
         attached_said=bindings.said(claim, driver, where, bindings.ATTACHED),
         failed_said=bindings.said(claim, driver, where, bindings.ATTACH_FAILED),
+        visible_said=bindings.said(claim, driver, where, bindings.VISIBLE),
+        failed_at=seen.failed,
         unfit=unfit,
         patience=_patience(said.get(where, parameters.NOTHING)),
     )

@@ -100,8 +100,8 @@ class _Controller:
         # Given while this one leads: only then are fabrics connected and anything is written.
         self._tasks: asyncio.TaskGroup | None = None
         self._uids: dict[str, names.DeviceKey] = {}
-        self._index = claim_index.Index(options.driver)
-        self._observers = claim_index.Index(options.driver, devices=adminaccess.devices)
+        self._index = claim_index.Index(options.driver, surroundings.clock)
+        self._observers = claim_index.Index(options.driver, surroundings.clock, devices=adminaccess.devices)
         self._placed = index.Index()
         self._calls = calls.Calls(self._call_settled)
         role = drivers.resource(credentials.ROLE, options.driver)
@@ -134,6 +134,7 @@ class _Controller:
             api=api,
             driver=options.driver,
             patience=datetime.timedelta(seconds=options.patience_seconds),
+            binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
             fabrics=self._directory,
             attachments=self._attachments,
             placed=self._placed,
@@ -278,10 +279,11 @@ class _Controller:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._uids.pop(old.metadata.uid, None)
             self._calls.forget(old.metadata.uid)
-        self._placed.change(old, new)
         found = new or old
         assert found is not None
         key = names.DeviceKey(fabric=found.spec.fabric, device=found.spec.device)
+        self._look_at_release(key, old, new)
+        self._placed.change(old, new, self._clock())
         if new is not None:
             self._uids[new.metadata.uid] = key
         if self._tasks is not None:
@@ -303,6 +305,20 @@ class _Controller:
         moved = before.ours != after.ours and self._shows_owner(key)
         if moved or before.shown != after.shown:
             self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
+
+    def _look_at_release(
+        self,
+        key: names.DeviceKey,
+        old: attachments.DeviceAttachment | None,
+        new: attachments.DeviceAttachment | None,
+    ) -> None:
+        """A release that takes too long shows in the pool, until it is over."""
+        if new is None:
+            seconds = self._placed.release_seconds(key.attachment, self._clock())
+            if seconds is not None and seconds >= index.RELEASE_SECONDS:
+                self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
+        elif new.deleting and not (old and old.deleting):
+            self._chores.add(chores.What.PUBLISH, key.fabric, after=index.RELEASE_SECONDS)
 
     def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         keys = self._index.change(old, new)

@@ -56,7 +56,7 @@ class Waits:
     def _claim(self, key: names.DeviceKey) -> claims.ResourceClaim | None:
         """The claim that has waited longest and was not told that it failed."""
         for claim in self.context.index.of(key):
-            wish = claim_index.wish(claim, self.context.driver, key, None)
+            wish = claim_index.wish(claim, self.context.driver, key, None, self.context.index.seen(claim))
             if wish is not None and not wish.failed_said and not wish.attached_said:
                 return claim
         return None

@@ -28,6 +28,7 @@ def decided(document, driver):
         inventory=stock.Inventory(),
         judge=lambda device, expression: False,
         patience=datetime.timedelta(seconds=570),
+        seen={},
     )
     return plan.plan(observed, memory.Memory(), NOW).actions
 

@@ -21,10 +21,13 @@ class Wish:
     Attributes:
         host_id: the fabric's name of the node; None when the node is not on the fabric.
         pool: the DRA pool that the device was given from.
+        seen_at: when this process first saw the allocation; the timestamp is of another machine's clock.
         attached_said: the claim's status already says that the device is attached.
         failed_said: the claim's status already says that it failed.
+        visible_said: the claim's status already says that the device is ready on its node.
+        failed_at: when this process first saw that it failed; None for one that a pod may be using.
         unfit: why the claim's parameters cannot be obeyed, if that is so.
-        patience: from the allocation to giving up, where the DeviceClass says it.
+        patience: from the allocation to giving the attach up, where the DeviceClass says it.
     """
 
     claim: attachments.ClaimReference
@@ -32,9 +35,11 @@ class Wish:
     host_id: str | None
     pool: str
     allocation_timestamp: str | None
-    allocated_at: datetime.datetime
+    seen_at: datetime.datetime
     attached_said: bool
     failed_said: bool
+    visible_said: bool = False
+    failed_at: datetime.datetime | None = None
     unfit: attachments.Failure | None = None
     patience: datetime.timedelta | None = None
 
@@ -148,7 +153,13 @@ class SayFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """Ask for the detach."""
+    """Ask for the detach.
+
+    Attributes:
+        abandoned: the failed allocation that nobody took back, if the device is detached for that.
+    """
+
+    abandoned: Wish | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,16 @@ class Borrowers(Protocol):
         key: names.DeviceKey,
         attachment: attachments.DeviceAttachment | None,
         host_of: Mapping[str, str],
+        seen_at: datetime.datetime,
     ) -> actions.Wish | None:
-        """Who wants the device, if somebody does; `host_of` is by node the fabric's name of it."""
+        """Who wants the device, if somebody does.
+
+        Args:
+            key: the device.
+            attachment: its record, if there is one.
+            host_of: by node the fabric's name of it.
+            seen_at: when this process first saw that the device is for whom it is.
+        """
         ...
 
 
@@ -44,6 +52,8 @@ class Context:
     """What the executor works with.
 
     Attributes:
+        patience: from an allocation that was first seen to giving up, shorter than the scheduler's.
+        binding_timeout: how long the scheduler itself waits.
         placed: the same attachments, by fabric and by node.
         intended: node and model of the attachments that are being created at this moment.
         borrowers: who else has devices attached; None where nobody can.
@@ -52,6 +62,7 @@ class Context:
     api: client.Client
     driver: str
     patience: datetime.timedelta
+    binding_timeout: datetime.timedelta
     fabrics: Fabrics
     attachments: reflector.Reflector[attachments.DeviceAttachment]
     placed: attachment_index.Index

@@ -119,9 +119,9 @@ class _Round:
                 await self._context.pools.publish(self._key.fabric)
             case actions.SayFailed(wish=wish, failure=failure):
                 await self._say_failed(wish, failure, now)
-            case actions.Delete():
+            case actions.Delete(abandoned=abandoned):
                 await self._delete()
-                log.info("release asked for", extra=self._extras())
+                self._tell_of_release(abandoned)
             case actions.RemoveFinalizer():
                 await self._remove_finalizer()
                 self._context.calls.forget(self._known.metadata.uid)
@@ -309,6 +309,17 @@ class _Round:
         log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
         self._context.journeys.failed(self._key, failure.reason)
         self._tell(own, warning=True, reason=failure.reason, message=failure.message)
+
+    def _tell_of_release(self, abandoned: actions.Wish | None) -> None:
+        """The scheduler goes on counting the device of an abandoned allocation as given until that is gone."""
+        log.info("release asked for", extra=self._extras())
+        claim = self._claim(abandoned) if abandoned is not None else None
+        if claim is not None:
+            message = (
+                "the attach failed and nobody took the allocation back, so it is rolled back; the device is offered again "
+                "when the allocation is gone: delete the claim, or the pod that it was made for"
+            )
+            self._tell(claim, warning=True, reason=telling.ROLLED_BACK, message=message)
 
     def _tell(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
         telling.tell(

@@ -36,6 +36,7 @@ class Observation:
         if self.session is not None:
             limit = datetime.timedelta(seconds=self.session.spec.policy.attach_timeout_seconds)
             patience = min(patience, limit)
+        placed, name = context.placed, self._key.attachment
         connection = self.device.connection if self.device else None
         wish = self._wish()
         if wish is not None and wish.patience is not None:
@@ -56,6 +57,9 @@ class Observation:
             ),
             node_gone=attachment is not None and self._is_node_gone(attachment.spec.node_name),
             patience=patience,
+            ready_patience=context.patience,
+            binding_timeout=context.binding_timeout,
+            idle_at=placed.idle_since(name),
             keep=self._keep(),
             forbidden=self._forbidden(wish),
             rivals=self._rivals(wish),
@@ -115,10 +119,12 @@ class Observation:
 
     def _borrowed(self) -> actions.Wish | None:
         """What somebody wants of it whom no allocation of the scheduler names."""
-        if self._context.borrowers is None:
+        context = self._context
+        if context.borrowers is None:
             return None
         host_of = self.session.nodes.host_of if self.session is not None else {}
-        return self._context.borrowers.wish(self._key, self.attachment, host_of)
+        seen_at = context.placed.held_since(self._key.attachment) or context.clock()
+        return context.borrowers.wish(self._key, self.attachment, host_of, seen_at)
 
     def _rivals(self, wish: actions.Wish | None) -> tuple[actions.Wish, ...]:
         """Those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""
@@ -137,4 +143,5 @@ class Observation:
     def _wish_of(self, claim: claims.ResourceClaim) -> actions.Wish | None:
         node = claim_index.node_of(claim)
         host_id = self.session.nodes.host_of.get(node) if self.session and node else None
-        return claim_index.wish(claim, self._context.driver, self._key, host_id)
+        seen = self._context.index.seen(claim)
+        return claim_index.wish(claim, self._context.driver, self._key, host_id, seen)

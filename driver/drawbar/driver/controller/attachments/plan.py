@@ -26,6 +26,7 @@ IN_USE = "DeviceInUse"
 NO_HOST = "NodeNotOnFabric"
 NO_FREE_PORT = "NoFreePort"
 DEADLINE = "AttachDeadlineExceeded"
+NODE_SILENT = "NodeNotResponding"
 UNREACHABLE = "FabricUnreachable"
 CREDENTIALS = "FabricCredentialsRefused"
 PENDING = "OperationPending"
@@ -75,7 +76,10 @@ class Observed:
             will report a release.
         keep: how long a device without a claim stays attached for the next one on its node; None is for ever.
         forbidden: why the Fabric's rules do not allow the device on the wish's node.
-        patience: from the allocation to giving up, shorter than the scheduler's.
+        patience: from the allocation that was first seen to giving the attach up, shorter than the scheduler's.
+        ready_patience: from there to giving up a device that is attached, and that its node does not report ready.
+        binding_timeout: how long a failed allocation may stay until its attach is rolled back.
+        idle_at: when the attachment was first seen to be idle.
         rivals: claims that were given the device although the wish's claim has it.
     """
 
@@ -88,6 +92,9 @@ class Observed:
     tainted: bool
     node_gone: bool
     patience: datetime.timedelta
+    ready_patience: datetime.timedelta
+    binding_timeout: datetime.timedelta
+    idle_at: datetime.datetime | None = None
     keep: datetime.timedelta | None = datetime.timedelta()
     forbidden: attachments.Failure | None = None
     rivals: tuple[actions.Wish, ...] = ()
@@ -101,7 +108,7 @@ class Observed:
 
     def time_left(self, now: datetime.datetime) -> datetime.timedelta:
         """Until the wish's claim is to be told that it waited in vain."""
-        return self.wish.allocated_at + self.patience - now if self.wish else datetime.timedelta()
+        return self.wish.seen_at + self.patience - now if self.wish else datetime.timedelta()
 
     def connected(self, host_id: str) -> bool:
         """Whether the device is on that host, and not for somebody else."""
@@ -191,7 +198,7 @@ def _change_hands(
         return (actions.KeepIdle(),)
     if observed.keep is None:
         return ()
-    left = (meta.moment(spec.idle_since) + observed.keep - now).total_seconds()
+    left = ((observed.idle_at or now) + observed.keep - now).total_seconds()
     return (actions.LookAgain(seconds=left),) if left > 0 else (actions.Delete(),)
 
 
@@ -243,7 +250,7 @@ def _impossible(observed: Observed, wish: actions.Wish, now: datetime.datetime) 
     if observed.foreign or observed.host_id not in (None, wish.host_id):
         message = f"the device is attached to host {observed.host_id}, and not by this cluster"
         return attachments.Failure(reason=IN_USE, message=message)
-    if now >= wish.allocated_at + observed.patience:
+    if now >= wish.seen_at + observed.patience:
         seconds = observed.patience.total_seconds()
         refused = observed.attach.failure
         if refused is not None and refused.reason in (CREDENTIALS, PENDING):
@@ -260,7 +267,7 @@ def _impossible(observed: Observed, wish: actions.Wish, now: datetime.datetime) 
 def _until_deadline(
     observed: Observed, wish: actions.Wish, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
-    remaining = wish.allocated_at + observed.patience - now
+    remaining = wish.seen_at + observed.patience - now
     return (actions.LookAgain(seconds=max(0.0, remaining.total_seconds())),)
 
 
@@ -269,21 +276,60 @@ def _bring_about(
 ) -> tuple[actions.Action, ...]:
     wish = observed.wish
     failure = problem(attachment)
-    if failure is not None:
-        return _give_up(observed, attachment, failure)
+    if failure is not None and not _is_ready_after_all(wish, failure):
+        return _give_up(observed, attachment, failure, now)
+    if wish is not None and wish.failed_at is not None:
+        return _roll_back(observed, wish, now)
     connected = observed.connected(attachment.spec.host_id)
     settled = observed.attach.state in ("succeeded", "unknown")
+    if failure is not None:
+        return (actions.RecordAttached(),)
     if connected and (settled or attachment.holds(attachments.ATTACHED)):
-        return _say_attached(attachment, wish)
+        return (*_say_attached(attachment, wish), *_until_ready(observed, attachment, now))
     if attachment.holds(attachments.ATTACHED):
         # It was there and is not: it never comes back by itself, and the node says what it sees.
-        return ()
+        return _until_ready(observed, attachment, now)
     impossible = _impossible(observed, wish, now) if wish is not None else None
     if impossible is not None:
         return (actions.RecordFailure(failure=impossible),)
     if observed.present is None:
         return _until_deadline(observed, wish, now) if wish is not None else ()
     return _attach(observed, wish, now)
+
+
+def _is_ready_after_all(wish: actions.Wish | None, failure: attachments.Failure) -> bool:
+    """Whether the node reported the device on the claim after it was given up, and before the claim says that it failed."""
+    return failure.reason == NODE_SILENT and wish is not None and wish.visible_said and not wish.failed_said
+
+
+def _until_ready(
+    observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> tuple[actions.Action, ...]:
+    """The node has its own deadline for a device that does not become ready; this one is for a node that is silent."""
+    wish = observed.wish
+    if wish is None or wish.visible_said or wish.failed_said:
+        return ()
+    waited = now - wish.seen_at
+    if waited < observed.ready_patience:
+        return (actions.LookAgain(seconds=(observed.ready_patience - waited).total_seconds()),)
+    message = (
+        f"node {attachment.spec.node_name} did not report the device as ready within "
+        f"{observed.ready_patience.total_seconds():.0f} s of the allocation; look at its node daemon"
+    )
+    return (actions.RecordFailure(failure=attachments.Failure(reason=NODE_SILENT, message=message)),)
+
+
+def _roll_back(observed: Observed, wish: actions.Wish, now: datetime.datetime) -> tuple[actions.Action, ...]:
+    """The scheduler takes a failed allocation back, or its pod's deletion does; if nobody does, the device goes back alone.
+
+    Not while a pod may be using the claim: that was ready before it failed.
+    """
+    if wish.failed_at is None:
+        return ()
+    waited = now - wish.failed_at
+    if waited < observed.binding_timeout:
+        return (actions.LookAgain(seconds=(observed.binding_timeout - waited).total_seconds()),)
+    return (actions.Delete(abandoned=wish),)
 
 
 def _say_attached(
@@ -316,7 +362,7 @@ def _attach(
         case _:
             seconds = call.retry_after_seconds
             if wish is not None:
-                seconds = min(seconds, (wish.allocated_at + observed.patience - now).total_seconds())
+                seconds = min(seconds, observed.time_left(now).total_seconds())
             return (actions.LookAgain(seconds=seconds),)
 
 
@@ -328,7 +374,10 @@ def _again(side: actions.Side, call: Call) -> tuple[actions.Action, ...]:
 
 
 def _give_up(
-    observed: Observed, attachment: attachments.DeviceAttachment, failure: attachments.Failure
+    observed: Observed,
+    attachment: attachments.DeviceAttachment,
+    failure: attachments.Failure,
+    now: datetime.datetime,
 ) -> tuple[actions.Action, ...]:
     """actions.Taint first and wait for it, else the scheduler picks the same device again.
 
@@ -344,7 +393,7 @@ def _give_up(
         steps.append(actions.RecordFailure(failure=failure))
     if not wish.failed_said:
         steps.append(actions.SayFailed(wish=wish, failure=failure))
-    return tuple(steps)
+    return tuple(steps) or _roll_back(observed, wish, now)
 
 
 def _let_go(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:

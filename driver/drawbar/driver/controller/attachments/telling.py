@@ -5,6 +5,7 @@ from drawbar.driver.controller import names
 from drawbar.driver.kube import events
 
 TAKEN_BACK = "DeviceTakenBack"
+ROLLED_BACK = "AttachRolledBack"
 
 
 def tell(

@@ -23,7 +23,7 @@ def refuse(
     failure = attachments.Failure(reason=reason, message=message)
     steps: list[actions.Action] = []
     for rival in rivals:
-        left = OVERLAP_SECONDS - (now - rival.allocated_at).total_seconds()
+        left = OVERLAP_SECONDS - (now - rival.seen_at).total_seconds()
         steps.append(
             actions.SayFailed(wish=rival, failure=failure) if left <= 0 else actions.LookAgain(seconds=left)
         )

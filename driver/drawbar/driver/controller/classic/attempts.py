@@ -15,7 +15,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments, classic, handles, meta, nodes
+from drawbar.driver.api import attachments, classic, handles, nodes
 from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.classic import actions, memory, requests
 
@@ -93,12 +93,14 @@ class Observed:
     Attributes:
         wanted_by: uids of the claims that somebody waits for.
         nodes: by name.
-        patience: from the beginning of an attempt to giving it up.
+        patience: from the moment an attempt was first seen to giving it up.
+        seen: by the name of an attachment when it was first seen to be for its claim.
     """
 
     wanted_by: frozenset[str]
     nodes: Mapping[str, nodes.Node]
     patience: datetime.timedelta
+    seen: Mapping[str, datetime.datetime]
 
 
 def is_ready(attachment: attachments.DeviceAttachment) -> bool:
@@ -226,9 +228,9 @@ def _too_late(
 ) -> attachments.Failure | None:
     """The fabric's part has a deadline of its own; this one is for a node that says nothing."""
     late = [one for one in held if not is_ready(one)]
-    if not late or not late[0].spec.allocation_timestamp:
+    if not late:
         return None
-    end = meta.moment(late[0].spec.allocation_timestamp) + observed.patience
+    end = observed.seen.get(late[0].metadata.name, now) + observed.patience
     notes.look_at(end)
     if now < end:
         return None

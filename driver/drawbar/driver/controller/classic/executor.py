@@ -142,9 +142,10 @@ class _Subject:
             host_id=step.host_id,
             pool=step.pool,
             allocation_timestamp=step.allocated_at,
-            allocated_at=meta.moment(step.allocated_at),
+            seen_at=context.clock(),
             attached_said=True,
             failed_said=False,
+            visible_said=True,
         )
         body = attachment_statements.intent(context.driver, key, device, wish)
         context.journeys.begun(key)

@@ -56,7 +56,8 @@ class Observed:
         attachments: of this driver.
         inventory: of all fabrics.
         judge: whether a device meets an expression.
-        patience: from the beginning of an attempt to giving it up.
+        patience: from the moment an attempt was first seen to giving it up.
+        seen: by the name of an attachment when it was first seen to be for its claim.
     """
 
     driver: str
@@ -69,6 +70,7 @@ class Observed:
     inventory: stock.Inventory
     judge: stock.Judge
     patience: datetime.timedelta
+    seen: Mapping[str, datetime.datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,7 @@ class _Round:
             wanted_by=frozenset(one.claim.uid for party in self._parties for one in party.waiting),
             nodes=self._observed.nodes,
             patience=self._observed.patience,
+            seen=self._observed.seen,
         )
         for claim in self._observed.claims.values():
             attempt, steps = attempts.begin(claim, held.get(claim.uid, ()), rest, self._notes, self._now)

@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Mapping
 
-from drawbar.driver.api import attachments, classic, handles, meta
+from drawbar.driver.api import attachments, classic, handles
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
@@ -83,7 +83,17 @@ class Service:
             inventory=inventory.inventory(self._view),
             judge=self._judge.meets,
             patience=self._context.patience,
+            seen=self._seen(),
         )
+
+    def _seen(self) -> dict[str, datetime.datetime]:
+        """Return by the name of an attachment when it was first seen to be for its claim."""
+        found = {}
+        for one in self._context.attachments:
+            since = self._context.placed.held_since(one.metadata.name)
+            if since is not None:
+                found[one.metadata.name] = since
+        return found
 
 
 class Borrowers:
@@ -97,24 +107,27 @@ class Borrowers:
         key: names.DeviceKey,
         attachment: attachments.DeviceAttachment | None,
         host_of: Mapping[str, str],
+        seen_at: datetime.datetime,
     ) -> attachment_actions.Wish | None:
         """That of the claim that the attachment names, while the claim is there; else of one that was given the device."""
         if attachment is not None:
-            return self._of_attempt(attachment, host_of)
+            return self._of_attempt(attachment, host_of, seen_at)
         for claim in self._known.holders(key):
             handle = claim.allocation.handle if claim.allocation is not None else None
             for device in handle.devices if handle is not None and not claim.going else ():
                 if (device.fabric, device.device) == (key.fabric, key.device):
                     assert handle is not None
-                    return _of_allocation(claim, handle, device, host_of)
+                    return _of_allocation(claim, handle, device, host_of, seen_at)
         return None
 
     def _of_attempt(
-        self, attachment: attachments.DeviceAttachment, host_of: Mapping[str, str]
+        self,
+        attachment: attachments.DeviceAttachment,
+        host_of: Mapping[str, str],
+        seen_at: datetime.datetime,
     ) -> attachment_actions.Wish | None:
         spec = attachment.spec
-        began = _moment(spec.allocation_timestamp)
-        if spec.claim is None or began is None:
+        if spec.claim is None or not spec.allocation_timestamp:
             return None
         name = classic.Name(namespace=spec.claim.namespace, name=spec.claim.name)
         if self._known.claim(name, spec.claim.uid) is None:
@@ -125,9 +138,10 @@ class Borrowers:
             host_id=host_of.get(spec.node_name),
             pool=spec.pool,
             allocation_timestamp=spec.allocation_timestamp,
-            allocated_at=began,
+            seen_at=seen_at,
             attached_said=True,
             failed_said=attachment.status.error is not None,
+            visible_said=True,
         )
 
 
@@ -136,10 +150,10 @@ def _of_allocation(
     handle: handles.Handle,
     device: handles.HandleDevice,
     host_of: Mapping[str, str],
+    seen_at: datetime.datetime,
 ) -> attachment_actions.Wish | None:
     """The record of the attachment is lost: it is written anew for the claim that has the device."""
-    allocated_at = _moment(handle.allocated_at)
-    if allocated_at is None:
+    if not handle.allocated_at:
         return None
     return attachment_actions.Wish(
         claim=attachments.ClaimReference(
@@ -153,15 +167,8 @@ def _of_allocation(
         host_id=host_of.get(handle.node),
         pool=device.pool,
         allocation_timestamp=handle.allocated_at,
-        allocated_at=allocated_at,
+        seen_at=seen_at,
         attached_said=True,
         failed_said=False,
+        visible_said=True,
     )
-
-
-def _moment(text: str | None) -> datetime.datetime | None:
-    """The moment that somebody wrote; None where it is none."""
-    try:
-        return meta.moment(text) if text else None
-    except ValueError:
-        return None

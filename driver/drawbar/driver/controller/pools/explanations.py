@@ -109,11 +109,14 @@ def held(evidence: Evidence) -> Explanation:
 
 
 def stuck(evidence: Evidence) -> Explanation:
-    """Its node does not let go of it."""
-    why = f" ({evidence.blocking})" if evidence.blocking else ""
+    """Its release takes too long; without a report of its node it is not known why."""
+    if evidence.blocking:
+        text = f"Node {evidence.node} does not let go of it ({evidence.blocking})"
+    else:
+        text = f"Its release from node {evidence.node} takes long"
     return _explanation(
-        f"Node {evidence.node} does not let go of it{why}; lifted when the fabric manager says that it is free.",
-        source="node",
+        f"{text}; lifted when the fabric manager says that it is free.",
+        source="node" if evidence.blocking else "controller",
         node=evidence.node,
         reason=evidence.blocking,
     )

@@ -1,7 +1,7 @@
 """What the plan of a fabric's pools rests on, gathered from where it is known; pure."""
 
 import datetime
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
@@ -104,6 +104,8 @@ def observed(
     attached: Iterable[attachments.DeviceAttachment],
     published: tuple[slices.ResourceSlice, ...],
     kept: probe.Kept,
+    *,
+    overdue: Collection[str] = (),
 ) -> plan.Observed:
     """Everything together.
 
@@ -113,6 +115,7 @@ def observed(
         attached: the attachments of this fabric.
         published: its slices as they are.
         kept: what the API server keeps of slices.
+        overdue: names of devices whose release takes too long, whoever is to blame.
     """
     attached = tuple(attached)
     verdicts = {one.spec.device: verdict(one) for one in attached}
@@ -128,7 +131,7 @@ def observed(
         failing={name: one.failing for name, one in verdicts.items() if one.failing},
         lost=frozenset(name for name, one in verdicts.items() if one.lost),
         unhealthy=frozenset(name for name, one in verdicts.items() if one.unhealthy),
-        stuck=frozenset(name for name, one in verdicts.items() if one.stuck),
+        stuck=frozenset(overdue).union(name for name, one in verdicts.items() if one.stuck),
         maintenance=frozenset(fabric.spec.maintenance),
         reserved=reserved(policy.immediate, told.devices or ()),
         restricted=policies.restricted(policy.models),

@@ -1,0 +1,35 @@
+"""When this process first saw a state of an object.
+
+Deadlines count from there, since the timestamps in objects are written by other machines, whose clocks may be minutes
+apart from ours. A state that was seen before this process started counts from its start. Bounded by the objects:
+`see(key, None)` forgets one.
+"""
+
+import datetime
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Sightings(Generic[K]):
+    """By object, the state that it is in and when that was first seen, on the caller's clock."""
+
+    def __init__(self) -> None:
+        self._seen: dict[K, tuple[Hashable, datetime.datetime]] = {}
+
+    def see(self, key: K, state: Hashable | None, now: datetime.datetime) -> None:
+        """Note the state of an object; a state other than the last one counts from now, None is forgotten."""
+        if state is None:
+            self._seen.pop(key, None)
+        elif key not in self._seen or self._seen[key][0] != state:
+            self._seen[key] = (state, now)
+
+    def has(self, key: K, state: Hashable) -> bool:
+        """Whether the object was last seen in this state."""
+        return key in self._seen and self._seen[key][0] == state
+
+    def since(self, key: K) -> datetime.datetime | None:
+        """Return when the object's state was first seen; None for an object without one."""
+        known = self._seen.get(key)
+        return known[1] if known is not None else None
