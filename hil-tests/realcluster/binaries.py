@@ -45,6 +45,10 @@ class Release:
         return cls(major=int(match[1]), minor=int(match[2]), patch=int(match[3]))
 
 
+OLDEST_ETCD = Release(major=3, minor=5)
+"""Older ones send no progress notifications."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binaries:
     """The programs of one release.
@@ -96,11 +100,16 @@ def find(folder: Path, search: str | None = None) -> Binaries:
     if line := missing(present):
         raise errors.Unavailable(f"in {folder} {line}")
     etcd = folder / "etcd" if elsewhere is None else Path(elsewhere)
+    etcd_release = _version(etcd)
+    if etcd_release < OLDEST_ETCD:
+        raise errors.Unavailable(
+            f"{etcd} is {etcd_release}: etcd {OLDEST_ETCD.name} or later is needed, for watches that begin with the list"
+        )
     return Binaries(
         folder=folder,
         release=_version(folder / "kube-apiserver"),
         etcd=etcd,
-        etcd_release=_version(etcd),
+        etcd_release=etcd_release,
         has_kubelet=KUBELET in present,
     )
 

@@ -94,7 +94,7 @@ def etcd(settings: Settings) -> list[str]:
     """Without fsync: a killed process loses nothing thereby, only a machine would."""
     client = f"http://127.0.0.1:{settings.ports.etcd}"
     peer = f"http://127.0.0.1:{settings.ports.etcd_peer}"
-    command = [
+    return [
         str(settings.binaries.path("etcd")),
         f"--data-dir={settings.folder / 'etcd'}",
         f"--listen-client-urls={client}",
@@ -102,10 +102,8 @@ def etcd(settings: Settings) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",
     ]
-    if settings.binaries.etcd_release >= Release(major=3, minor=5):
-        command.append("--unsafe-no-fsync")
-    return command
 
 
 def apiserver(settings: Settings) -> list[str]:

@@ -9,6 +9,9 @@ from typing import Any
 
 from contract import api, bodies, kinds
 
+RULES = ("v1", "v1beta2", "v1alpha3")
+_RULE_STATUS = "devicetaintrules/status"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
@@ -20,8 +23,9 @@ class Capabilities:
         resources: what is served, as `group/version/plural`, also subresources.
         slice_fields: what of a device a dry run keeps.
         unknown_fields: what of a device the server has no field for at all, so that it warns.
-        classic: the version of `resource.k8s.io` that has PodSchedulingContexts; empty if none has.
         impersonation: whether our caller may act as others.
+        classic: the version of `resource.k8s.io` that has PodSchedulingContexts; empty if none has.
+        rules: the newest version that has DeviceTaintRules with a status, as `kinds.KINDS` if none has.
     """
 
     version: str
@@ -31,10 +35,11 @@ class Capabilities:
     unknown_fields: frozenset[str]
     impersonation: bool
     classic: str = ""
+    rules: str = "v1"
 
     def serves(self, plural: str) -> bool:
         """Whether the kind of `kinds.KINDS` is there."""
-        return self.has(kinds.KINDS[plural], plural)
+        return self.has(kinds.with_rules(self.rules)[plural], plural)
 
     def has(self, kind: kinds.Kind, plural: str) -> bool:
         """Whether a kind is there."""
@@ -58,6 +63,7 @@ async def detect(client: api.Client, name: str) -> Capabilities:
         unknown_fields=unknown,
         impersonation=await _impersonates(client, name),
         classic=_classic(found),
+        rules=next((one for one in RULES if f"resource.k8s.io/{one}/{_RULE_STATUS}" in found), "v1"),
     )
 
 

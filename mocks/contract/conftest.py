@@ -102,7 +102,8 @@ async def _sweep(target: targets.Target) -> None:
 
 def _swept() -> Iterator[str]:
     """The collections in which objects of ours can be, whichever release it is."""
-    everywhere = (kinds.KINDS, kinds.classic("v1alpha3"), kinds.classic("v1alpha2"))
+    rules = (kinds.with_rules(version) for version in capabilities.RULES)
+    everywhere = (*rules, kinds.classic("v1alpha3"), kinds.classic("v1alpha2"))
     for plural in SWEPT:
         found = [served[plural].prefix for served in everywhere if plural in served]
         yield from (f"{prefix}/{plural}" for prefix in dict.fromkeys(found))
@@ -151,7 +152,7 @@ async def hasty_lab(hasty) -> labs.Lab:
 
 @asynccontextmanager
 async def _corner(
-    prepared: Prepared, served: Mapping[str, kinds.Kind] = kinds.KINDS
+    prepared: Prepared, served: Mapping[str, kinds.Kind] | None = None
 ) -> AsyncIterator[worlds.World]:
     target = prepared.target
     async with connecting(target.kubeconfig) as client:
@@ -161,7 +162,7 @@ async def _corner(
             can=prepared.can,
             accounts=target.accounts,
             poll_seconds=target.poll_seconds,
-            served=served,
+            served=kinds.with_rules(prepared.can.rules) if served is None else served,
         )
         try:
             yield corner

@@ -50,6 +50,11 @@ KINDS = {
 }
 
 
+def with_rules(version: str) -> Mapping[str, Kind]:
+    """`KINDS` with DeviceTaintRules in the version in which a server has them."""
+    return {**KINDS, "devicetaintrules": _cluster(f"resource.k8s.io/{version}", "DeviceTaintRule")}
+
+
 def classic(version: str) -> Mapping[str, Kind]:
     """The same, with the kinds of `resource.k8s.io` in a version in which a driver's controller allocates."""
     where = f"resource.k8s.io/{version}"

@@ -56,6 +56,9 @@ def test_etcd_may_be_elsewhere_and_the_kubelet_may_be_missing(tmp_path):
         program(kubernetes, name, "Kubernetes v1.34.9")
     with pytest.raises(errors.Unavailable, match=f"in {re.escape(str(kubernetes))} etcd is not there"):
         binaries.find(kubernetes, search="")
+    program(elsewhere, "etcd", "etcd Version: 3.4.23")
+    with pytest.raises(errors.Unavailable, match=r"etcd is 3\.4\.23: etcd 3\.5 or later is needed"):
+        binaries.find(kubernetes, search=str(elsewhere))
     program(elsewhere, "etcd", "etcd Version: 3.5.16")
     found = binaries.find(kubernetes, search=str(elsewhere))
     assert (found.release.name, str(found.etcd_release), found.has_kubelet) == ("1.34", "3.5.16", False)

@@ -63,11 +63,6 @@ def test_everything_listens_on_loopback_only_and_no_plugin_or_controller_is_turn
     assert all("--secure-port=0" in command for command in commands[2:])
 
 
-def test_an_older_etcd_is_not_told_what_it_does_not_know():
-    assert "--unsafe-no-fsync" in programs.etcd(settings())
-    assert "--unsafe-no-fsync" not in programs.etcd(settings(etcd="3.4.23"))
-
-
 def test_static_users_are_in_the_groups_of_a_cluster():
     text = programs.tokens({"admin": "t1", "system:node:node-1": "t2", "system:kube-scheduler": "t3"})
     assert set(text.splitlines()) == {

@@ -9,7 +9,7 @@ from realcluster import errors, stages
 
 def program(folder, name):
     path = folder / name
-    path.write_text("#!/bin/sh\necho v1.36.2\n")
+    path.write_text(f"#!/bin/sh\necho {'v3.5.16' if name == 'etcd' else 'v1.36.2'}\n")
     path.chmod(0o755)
 
 
