@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -43,12 +44,26 @@ NO_DETACH = {
                     "apiVersions": ["v1alpha1"],
                     "operations": ["DELETE"],
                     "resources": ["deviceattachments"],
-                }
+                },
+                # What tells that the policy is in force, which takes a moment.
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["configmaps"],
+                },
             ]
         },
+        "matchConditions": [
+            {"name": "ours", "expression": "object == null || object.metadata.name == 'no-detach'"}
+        ],
         "validations": [{"expression": "false", "message": "nothing is taken back"}],
     },
 }
+PROBE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "no-detach"}}
+CLAIMS_POLICY = "drawbar-controller-claims"
+AT_ONCE = re.compile(r'\$atOnce := printf "(.+)" \$driver')
+OF_THE_SCHEDULER = "the allocation of a claim is the scheduler's"
 NO_DETACH_BINDING = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "ValidatingAdmissionPolicyBinding",
@@ -135,7 +150,26 @@ class Real:
         """An admission policy refuses every deletion of an attachment."""
         await api.create(kinds.ADMISSION_POLICY, NO_DETACH, into=dict)
         await api.create(kinds.ADMISSION_BINDING, NO_DETACH_BINDING, into=dict)
+        async with asyncio.timeout(TIDY_SECONDS):
+            while await admitted(api):  # noqa: ASYNC110 - the API server is another process
+                await asyncio.sleep(POLL_SECONDS)
         return Held(api)
+
+    async def allow_immediate(self, api):
+        """Widens the policy on claims as the chart does where immediate allocation is on."""
+        template = deployment.folder() / "drawbar" / "templates" / "policies.yaml"
+        at_once = AT_ONCE.search(template.read_text())[1].replace("%s", "drawbar.dev")
+        policy = await api.read(kinds.ADMISSION_POLICY, CLAIMS_POLICY, into=dict)
+        rest = [one for one in policy["spec"]["validations"] if one["message"] != OF_THE_SCHEDULER]
+        same = "object.?status.?allocation == oldObject.?status.?allocation"
+        wider = [*rest, {"expression": f"{same} || {at_once}", "message": OF_THE_SCHEDULER}]
+        await api.patch(
+            kinds.ADMISSION_POLICY,
+            CLAIMS_POLICY,
+            {"spec": {"validations": wider}},
+            content=client.Patch.MERGE,
+            into=dict,
+        )
 
     async def tidy(self, api):
         """Takes away what a test has made: pods first, while our daemons still run to give their devices back."""
@@ -151,6 +185,16 @@ class Real:
         with contextlib.suppress(TimeoutError):
             await gone(api, kinds.FABRIC)
             await gone(api, kinds.SLICE)
+
+
+async def admitted(api):
+    """Whether the probe of the policy against detaching is let through."""
+    try:
+        path = kinds.CONFIG_MAP.path(namespace="default")
+        await api.request("POST", path, {"dryRun": "All"}, body=PROBE)
+    except errors.KubeError:
+        return False
+    return True
 
 
 class Held:
@@ -206,6 +250,7 @@ async def sweep(api, path):
         (kinds.ATTACHMENT, None),
         (kinds.FABRIC, None),
         (kinds.SLICE, None),
+        (TAINT_RULE, None),
     ):
         for name in await names(api, kind, namespace):
             bare = {"metadata": {"finalizers": None}}

@@ -64,6 +64,9 @@ class Doubles:
 
         return Held()
 
+    async def allow_immediate(self, _):
+        """No admission policy is in force."""
+
     async def tidy(self, _):
         """Nothing stays."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drawbar.driver.kube import kinds
+from drawbar.driver.kube import errors, kinds
 from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults as faults_of_server
 from drawbar.mocks.cluster import deployment
@@ -28,7 +28,10 @@ async def allow(cluster):
     """What the page tells an administrator to apply."""
     text = PAGE.read_text().split("```yaml\n")[1].split("```")[0]
     for document in yaml.safe_load_all(text):
-        await cluster.api.create(deployment.KINDS[document["kind"]], document, into=dict)
+        # Real components are kept from test to test.
+        with contextlib.suppress(errors.AlreadyExists):
+            await cluster.api.create(deployment.KINDS[document["kind"]], document, into=dict)
+    await cluster.site.allow_immediate(cluster.api)
 
 
 @contextlib.asynccontextmanager
