@@ -23,9 +23,10 @@ def machines(*names_):
     return [nodes.Node(metadata=meta.ObjectMeta(name=name)) for name in names_]
 
 
-def machine(name, uuid="", **metadata):
+def machine(name, uuid="", created=None, **metadata):
     status_ = nodes.NodeStatus(node_info=nodes.NodeInfo(system_uuid=uuid))
-    return nodes.Node(metadata=meta.ObjectMeta(name=name, **metadata), status=status_)
+    known = meta.ObjectMeta(name=name, creation_timestamp=created, **metadata)
+    return nodes.Node(metadata=known, status=status_)
 
 
 def host(host_id, name, *states, **identifiers):
@@ -56,6 +57,10 @@ def test_two_hosts_that_would_be_one_node_are_both_refused():
 def test_a_mapping_to_a_node_that_does_not_exist_is_told():
     found = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1")], machines("n1"))
     assert "n2, which does not exist" in found.problems[0]
+    claimed = hosts.node_map(
+        spec(("h1", "n2")), [host("h1", "x", system_uuid="u")], [machine("n1", uuid="u")]
+    )
+    assert claimed.host_of == {}
 
 
 @pytest.mark.parametrize(
@@ -75,14 +80,93 @@ def test_a_host_is_known_by_what_identifies_its_machine(more, node):
     assert hosts.node_map(rules, [told], [machine(node, **more), machine("other")]).host_of == {node: "h1"}
 
 
-def test_the_more_explicit_way_decides():
+SAFE = "drawbar.node-restriction.kubernetes.io/fabric-host"
+
+
+def test_what_a_kubelet_cannot_write_decides_before_what_it_can():
     told = host("h1", "by-name", system_uuid="u")
-    cluster = [machine("by-name"), machine("by-uuid", uuid="U"), machine("by-label", labels={"l": "h1"})]
-    assert hosts.node_map(spec(("h1", "by-name"), node_label="l"), [told], cluster).host_of == {
-        "by-name": "h1"
+    cluster = [
+        machine("by-fabric"),
+        machine("by-safe-label", labels={SAFE: "h1"}),
+        machine("by-name"),
+        machine("by-label", labels={"l": "h1"}),
+        machine("by-uuid", uuid="U"),
+    ]
+    ways = (
+        (spec(("h1", "by-fabric"), node_label=SAFE), "by-fabric"),
+        (spec(node_label=SAFE), "by-safe-label"),
+        (spec(node_label="l"), "by-name"),
+    )
+    for rules, node in ways:
+        assert hosts.node_map(rules, [told], cluster).host_of == {node: "h1"}
+    others = [one for one in cluster if one.metadata.name != "by-name"]
+    uuid = [one for one in others if one.metadata.name != "by-label"]
+    assert hosts.node_map(spec(), [told], uuid).host_of == {"by-uuid": "h1"}
+    assert hosts.node_map(spec(node_label="l"), [told], others, {"h1": "by-uuid"}).host_of == {
+        "by-uuid": "h1"
     }
-    assert hosts.node_map(spec(node_label="l"), [told], cluster).host_of == {"by-label": "h1"}
-    assert hosts.node_map(spec(), [told], cluster).host_of == {"by-uuid": "h1"}
+
+
+@pytest.mark.parametrize(
+    ("label", "safe"),
+    [
+        ("node-restriction.kubernetes.io/host", True),
+        (SAFE, True),
+        ("mynode-restriction.kubernetes.io/host", False),
+        ("node-restriction.kubernetes.io", False),
+        ("drawbar.dev/host", False),
+        ("", False),
+    ],
+)
+def test_the_labels_that_a_kubelet_may_not_write(label, safe):
+    assert hosts.is_restricted(label) is safe
+
+
+COPIES = {
+    "system UUID": {"uuid": "U"},
+    "serial": {"annotations": {hosts.SERIAL_ANNOTATION: "SN"}},
+    "label": {"labels": {"l": "h1"}},
+    "annotation": {"annotations": {"n": "h1"}},
+    "two hosts": {"annotations": {"n": "h1"}, "labels": {"l": "h2"}},
+}
+
+
+@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("moment", ["had it before", "was created first", "has its name"])
+def test_a_node_that_copies_the_identity_of_another_never_unmaps_it_and_is_told_of(copy, moment):
+    held = {"h1": "first"} if moment == "had it before" else None
+    known = host("h1", "first" if moment == "has its name" else "x", system_uuid="u", serial="SN")
+    times = (
+        ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z") if moment == "was created first" else (None, None)
+    )
+    cluster = [machine("second", created=times[1], **copy), machine("first", created=times[0], uuid="u")]
+    rules = spec(node_label="l", node_annotation="n")
+    found = hosts.node_map(rules, [known, host("h2", "y")], cluster, held)
+    assert found.host_of.get("first") == "h1"
+    assert any("node second claims to be host h1, which is node first" in one for one in found.problems)
+
+
+def test_a_node_that_claims_two_hosts_gets_none_that_another_claims():
+    greedy = machine("greedy", created="2025-01-01T00:00:00Z", annotations={"n": "h1"}, labels={"l": "h2"})
+    rules = spec(node_label="l", node_annotation="n")
+    cluster = [greedy, machine("victim", created="2026-01-01T00:00:00Z", uuid="u")]
+    found = hosts.node_map(rules, [host("h1", "x", system_uuid="u"), host("h2", "y")], cluster)
+    assert found.host_of == {"victim": "h1", "greedy": "h2"}
+
+
+def test_an_administrators_word_ends_the_dispute_and_cloned_machines_are_no_problem():
+    clones = [machine("a", uuid="u", labels={SAFE: "h1"}), machine("b", uuid="u", labels={SAFE: "h2"})]
+    known = [host("h1", "x", system_uuid="u"), host("h2", "y", system_uuid="u")]
+    for rules in (spec(("h1", "a"), ("h2", "b")), spec(node_label=SAFE)):
+        found = hosts.node_map(rules, known, clones)
+        assert (found.host_of, found.problems) == ({"a": "h1", "b": "h2"}, ())
+
+
+def test_cloned_machines_are_told_apart_by_what_is_more_explicit():
+    clones = [machine("a", uuid="u", labels={"l": "h1"}), machine("b", uuid="u", labels={"l": "h2"})]
+    known = [host("h1", "x", system_uuid="u"), host("h2", "y", system_uuid="u")]
+    found = hosts.node_map(spec(node_label="l"), known, clones)
+    assert (found.host_of, found.problems) == ({"a": "h1", "b": "h2"}, ())
 
 
 def test_two_nodes_that_would_be_one_host_are_both_refused():

@@ -312,7 +312,11 @@ class Chores:
         view = self._view.sessions.get(fabric)
         if view is None or not view.listed:
             return
-        mapped = hosts.node_map(view.spec, view.hosts, self._view.nodes)
+        held = {host: node for node, host in view.nodes.host_of.items()}
+        if not held:
+            # Just begun: what is attached tells who was which host.
+            held = {one.spec.host_id: one.spec.node_name for one in self._view.placed.of(fabric)}
+        mapped = hosts.node_map(view.spec, view.hosts, self._view.nodes, held)
         if mapped != view.nodes:
             view.nodes = mapped
             self.add(What.STATUS, fabric, after=GATHER_SECONDS)

@@ -1,17 +1,23 @@
 """Which host of a fabric is which node, decided purely.
 
-Asked in this order, and the first that names a node of the cluster decides:
+A kubelet writes its own Node: its status, its annotations and most of its labels. So what it cannot write decides first,
+and the first of these that names a node of the cluster:
 
 1. the Fabric's `spec.hosts`, by the host's id or name;
-2. `spec.nodeLabel` and `spec.nodeAnnotation`: a node whose label or annotation has the host's id, its name or one of its
-   identifiers (a serial number, say) as its value;
-3. what the machine itself is known by: the host's identifier `system-uuid`, which is the node's
-   `status.nodeInfo.systemUUID`, and its identifier `serial`, which is the node's annotation `drawbar.dev/serial`;
-   nodes that differ about it are two nodes that would be one host;
-4. the host's name.
+2. `spec.nodeLabel`, if it is a label of `node-restriction.kubernetes.io`: a node whose label has the host's id, its name or
+   one of its identifiers (a serial number, say) as its value;
+3. the host's name, since a kubelet's credentials are for the Node of one name.
 
-Two hosts that would be one node, or two nodes that would be one host, are ambiguous: none of them is mapped, since a
-device would go to the wrong machine.
+The other hosts belong to the nodes that claim them. A node whose `spec.nodeLabel` or `spec.nodeAnnotation` names hosts
+claims these; another claims the host that its machine is known by: the host's identifier `system-uuid` is the node's
+`status.nodeInfo.systemUUID`, or its identifier `serial` is the node's annotation `drawbar.dev/serial`.
+
+Of several nodes that claim one host, it stays with the one that it was mapped to before, then goes to those that claim no
+other host, then to the node that was created first: a node that copies another's identity never unmaps it. Two hosts that
+would be one node, and two nodes between which nothing decides, are ambiguous: none of them is mapped, since a device would
+go to the wrong machine. Every claim to what is another's is a problem.
+
+Source: NodeRestriction admission plugin, for the labels that a kubelet may not write.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +30,7 @@ SYSTEM_UUID = "system-uuid"
 SERIAL = "serial"
 # The kubelet tells no serial number of its machine; whoever installs the machines can.
 SERIAL_ANNOTATION = "drawbar.dev/serial"
+RESTRICTED_DOMAIN = "node-restriction.kubernetes.io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,26 +53,48 @@ class NodeMap:
 
 
 def node_map(
-    spec: fabrics.FabricSpec, hosts: Iterable[contract.Host], known: Iterable[nodes.Node]
+    spec: fabrics.FabricSpec,
+    hosts: Iterable[contract.Host],
+    known: Iterable[nodes.Node],
+    held: Mapping[str, str] | None = None,
 ) -> NodeMap:
-    """Maps all hosts of a fabric."""
-    cluster = _Cluster(spec, known)
-    found: dict[str, list[contract.Host]] = {}
-    problems = []
-    for host in hosts:
-        claimants = cluster.nodes_of(host)
-        if isinstance(claimants, str):
-            problems.append(claimants)
-        elif len(claimants) > 1:
-            listed = ", ".join(sorted(claimants))
-            problems.append(f"host {host.id} would be nodes {listed}; name one of them in spec.hosts")
-        for node in claimants if not isinstance(claimants, str) and len(claimants) == 1 else ():
-            found.setdefault(node, []).append(host)
-    for node, rivals in found.items():
+    """Map all hosts of a fabric.
+
+    Args:
+        spec: of the Fabric.
+        hosts: of the fabric.
+        known: the nodes of the cluster.
+        held: by host id, the node that the host was mapped to before.
+    """
+    cluster, listed = _Cluster(spec, known), tuple(hosts)
+    problems: list[str] = []
+    trusted = {host.id: cluster.trusted(host) for host in listed}
+    fixed = {node for found in trusted.values() for node in found}
+    claims = _claims(cluster, listed)
+    mapped: dict[str, list[contract.Host]] = {}
+    for host in listed:
+        problems += cluster.problems(host)
+        candidates, claimants = trusted[host.id], claims[host.id]
+        if not candidates and not cluster.is_settled(host):
+            candidates = _preferred(claimants - fixed, claims, (held or {}).get(host.id), cluster)
+        if len(candidates) > 1:
+            names = ", ".join(sorted(candidates))
+            problems.append(f"host {host.id} would be nodes {names}; name one of them in spec.hosts")
+            continue
+        for node in candidates:
+            mapped.setdefault(node, []).append(host)
+        if not cluster.is_settled(host):
+            owner = f", which is node {next(iter(candidates))}" if candidates else ""
+            problems += [
+                f"node {node} claims to be host {host.id}{owner}; look who changed that Node, or name the node in "
+                "spec.hosts"
+                for node in sorted(claimants - candidates)
+            ]
+    for node, rivals in mapped.items():
         if len(rivals) > 1:
             ids = ", ".join(sorted(host.id for host in rivals))
             problems.append(f"hosts {ids} would all be node {node}; name one of them in spec.hosts")
-    single = {node: rivals[0] for node, rivals in found.items() if len(rivals) == 1}
+    single = {node: rivals[0] for node, rivals in mapped.items() if len(rivals) == 1}
     return NodeMap(
         host_of={node: host.id for node, host in single.items()},
         with_room=frozenset(node for node, host in single.items() if _has_room(host)),
@@ -73,23 +102,47 @@ def node_map(
     )
 
 
+def _claims(cluster: "_Cluster", hosts: Iterable[contract.Host]) -> dict[str, set[str]]:
+    """By host id the nodes that claim it: each by the more explicit way in which it claims any host."""
+    listed = tuple(hosts)
+    marked = {host.id: cluster.marked(host) for host in listed}
+    explicit = {node for found in marked.values() for node in found}
+    return {host.id: marked[host.id] | (cluster.machines(host) - explicit) for host in listed}
+
+
+def _preferred(
+    claimants: set[str], claims: Mapping[str, set[str]], before: str | None, cluster: "_Cluster"
+) -> set[str]:
+    """The one of several claimants that the host goes to; several where nothing decides."""
+    if before in claimants:
+        return {before}
+    modest = {node for node in claimants if sum(node in found for found in claims.values()) == 1}
+    candidates = modest or claimants
+    if len(candidates) < 2 or not all(cluster.created(node) for node in candidates):
+        return candidates
+    first = min(cluster.created(node) for node in candidates)
+    return {node for node in candidates if cluster.created(node) == first}
+
+
 class _Cluster:
     """The nodes by everything that a host may be known by."""
 
     def __init__(self, spec: fabrics.FabricSpec, known: Iterable[nodes.Node]) -> None:
         self._told = {entry.host: entry.node for entry in spec.hosts}
-        self._names: set[str] = set()
-        self._marks: dict[str, set[str]] = {}
+        self._label_is_safe = is_restricted(spec.node_label)
+        self._created: dict[str, str] = {}
+        self._labelled: dict[str, set[str]] = {}
+        self._marked: dict[str, set[str]] = {}
         self._machines: dict[tuple[str, str], set[str]] = {}
         for node in known:
             name, metadata = node.metadata.name, node.metadata
-            self._names.add(name)
-            for mark in (
-                metadata.labels.get(spec.node_label),
-                metadata.annotations.get(spec.node_annotation),
-            ):
+            self._created[name] = metadata.creation_timestamp or ""
+            label, note = metadata.labels.get(spec.node_label), metadata.annotations.get(spec.node_annotation)
+            if label:
+                self._labelled.setdefault(label, set()).add(name)
+            for mark in (note, None if self._label_is_safe else label):
                 if mark:
-                    self._marks.setdefault(mark, set()).add(name)
+                    self._marked.setdefault(mark, set()).add(name)
             self._is_machine(SYSTEM_UUID, node.status.node_info.system_uuid, name)
             self._is_machine(SERIAL, metadata.annotations.get(SERIAL_ANNOTATION, ""), name)
 
@@ -97,28 +150,58 @@ class _Cluster:
         if known := comparable(value):
             self._machines.setdefault((kind, known), set()).add(node)
 
-    def nodes_of(self, host: contract.Host) -> set[str] | str:
-        """The nodes that the host may be, by the first way that names any; a sentence if `spec.hosts` is wrong."""
-        told = self._told.get(host.id) or self._told.get(host.name)
-        if told is not None:
-            return {told} if told in self._names else _no_such_node(host, told)
-        return next((found for found in self._ways(host) if found), set())
+    def created(self, node: str) -> str:
+        """When the Node was made, as an RFC 3339 time of one form; empty where that is not known."""
+        return self._created[node]
 
-    def _ways(self, host: contract.Host) -> Iterator[set[str]]:
-        marks = (host.id, host.name, *host.identifiers.values())
-        yield {node for mark in marks for node in self._marks.get(mark, ())}
+    def problems(self, host: contract.Host) -> Iterator[str]:
+        """What is wrong with `spec.hosts` as to that host."""
+        node = self._told_of(host)
+        if node is not None and node not in self._created:
+            yield f"spec.hosts maps host {host.id} to node {node}, which does not exist"
+
+    def is_settled(self, host: contract.Host) -> bool:
+        """Whether an administrator says which node it is, so that other claims do not matter."""
+        return self._told_of(host) is not None or bool(self._safely_labelled(host))
+
+    def trusted(self, host: contract.Host) -> set[str]:
+        """The nodes that the host is by what no kubelet can write of its own Node."""
+        told = self._told_of(host)
+        if told is not None:
+            return {told} & self._created.keys()
+        return self._safely_labelled(host) or {host.name} & self._created.keys()
+
+    def marked(self, host: contract.Host) -> set[str]:
+        """The nodes whose ordinary label or annotation names the host."""
+        return {node for mark in _names(host) for node in self._marked.get(mark, ())}
+
+    def machines(self, host: contract.Host) -> set[str]:
+        """The nodes whose machine the host is, as their kubelets or whoever installed them tell."""
         known_by = [(kind, comparable(host.identifiers.get(kind, ""))) for kind in (SYSTEM_UUID, SERIAL)]
-        yield {node for one in known_by for node in self._machines.get(one, ())}
-        yield {host.name} & self._names
+        return {node for one in known_by for node in self._machines.get(one, ())}
+
+    def _told_of(self, host: contract.Host) -> str | None:
+        return self._told.get(host.id) or self._told.get(host.name)
+
+    def _safely_labelled(self, host: contract.Host) -> set[str]:
+        if not self._label_is_safe:
+            return set()
+        return {node for mark in _names(host) for node in self._labelled.get(mark, ())}
+
+
+def is_restricted(label: str) -> bool:
+    """Whether the API server keeps kubelets from writing that label."""
+    domain, slash, _ = label.partition("/")
+    return bool(slash) and f".{domain}".endswith(f".{RESTRICTED_DOMAIN}")
+
+
+def _names(host: contract.Host) -> tuple[str, ...]:
+    return (host.id, host.name, *host.identifiers.values())
 
 
 def comparable(identifier: str) -> str:
     """What two machines know to be one by: firmware writes it in capitals or not, with blanks around it or not."""
     return identifier.strip().casefold()
-
-
-def _no_such_node(host: contract.Host, node: str) -> str:
-    return f"spec.hosts maps host {host.id} to node {node}, which does not exist"
 
 
 def shape(node: nodes.Node) -> tuple[object, ...]:

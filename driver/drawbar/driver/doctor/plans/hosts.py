@@ -111,7 +111,7 @@ def _twice(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
                 check=Check.HOSTS_AMBIGUOUS,
                 severity=Severity.WARNING,
                 subject=f"nodes {findings.listed(sorted(members))}",
-                message=f"have the same {what}, {value}: a host that is known by it is mapped to none of them",
+                message=f"have the same {what}, {value}: a host that is known by it is mapped to one of them alone, or to none",
                 remedy="make it unique (cloned machines often have one UUID), or name the hosts in spec.hosts",
             )
 
