@@ -148,7 +148,52 @@ async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where
     mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
     assert {name: mounts[name] for name in hosts} == hosts
     assert mounts.keys() - hosts.keys() == {"config"}
-    assert pod["nodeSelector"] == {"drawbar.dev/host": "true"}
+
+
+SAFE, OLD = "drawbar.node-restriction.kubernetes.io/host", "drawbar.dev/host"
+ZONE = {"key": "zone", "operator": "Exists"}
+PREFERRED = {"weight": 1, "preference": {"matchExpressions": [ZONE]}}
+
+
+def has(label):
+    return {"key": label, "operator": "In", "values": ["true"]}
+
+
+@pytest.mark.parametrize(
+    ("node", "selector", "terms"),
+    [
+        # A node that was labelled for a release before keeps its daemon.
+        ({}, None, [[has(SAFE)], [has(OLD)]]),
+        ({"hostLabels": ["a/b"]}, None, [[has("a/b")]]),
+        ({"hostLabels": []}, None, None),
+        ({"nodeSelector": {"own": "yes"}}, {"own": "yes"}, None),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchExpressions": [ZONE]}]
+                        },
+                        "preferredDuringSchedulingIgnoredDuringExecution": [PREFERRED],
+                    }
+                }
+            },
+            None,
+            [[ZONE, has(SAFE)], [ZONE, has(OLD)]],
+        ),
+    ],
+    ids=["default", "own labels", "every node", "a selector", "an affinity"],
+)
+async def test_the_node_daemon_runs_on_nodes_with_a_label_that_no_kubelet_can_give_itself(
+    render, node, selector, terms
+):
+    pod = named(await render(node=node))["DaemonSet", "drawbar-node"]["spec"]["template"]["spec"]
+    assert pod.get("nodeSelector") == selector
+    affinity = pod.get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    expressions = [one["matchExpressions"] for one in required.get("nodeSelectorTerms", ())]
+    assert expressions == (terms or [])
+    assert ("preferredDuringSchedulingIgnoredDuringExecution" in affinity) == ("affinity" in node)
 
 
 async def test_the_node_daemon_is_privileged_or_has_the_listed_capabilities_and_no_others(

@@ -84,3 +84,22 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
     seccompProfile: {type: RuntimeDefault}
   resources: {{- toYaml .root.Values.metrics.proxy.resources | nindent 4 }}
 {{- end -}}
+
+{{/* The affinity of the node daemon's pods: what is set, and on nodes that have one of the host labels. */}}
+{{- define "drawbar.nodeAffinity" }}
+{{- $affinity := deepCopy .affinity }}
+{{- if and .hostLabels (not .nodeSelector) }}
+{{- $node := $affinity.nodeAffinity | default dict }}
+{{- $required := $node.requiredDuringSchedulingIgnoredDuringExecution | default dict }}
+{{- $terms := list }}
+{{- range $term := $required.nodeSelectorTerms | default (list dict) }}
+{{- range $label := $.hostLabels }}
+{{- $wanted := dict "key" $label "operator" "In" "values" (list "true") }}
+{{- $terms = append $terms (merge (dict "matchExpressions" (append ($term.matchExpressions | default list) $wanted)) $term) }}
+{{- end }}
+{{- end }}
+{{- $node = merge (dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms)) $node }}
+{{- $affinity = merge (dict "nodeAffinity" $node) $affinity }}
+{{- end }}
+{{- toYaml $affinity }}
+{{- end }}

@@ -102,8 +102,8 @@ class Tls(meta.Struct, frozen=True):
 class FabricSpec(meta.Struct, frozen=True):
     """How to reach the fabric manager and how its hosts map to nodes.
 
-    Which node a host is, `controller.hosts` decides: by `hosts`, `node_label`, `node_annotation`, the machine's UUID,
-    its name. Devices that `maintenance` names
+    Which node a host is, `controller.hosts` decides: by `hosts`, `node_label`, its name, `node_annotation`, the machine's
+    UUID. Devices that `maintenance` names
     by id, or all of them for `*`, are given to nobody; who has one keeps it. `driver` is who serves the Fabric.
     """
 

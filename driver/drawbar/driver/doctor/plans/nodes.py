@@ -164,7 +164,7 @@ def _daemons(
             severity=Severity.ERROR if pods else Severity.WARNING,
             subject=_nodes(without),
             message="a fabric reaches it, and no node daemon is seen there: pods with a device do not start",
-            remedy="let the DaemonSet's node selector cover the node: kubectl label node NAME drawbar.dev/host=true",
+            remedy="let the DaemonSet's node selector cover the node: kubectl label node NAME drawbar.node-restriction.kubernetes.io/host=true",
         )
     elif running:
         yield findings.ok(Check.NODES_DAEMON, _nodes(sorted(running)), "the node daemon is there")
