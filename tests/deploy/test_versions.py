@@ -61,8 +61,10 @@ def leaves(value, path=()):
 # Rules about changes that no program of either version makes.
 HARMLESS = {
     "deviceattachments.yaml": (
-        "v1alpha1: .spec: the rule is new: self.identity == oldSelf.identity && has(self.model) == has(oldSelf.model) && "
-        "(!has(self.model) || self.model == oldSelf.model)",
+        (
+            "v1alpha1: .spec: the rule is new: self.identity == oldSelf.identity && "
+            "has(self.model) == has(oldSelf.model) && (!has(self.model) || self.model == oldSelf.model)"
+        ),
     ),
     "fabrics.yaml": (),
 }

@@ -40,6 +40,26 @@ async def test_a_fabric_is_published_as_one_pool_per_enclosure(controller_world,
         assert connected["reason"] == "Connected"
 
 
+async def test_a_node_that_claims_to_be_the_host_of_another_unmaps_nobody_and_is_shown_on_the_fabric(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric(nodeAnnotation="rack/host")
+        await cluster.published()
+        mine = {"metadata": {"annotations": {"rack/host": "host-node-1"}}}
+        await cluster.api.patch(
+            kinds.NODE, NODES[1], mine, content=client.Patch.MERGE, into=dict, manager="kubelet"
+        )
+        mapped = await until(
+            lambda: cluster.fabric_condition("HostsMapped"), lambda value: value.get("status") == "False"
+        )
+        assert "node node-2 claims to be host host-node-1, which is node node-1" in mapped["message"]
+        for name in NODES:
+            node = await cluster.api.read(kinds.NODE, name, into=dict)
+            assert node["metadata"]["labels"]["fabric.drawbar.dev/fab"] == "true"
+
+
 async def test_an_allocated_device_is_attached_once_said_and_detached_when_released(controller_world, until):
     async with controller_world() as cluster:
         cluster.start()
