@@ -22,6 +22,10 @@ class Listener:
     def turn_came(self, key):
         """Not asked for here."""
 
+    def witnesses(self, fabric):
+        """Nothing is attached."""
+        return {}
+
     def troubles_changed(self, fabric):
         """Not asked for here."""
 

@@ -25,6 +25,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.controller.attachments import actions, plan
 
 FAILURE = attachments.Failure(reason="FabricError", message="the link did not come up")
+NO_DEVICE = attachments.Failure(reason=plan.GONE, message="no such device")
 PENDING = attachments.Failure(reason=plan.PENDING, message="operation o1 is in flight", retryable=True)
 PASSING = attachments.Failure(reason="FabricError", message="busy", retryable=True)
 
@@ -260,7 +261,32 @@ RELEASING = {
         {"attachment": FREE, "host_id": "h9", "detach": call("succeeded")},
         [actions.RemoveFinalizer],
     ),
-    "the device is gone": ({"attachment": FREE, "present": False}, [actions.RemoveFinalizer]),
+    "the device is not listed: a detach is asked for all the same": (
+        {"attachment": FREE, "present": False, "attach": call("unknown"), "detach": call("unknown")},
+        [actions.CallFabric(side=DETACH)],
+    ),
+    "the device is not listed, and the detach confirmed": (
+        {"attachment": FREE, "present": False, "attach": call("unknown"), "detach": call("succeeded")},
+        [actions.RemoveFinalizer],
+    ),
+    "there is no such device any more": (
+        {
+            "attachment": FREE,
+            "present": False,
+            "attach": call("unknown"),
+            "detach": call("failed", failure=NO_DEVICE, due=False),
+        },
+        [actions.RemoveFinalizer],
+    ),
+    "the fabric refuses a device that it lists": (
+        {
+            "attachment": FREE,
+            "host_id": "h1",
+            "attach": call("unknown"),
+            "detach": call("failed", failure=NO_DEVICE),
+        },
+        [actions.Retry(side=DETACH)],
+    ),
     "a silent fabric says nothing of free": ({"attachment": FREE, "present": None}, []),
     "refused: tried until it is free": (
         {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=FAILURE)},

@@ -155,7 +155,8 @@ async def test_what_was_told_before_a_listing_does_not_stand_against_it():
         manager.events.put_nowait(contract.DeviceChanged(version="9", device=OTHER))
         await asyncio.sleep(1)
         await opened.read()
-        assert opened.devices == (OLD,)
+        assert opened.devices == (OLD, OTHER)
+        assert opened.missing == {"other"}
 
 
 @virtualtime.in_virtual_time

@@ -19,7 +19,7 @@ from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
-from drawbar.mocks.testing import worlds
+from drawbar.mocks.testing import virtualtime, worlds
 
 DRIVER = "drawbar.dev"
 CALL_SECONDS = 30
@@ -257,11 +257,11 @@ class Storm:
         if known:
             await self._node_acts(known[number % len(known)], well=False)
 
-    async def _node_says(self, one, condition, status):
+    async def _node_says(self, one, condition, status, *, reason="DriverNotBound"):
         said = {
             "type": condition,
             "status": status,
-            "reason": "DeviceReady" if status == "True" else "DriverNotBound",
+            "reason": "DeviceReady" if status == "True" else reason,
             "message": "",
             "lastTransitionTime": meta.timestamp(self.loop.now()),
         }
@@ -374,3 +374,25 @@ class Storm:
 def storm_world():
     """The class `Storm`; each example begins one of its own."""
     return Storm
+
+
+@pytest.fixture
+def in_storm(tmp_path):
+    """`in_storm(steps)`: runs the coroutine function with a `Storm` of two nodes and four devices, in virtual time."""
+
+    def run(steps):
+        loop = virtualtime.VirtualTimeLoop()
+        storm = Storm(loop, tmp_path, ("n1", "n2"), ("d0", "d1", "d2", "d3"))
+
+        async def whole():
+            await storm.begin(0)
+            await asyncio.sleep(1)
+            try:
+                await steps(storm)
+            finally:
+                await storm.end()
+
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(whole())
+
+    return run

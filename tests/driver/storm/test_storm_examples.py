@@ -8,31 +8,8 @@ from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks.fabric import faults
-from drawbar.mocks.testing import virtualtime
 
 DEVICE, NODE = "d0", "n1"
-
-
-@pytest.fixture
-def in_storm(tmp_path, storm_world):
-    """`in_storm(steps)`: runs the coroutine function with a `Storm` of one node and one device, in virtual time."""
-
-    def run(steps):
-        loop = virtualtime.VirtualTimeLoop()
-        storm = storm_world(loop, tmp_path, (NODE,), (DEVICE,))
-
-        async def whole():
-            await storm.begin(0)
-            await asyncio.sleep(1)
-            try:
-                await steps(storm)
-            finally:
-                await storm.end()
-
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(whole())
-
-    return run
 
 
 async def lose_the_record(storm, kind):

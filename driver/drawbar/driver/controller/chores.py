@@ -348,6 +348,7 @@ class Chores:
                 silent_seconds=view.silent_seconds,
                 probations=view.faults.probations(_probation(fabric), self._blamed(fabric)),
                 failures=view.faults.failures(),
+                missing=view.missing,
             )
         overdue = self._view.placed.overdue(name, self._clock())
         return sources.observed(

@@ -27,7 +27,7 @@ from drawbar.driver.controller import (
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import actions, calls, context, executor, index
 from drawbar.driver.controller.classic import inventory, part
-from drawbar.driver.controller.fabrics import connecting, credentials, directory
+from drawbar.driver.controller.fabrics import connecting, credentials, directory, losses
 from drawbar.driver.controller.immediate import executor as allocator
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
@@ -298,6 +298,9 @@ class _Controller:
         fabric = self._fabrics.get(key.fabric)
         if (old is None or new is None) and fabric is not None and fabric.spec.policy.models:
             self._chores.add(chores.What.LABELS)
+        view = self._directory.get(key.fabric)
+        if view is not None:
+            view.reconsider(key.device)
         before, after = sources.verdict(old), sources.verdict(new)
         if lessons.learn(self._directory.get(key.fabric), old, new, self._clock()):
             self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
@@ -423,6 +426,12 @@ class _Controller:
 
     def turn_came(self, key: names.DeviceKey) -> None:
         self._lanes.add(key)
+
+    def witnesses(self, fabric: str) -> dict[str, losses.Witness]:
+        return {
+            one.spec.device: losses.witness(one, node_gone=self._nodes.get(one.spec.node_name) is None)
+            for one in self._placed.of(fabric)
+        }
 
     def troubles_changed(self, fabric: str) -> None:
         self._chores.add(chores.What.STATUS, fabric, after=chores.GATHER_SECONDS)

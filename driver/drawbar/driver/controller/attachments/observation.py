@@ -30,7 +30,6 @@ class Observation:
     def whole(self) -> plan.Observed:
         """Everything the plan rests on."""
         context, attachment = self._context, self.attachment
-        listed = self.session is not None and self.session.listed
         uid, moment = (attachment.metadata.uid if attachment else ""), asyncio.get_running_loop().time()
         patience = context.patience
         if self.session is not None:
@@ -46,7 +45,7 @@ class Observation:
         return plan.Observed(
             attachment=attachment,
             wish=wish,
-            present=self.device is not None if listed else None,
+            present=self._present(),
             host_id=connection.host_id if connection else None,
             attach=context.calls.view(uid, actions.Side.ATTACH, moment),
             detach=context.calls.view(uid, actions.Side.DETACH, moment),
@@ -66,6 +65,13 @@ class Observation:
             owner=owner,
             node=self._node(connection.host_id) if connection and owner is marks.Owner.OURS else None,
         )
+
+    def _present(self) -> bool | None:
+        """Whether the fabric has the device; None while that is not known."""
+        if self.session is None or not self.session.listed:
+            return None
+        unlisted = self.device is None and self._key.device in self.session.missing
+        return None if unlisted else self.device is not None
 
     def _node(self, host_id: str) -> str | None:
         """Which node has the device, where there is no record of it that says so."""

@@ -4,7 +4,8 @@ Invariants, after every prefix of every plan:
 
 - the fabric is called only for a device that has a DeviceAttachment, whose name is the lock;
 - `SayAttached` is planned only when the fabric says that the device is on the host of this attachment;
-- `RemoveFinalizer` is planned only when the fabric says that it is not, or is there for somebody else;
+- `RemoveFinalizer` is planned only when the fabric has confirmed a detach, refuses it because it has no such device any
+  more, or shows the device connected for somebody else;
 - a connection that carries somebody else's mark is never said to be ours, and never ended.
 
 Whatever is observed, the plan holds the next safe steps. A call to the fabric is always the last step of a plan:
@@ -402,7 +403,7 @@ def _let_go(observed: Observed, attachment: attachments.DeviceAttachment) -> tup
     held = attachments.FINALIZER in attachment.metadata.finalizers
     if not released or not held or observed.present is None:
         return ()
-    return _detach(observed, attachment) if observed.present else (actions.RemoveFinalizer(),)
+    return _detach(observed, attachment)
 
 
 def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
@@ -440,6 +441,10 @@ def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -
             if observed.host_id != attachment.spec.host_id:
                 return (actions.RemoveFinalizer(),)
             return _read(call) if call.due else (actions.LookAgain(seconds=call.retry_after_seconds),)
+        case "failed" if (
+            observed.present is False and call.failure is not None and call.failure.reason == GONE
+        ):
+            return (actions.RemoveFinalizer(),)
         case "failed" if call.due:
             return _again(actions.Side.DETACH, call)
         case "running" if call.age_seconds > DETACH_PATIENCE_SECONDS:

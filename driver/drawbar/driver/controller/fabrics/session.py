@@ -11,6 +11,7 @@ it again.
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Protocol
 
@@ -18,7 +19,15 @@ import tenacity
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import faults, hosts, marks, names
-from drawbar.driver.controller.fabrics import connecting, credentials, discretion, readings, status, turns
+from drawbar.driver.controller.fabrics import (
+    connecting,
+    credentials,
+    discretion,
+    losses,
+    readings,
+    status,
+    turns,
+)
 from drawbar.driver.kube import reflector
 from drawbar.fabric import contract, errors
 
@@ -31,6 +40,9 @@ GOOD_SECONDS = 60.0
 # A manager that does not let go in this time holds up neither the next connection nor the end of the process.
 CLOSE_SECONDS = 5.0
 LIST_EVERY_SECONDS = 10.0
+# What its node still shows and the manager does not list may stay so.
+MISSING_EVERY_SECONDS = 60.0
+MISSING = "inventory"
 
 
 def _monotonic() -> float:
@@ -55,6 +67,10 @@ class Listener(Protocol):
 
     def turn_came(self, key: names.DeviceKey) -> None:
         """The fabric has a place for the operation that this device waited for."""
+        ...
+
+    def witnesses(self, fabric: str) -> Mapping[str, losses.Witness]:
+        """What nodes report, by the name of each device of the fabric that has an attachment."""
         ...
 
     def troubles_changed(self, fabric: str) -> None:
@@ -100,6 +116,7 @@ class Session:
         self._readings = readings.Readings(lambda: self._list(self.adapter()))
         # The fabric's version as it was last listed.
         self._version = ""
+        self._missing: Mapping[str, losses.Missing] = {}
         # What was told since the listing under way began: names of devices, ids of hosts.
         self._told_devices: set[str] = set()
         self._told_hosts: dict[str, None] = {}
@@ -130,6 +147,7 @@ class Session:
             hosts=len(self._hosts),
             unpublished=self.unpublished,
             reserved=sum(wanted.holds(one.id, one.model) for one in self._devices.values()),
+            missing=bool(self._missing),
         )
 
     @property
@@ -142,9 +160,19 @@ class Session:
         """What tells our connections from those of others; None where the fabric keeps no marks, or we have none."""
         return self._mark if self.turns.can.marks else None
 
+    @property
+    def missing(self) -> frozenset[str]:
+        """Names of the devices that are not listed and not lost yet; without a `device` where they never were listed."""
+        return frozenset(self._missing)
+
     def device(self, name: str) -> contract.Device | None:
         """The device of that DRA name, as last told."""
         return self._devices.get(name)
+
+    def reconsider(self, name: str) -> None:
+        """The node of a device reports something else of it: one that is missing may be lost now."""
+        if name in self._missing:
+            self._judge_missing(name, self._missing[name].counted_at)
 
     def adapter(self) -> contract.FabricAdapter:
         """The way to the fabric manager.
@@ -250,6 +278,8 @@ class Session:
         self._put(name, device)
 
     def _put(self, name: str, device: contract.Device) -> None:
+        if name in self._missing:
+            self._miss(losses.Judgement(), name)
         old = self._devices.get(name)
         if old != device:
             self._devices[name] = device
@@ -314,13 +344,30 @@ class Session:
                 await asyncio.sleep(LIST_EVERY_SECONDS)
                 continue
             began = _monotonic()
-            async with adapter.watch(version) as events:
+            await self._watch(adapter, version)
+            # A manager that ends its watches at once is not listed without a pause: that only adds to its trouble.
+            await asyncio.sleep(backoff.after(_monotonic() - began))
+
+    async def _watch(self, adapter: contract.FabricAdapter, version: str) -> None:
+        """Take what the manager tells, until it ends the watch or it is time to list what is missing."""
+        try:
+            async with asyncio.timeout(self._list_missing_seconds) as limit, adapter.watch(version) as events:
                 async for event in events:
                     if isinstance(event, contract.Resync):
                         break
                     self._take(event)
-            # A manager that ends its watches at once is not listed without a pause: that only adds to its trouble.
-            await asyncio.sleep(backoff.after(_monotonic() - began))
+                    if self._missing and limit.when() is None:
+                        limit.reschedule(_monotonic() + losses.APART_SECONDS)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+
+    @property
+    def _list_missing_seconds(self) -> float | None:
+        if not self._missing:
+            return None
+        undecided = any(one.undecided for one in self._missing.values())
+        return losses.APART_SECONDS if undecided else MISSING_EVERY_SECONDS
 
     async def _list(self, adapter: contract.FabricAdapter) -> None:
         """Called by `_readings` alone, so by one at a time."""
@@ -337,19 +384,53 @@ class Session:
         told = {host.id: host for host in listed_hosts}
         told |= {one: self._hosts[one] for one in self._told_hosts}
         listed = {names.label(device.id): device for device in inventory.devices}
-        absent = [name for name in self._devices if name not in listed and name not in self._told_devices]
-        gone = [self._devices.pop(name) for name in absent]
+        first, self.listed = not self.listed, True
+        judged, over = self._judge(listed, first=first)
         changed_hosts = told != self._hosts
         self._hosts = told
         self._version = inventory.version
-        first, self.listed = not self.listed, True
         if changed_hosts or first:
             self._listener.hosts_changed(self.name)
-        for device in gone:
-            self._listener.device_changed(self.name, device, None)
+        self._miss(judged, *over)
         for name, device in listed.items():
             if name not in self._told_devices:
                 self._put(name, device)
+
+    def _judge(
+        self, listed: Mapping[str, contract.Device], *, first: bool
+    ) -> tuple[losses.Judgement, list[str]]:
+        """What the absence of devices from a listing means, and which devices are missing no more."""
+        known = dict.fromkeys((*self._devices, *self._missing))
+        witnesses = self._listener.witnesses(self.name) if first or known.keys() - listed.keys() else {}
+        # Before its first listing a session knows of the devices that are attached.
+        known |= dict.fromkeys(witnesses if first else ())
+        absent = [name for name in known if name not in listed and name not in self._told_devices]
+        judged = losses.judge(
+            absent,
+            missing=self._missing,
+            witnesses=witnesses,
+            now=_monotonic(),
+            sudden=losses.is_sudden(absent, self._missing, len(known)),
+        )
+        return judged, [name for name in self._missing if name not in self._told_devices]
+
+    def _judge_missing(self, name: str, now: float) -> None:
+        witnesses = self._listener.witnesses(self.name)
+        self._miss(losses.judge([name], missing=self._missing, witnesses=witnesses, now=now), name)
+
+    def _miss(self, judged: losses.Judgement, *over: str) -> None:
+        """Take over a judgement; what is `over` is missing only if the judgement says so."""
+        others = {name: one for name, one in self._missing.items() if name not in over}
+        self._missing = others | dict(judged.missing)
+        for name in judged.lost:
+            device = self._devices.pop(name, None)
+            if device is not None:
+                self._listener.device_changed(self.name, device, None)
+            else:
+                # It was attached before this session began, and never listed.
+                self._listener.connection_changed(self.name)
+        count = len(self._devices.keys() | self._missing.keys())
+        self.report(MISSING, losses.trouble(self._missing, count))
 
     def _take(self, event: contract.WatchEvent) -> None:
         match event:
@@ -359,9 +440,8 @@ class Session:
                 name = names.label(device_id)
                 if self._readings.reading:
                     self._told_devices.add(name)
-                old = self._devices.pop(name, None)
-                if old is not None:
-                    self._listener.device_changed(self.name, old, None)
+                if name in self._devices and name not in self._missing:
+                    self._judge_missing(name, _monotonic())
             case contract.HostChanged(host=host):
                 if self._readings.reading:
                     self._told_hosts[host.id] = None

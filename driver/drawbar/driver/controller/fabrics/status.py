@@ -35,6 +35,7 @@ class View:
         unpublished: why the API server does not take its pools; empty when it does,
             None while that was not tried.
         reserved: how many of its devices are for immediate allocation.
+        missing: some that count as they were are not listed any more.
         refused: which writes the API server refuses, in its words; empty where it takes all.
     """
 
@@ -45,6 +46,7 @@ class View:
     troubles: tuple[str, ...] = ()
     unpublished: str | None = None
     reserved: int = 0
+    missing: bool = False
     refused: str = ""
 
 
@@ -64,7 +66,7 @@ def status(
             view.connection.reason,
             view.connection.message,
         ),
-        _degraded(view.troubles),
+        _degraded(view),
         _dropped(dropped_fields),
         _writable(view.refused),
     ]
@@ -107,10 +109,11 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
     }
 
 
-def _degraded(troubles: tuple[str, ...]) -> tuple[str, bool, str, str]:
-    if not troubles:
+def _degraded(view: View) -> tuple[str, bool, str, str]:
+    if not view.troubles:
         return fabrics.DEGRADED, False, "Healthy", "nothing is known to be at fault"
-    return fabrics.DEGRADED, True, "Troubles", "; ".join(troubles)[:1024]
+    reason = "DevicesMissing" if view.missing else "Troubles"
+    return fabrics.DEGRADED, True, reason, "; ".join(view.troubles)[:1024]
 
 
 def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:

@@ -42,6 +42,7 @@ class Observed:
         lost: names of devices that a claim has and that are not there any more.
         unhealthy: names of devices that their node calls unhealthy.
         stuck: names of devices that their node does not let go of.
+        missing: names of devices that are not listed and not lost either.
         maintenance: ids of devices that an administrator wants left alone; `*` is all.
         reserved: names of devices that are not for the scheduler to give.
         restricted: models that not every node may have.
@@ -68,6 +69,7 @@ class Observed:
     lost: frozenset[str] = frozenset()
     unhealthy: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
     maintenance: frozenset[str] = frozenset()
     reserved: frozenset[str] = frozenset()
     restricted: frozenset[str] = frozenset()
@@ -227,7 +229,8 @@ def _standing(observed: Observed, device: slices.Device, told: contract.Device |
     return taints.Standing(
         probation=observed.probations.get(name, observed.probation),
         failing=observed.failing.get(name, ""),
-        lost=name in observed.lost or (observed.devices is not None and told is None),
+        lost=name in observed.lost
+        or (observed.devices is not None and told is None and name not in observed.missing),
         foreign=connected and not ours,
         held=name in observed.held,
         stuck=name in observed.stuck,

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.attachments import plan as attachment_plan
+from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.controller.pools import explanations, plan, probe
 from drawbar.fabric import contract
-
-NODE_SAYS_LOST = "DeviceLost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
         ours=ours,
         failing=reason,
         held=not ours,
-        lost=ours and reason == NODE_SAYS_LOST and attachment.holds(attachments.ATTACHED),
+        lost=ours and reason == losses.NODE_SAYS_LOST and attachment.holds(attachments.ATTACHED),
         unhealthy=attachment.status.node is not None and attachment.status.node.unhealthy,
         stuck=attachment.deleting and released is not None and released.status == "False",
         evidence=explanations.Evidence(
@@ -89,6 +88,7 @@ class Told:
         silent_seconds: how long it has not been reached.
         probations: by device name how long its failure counts, where it is not the usual time.
         failures: by device name how often in a row it failed.
+        missing: names of the devices that count as they were although they are not listed.
     """
 
     fabric: fabrics.Fabric
@@ -96,6 +96,7 @@ class Told:
     silent_seconds: float
     probations: dict[str, datetime.timedelta]
     failures: Mapping[str, int] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
 
 
 def observed(
@@ -132,6 +133,7 @@ def observed(
         lost=frozenset(name for name, one in verdicts.items() if one.lost),
         unhealthy=frozenset(name for name, one in verdicts.items() if one.unhealthy),
         stuck=frozenset(overdue).union(name for name, one in verdicts.items() if one.stuck),
+        missing=told.missing,
         maintenance=frozenset(fabric.spec.maintenance),
         reserved=reserved(policy.immediate, told.devices or ()),
         restricted=policies.restricted(policy.models),

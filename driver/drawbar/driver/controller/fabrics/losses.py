@@ -1,0 +1,126 @@
+"""Which devices are lost when the fabric manager no longer lists them, decided purely.
+
+One listing may be empty or partial: a manager that restarts, or an adapter that reads a page too few. So a device that is
+attached is lost only when its node agrees, or when the node does not show it and two further listings, each at least
+`APART_SECONDS` after the one before, lack it too. A listing that lacks more than a quarter of all devices at once is held
+as doubtful: what nobody has stays then, too, until two further listings agree. Until a device is lost it counts as it was.
+"""
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from drawbar.driver.api import attachments, meta
+
+APART_SECONDS = 10.0
+LISTINGS = 3
+# Of all devices; more than that at once is more likely a fault of the listing than of so many devices.
+SUDDEN_SHARE = 0.25
+NAMED_MAX = 5
+NODE_SAYS_LOST = "DeviceLost"
+
+
+class Witness(enum.Enum):
+    """What the node of an attached device reports of it."""
+
+    SHOWS = "shows"
+    LOST = "lost"
+    SILENT = "silent"
+    """Nothing: it has not seen the device yet, has let go of it, or is gone itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A device that was listed, or has an attachment, and is not listed now.
+
+    Attributes:
+        listings: how many listings lacked it that count.
+        counted_at: when the last of them was read, on the event loop's clock.
+    """
+
+    listings: int
+    counted_at: float
+
+    @property
+    def undecided(self) -> bool:
+        """Whether further listings are needed."""
+        return self.listings < LISTINGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What follows from a listing.
+
+    Attributes:
+        lost: names of the devices that are gone.
+        missing: those that count as they were, by name.
+    """
+
+    lost: tuple[str, ...] = ()
+    missing: Mapping[str, Missing] = field(default_factory=dict)
+
+
+def witness(attachment: attachments.DeviceAttachment, *, node_gone: bool) -> Witness:
+    """What the node of an attachment reports of its device."""
+    visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
+    if node_gone or visible is None or attachment.holds(attachments.RELEASED):
+        return Witness.SILENT
+    if visible.is_true:
+        return Witness.SHOWS
+    return Witness.LOST if visible.reason == NODE_SAYS_LOST else Witness.SILENT
+
+
+def is_sudden(absent: Collection[str], missing: Collection[str], count: int) -> bool:
+    """Whether a listing lacks more than a quarter of `count` devices at once; those missing before do not add to that."""
+    return sum(name not in missing for name in absent) > count * SUDDEN_SHARE
+
+
+def judge(
+    absent: Iterable[str],
+    *,
+    missing: Mapping[str, Missing],
+    witnesses: Mapping[str, Witness],
+    now: float,
+    sudden: bool = False,
+) -> Judgement:
+    """Decide about devices that are not listed any more.
+
+    Args:
+        absent: their names.
+        missing: what the last judgement said.
+        witnesses: what nodes report, by the name of each device that has an attachment.
+        now: when the listing was read, on the event loop's clock.
+        sudden: so many at once that the listing itself is in doubt.
+    """
+    lost: list[str] = []
+    kept: dict[str, Missing] = {}
+    for name in absent:
+        seen = _counted(missing.get(name), now)
+        said = witnesses.get(name)
+        unneeded = said is None and not sudden and name not in missing
+        confirmed = said is not Witness.SHOWS and not seen.undecided
+        if said is Witness.LOST or unneeded or confirmed:
+            lost.append(name)
+        else:
+            kept[name] = seen
+    return Judgement(lost=tuple(lost), missing=kept)
+
+
+def trouble(missing: Collection[str], count: int) -> str:
+    """Return a sentence about the devices that are missing; empty when none is."""
+    if not missing:
+        return ""
+    named = sorted(missing)[:NAMED_MAX]
+    listed = ", ".join(named) + (", …" if len(missing) > NAMED_MAX else "")
+    return (
+        f"the fabric manager does not list {len(missing)} of {count} devices any more ({listed}); they count as they were "
+        "until their nodes or two further listings agree"
+    )
+
+
+def _counted(known: Missing | None, now: float) -> Missing:
+    if known is None:
+        return Missing(listings=1, counted_at=now)
+    if now < known.counted_at + APART_SECONDS:
+        return known
+    return Missing(listings=known.listings + 1, counted_at=now)

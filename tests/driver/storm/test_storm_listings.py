@@ -1,0 +1,116 @@
+"""Listings of the fabric manager that are empty or lack what is there: nothing is evicted, and nothing is left attached."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from drawbar.driver.kube import kinds
+
+
+@pytest.fixture
+def lacking(monkeypatch):
+    """`lacking(storm, names, listings)`: the next listings of the storm's fabric, or all of them, lack these devices."""
+
+    def lack(storm, names, listings=None):
+        whole, left = storm.fabric.devices, [listings]
+
+        async def devices():
+            inventory = await whole()
+            if left[0] is not None and left[0] <= 0:
+                return inventory
+            left[0] = left[0] and left[0] - 1
+            found = tuple(one for one in inventory.devices if one.id not in names)
+            return dataclasses.replace(inventory, devices=found)
+
+        monkeypatch.setattr(storm.fabric, "devices", devices)
+        storm.fabric.console.resync()
+
+    return lack
+
+
+async def in_use(storm, *devices):
+    """Claims have the devices, and their nodes show them."""
+    for device in devices:
+        await storm.allocate(device, "n1")
+    await asyncio.sleep(5)
+    await storm.nodes_do_their_duty()
+    await asyncio.sleep(1)
+
+
+async def taints(storm):
+    return {
+        one["name"]: [taint["key"].removeprefix("drawbar.dev/") for taint in one.get("taints", ())]
+        for spec in await storm.specs()
+        for one in spec.get("devices", ())
+    }
+
+
+async def degraded(storm):
+    status = (await storm.api.read(kinds.FABRIC, "f", into=dict))["status"]
+    return next(one for one in status["conditions"] if one["type"] == "Degraded")
+
+
+ALL = ("d0", "d1", "d2", "d3")
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["while-it-runs", "at-its-start"])
+def test_one_empty_listing_evicts_nobody(in_storm, lacking, restarted):
+    async def steps(storm):
+        await in_use(storm, "d0", "d1")
+        before = await storm.attachments()
+        if restarted:
+            await storm.kill_controller()
+        lacking(storm, ALL, listings=1)
+        if restarted:
+            storm.start_controller()
+        await asyncio.sleep(5)
+        condition = await degraded(storm)
+        assert (condition["status"], condition["reason"]) == ("True", "DevicesMissing")
+        assert not any((await taints(storm)).values())
+        await asyncio.sleep(60)
+        assert await taints(storm) == {name: [] for name in ALL}
+        assert await storm.attachments() == before
+        assert (await degraded(storm))["status"] == "False"
+
+    in_storm(steps)
+
+
+def test_a_device_that_no_listing_shows_is_kept_while_its_node_shows_it_and_is_detached_before_its_record_goes(
+    in_storm, lacking
+):
+    async def steps(storm):
+        await in_use(storm, "d0")
+        lacking(storm, ("d0",))
+        await asyncio.sleep(120)
+        assert (await taints(storm))["d0"] == []
+        assert "(d0)" in (await degraded(storm))["message"]
+        await storm.release(0, deletes=True)
+        for _ in range(24):
+            await asyncio.sleep(5)
+            await storm.nodes_do_their_duty()
+            if not await storm.attachments():
+                assert storm.connections() == {}, "the record is gone and the device is still connected"
+                return
+        raise AssertionError(await storm.attachments())
+
+    in_storm(steps)
+
+
+def test_a_device_that_was_taken_out_is_lost_when_its_node_agrees_and_its_record_goes(in_storm):
+    async def steps(storm):
+        await in_use(storm, "d0")
+        await storm.fabric.console.remove_device("d0")
+        await asyncio.sleep(60)
+        assert (await taints(storm))["d0"] == []
+        (one,) = await storm.attachments()
+        await storm._node_says(one, "Visible", "False", reason="DeviceLost")
+        await asyncio.sleep(1)
+        assert "device-lost" in (await taints(storm))["d0"]
+        await storm.release(0, deletes=True)
+        await asyncio.sleep(1)
+        await storm.nodes_do_their_duty()
+        await asyncio.sleep(5)
+        assert await storm.attachments() == []
+
+    in_storm(steps)
