@@ -62,6 +62,21 @@ def test_the_files_of_a_driver_with_a_longer_name_are_not_ours(tmp_path):
     assert files.owners(tmp_path, f"{PREFIX}-x") == {"u-2"}
 
 
+@pytest.mark.parametrize(
+    "owner",
+    ["x/../../pwn", "../pwn", "..", "/etc/pwn", "", "a\0b", "a\nb", ".hidden", "a b", "ä", "u" * 129],
+)
+def test_no_file_is_named_after_an_owner_that_leads_elsewhere(tmp_path, owner):
+    with pytest.raises(errors.InvalidSpec, match="no CDI file can be named after"):
+        files.path(tmp_path / "cdi", PREFIX, owner)
+
+
+def test_a_file_that_we_would_not_have_named_is_not_ours(tmp_path):
+    for name in (f"{PREFIX}-a b.json", f"{PREFIX}-.json", f"{PREFIX}-{'u' * 129}.json"):
+        (tmp_path / name).write_text("{")
+    assert files.owners(tmp_path, PREFIX) == frozenset()
+
+
 def test_what_a_killed_writer_left_goes_once_it_is_old_and_nothing_else_does(tmp_path):
     names = (f".{PREFIX}-u-1.0a.tmp", f".{PREFIX}-u-2.0b.tmp", ".other-u.0c.tmp", f"{PREFIX}-u-1.json")
     for name in names:

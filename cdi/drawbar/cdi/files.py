@@ -4,13 +4,14 @@ A container runtime reads the directory at any moment, so a file is complete bef
 under a name that runtimes skip (no `.json` ending) and renamed. The directory is on tmpfs, hence nothing is fsynced;
 whoever needs a file after a reboot writes it again.
 
-Ours is a file that is named `<prefix>-<owner>.json`, and whose kind has the prefix as its vendor where it can be read:
+Ours is a file that is named `<prefix>-<owner>.json` after an owner that `path` accepts, and whose kind has the prefix as its vendor where it can be read:
 a driver `a.b` never takes `a.b-c-<uid>.json` of a driver `a.b-c` for its own. What a writer left that was killed
 halfway is a hidden file of no consequence; `sweep` removes it once it is so old that nobody can still be writing.
 """
 
 import json
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -25,11 +26,27 @@ DRAFT_SUFFIX = ".tmp"
 DRAFT_AGE_SECONDS = 60.0
 # Ours are below 10 kB per device; nothing else may make us read without end.
 FILE_BYTES = 16 * 1024 * 1024
+# Leaves room for prefix and endings in the 255 bytes of a file's name.
+OWNER_CHARS = 128
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def path(directory: Path, prefix: str, owner: str) -> Path:
-    """The file of one owner, such as a claim's uid."""
+    """The file of one owner, such as a claim's uid.
+
+    Raises:
+        errors.InvalidSpec: the owner cannot be part of a file's name, or would lead out of the directory.
+    """
+    if not _is_owner(owner):
+        raise errors.InvalidSpec(
+            f"no CDI file can be named after {owner[:OWNER_CHARS]!r}: it has other characters than letters, digits, dots, "
+            f"underscores and hyphens, or more than {OWNER_CHARS} of them"
+        )
     return directory / f"{prefix}-{owner}{SUFFIX}"
+
+
+def _is_owner(text: str) -> bool:
+    return _OWNER.fullmatch(text) is not None and len(text) <= OWNER_CHARS
 
 
 def write(file: Path, content: spec.Spec) -> None:
@@ -124,11 +141,12 @@ def owners(directory: Path, prefix: str) -> frozenset[str]:
         errors.Unreadable: the directory cannot be listed.
     """
     start = f"{prefix}-"
-    return frozenset(
-        entry.name[len(start) : -len(SUFFIX)]
+    named = (
+        (entry, entry.name[len(start) : -len(SUFFIX)])
         for entry in _entries(directory)
-        if entry.name.startswith(start) and entry.name.endswith(SUFFIX) and _is_ours(entry, prefix)
+        if entry.name.startswith(start) and entry.name.endswith(SUFFIX)
     )
+    return frozenset(owner for entry, owner in named if _is_owner(owner) and _is_ours(entry, prefix))
 
 
 def sweep(directory: Path, prefix: str, now: float | None = None) -> int:

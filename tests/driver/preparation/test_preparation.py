@@ -231,6 +231,21 @@ async def test_attachments_that_tell_all_spare_the_api_server(offline):
     assert [(one.device, one.requests) for one in prepared] == [("d1", ("disk",)), ("d2", ("disk",))]
 
 
+async def test_a_uid_that_leads_out_of_the_cdi_directory_writes_and_removes_nothing(offline):
+    uid = "x/../../pwn"
+    outside = offline.folder / "pwn.json"
+    (offline.folder / "cdi" / f"{DRIVER}-x").mkdir(parents=True)
+    name = servicers.ClaimName(namespace="default", name="c1", uid=uid)
+    offline.attached = [offline.told("d1", uid)]
+    with pytest.raises(errors.PrepareError, match="no CDI file can be named after"):
+        await offline.preparer.prepare(name)
+    assert (outside.exists(), offline.recorded()) == (False, [])
+    outside.write_text("{}")
+    with pytest.raises(errors.PrepareError, match="no CDI file can be named after"):
+        await offline.preparer.unprepare(name)
+    assert outside.exists()
+
+
 @pytest.mark.parametrize(
     "told",
     [

@@ -203,6 +203,7 @@ class Store:
     def _changed(self, content: records.Content, change: Change) -> records.Content:
         match change:
             case Start(claim=claim):
+                self._require_file(claim.uid)
                 return _started(content, claim)
             case Drop(uid=uid, states=states):
                 return self._dropped(content, uid, states)
@@ -243,6 +244,13 @@ class Store:
             log.warning("a CDI file of ours tells nothing: %s", error, extra={"uid": uid})
             return ()
         return tuple(device.name for device in content.devices) if content is not None else ()
+
+    def _require_file(self, uid: str) -> None:
+        """Sees to it that nothing is recorded for a claim that can have no CDI file."""
+        try:
+            self._file(uid)
+        except cdi_errors.CdiError as error:
+            raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
 
     def _file(self, uid: str) -> Path:
         return files.path(self._cdi_dir, self._driver, uid)
