@@ -8,6 +8,7 @@ import datetime
 import msgspec
 import pytest
 
+from drawbar.driver import evaluation
 from drawbar.driver.api import claims, demands, fabrics, meta, nodes, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import faults, hosts, names, refusals
@@ -82,7 +83,7 @@ class Pools:
 class World:
     """An allocator, what it sees, and what it wrote; it is the client and the recorder itself."""
 
-    def __init__(self, *found, settle=0.1, enabled=True):
+    def __init__(self, *found, settle=0.1, enabled=True, evaluator=None):
         reserved = fabrics.Reservation(models=("H100",))
         spec = fabrics.FabricSpec(
             adapter="a", endpoint="e", policy=fabrics.Policy(immediate=reserved, probation_seconds=0)
@@ -91,6 +92,8 @@ class World:
         self.session, self.pools = Session(*found), Pools()
         self.claims, self.writes, self.events, self.refuse, self.config = Store(), [], [], 0, []
         self.read_classes, self.selector = [], SELECTOR
+        # By claim name, beside those of its class.
+        self.own_selectors, self.messages = {}, []
         self.index = claim_index.Index(DRIVER, _now)
         self.refusals = refusals.Refusals(lambda fabric: None)
         self.nodes = Store({"node-1": nodes.Node(metadata=meta.ObjectMeta(name="node-1"))})
@@ -112,6 +115,7 @@ class World:
             recorder=self,
             refusals=self.refusals,
             enabled=enabled,
+            evaluator=evaluator or evaluation.Inline(),
             manager="m",
             settle_seconds=settle,
         )
@@ -123,9 +127,9 @@ class World:
         self.index.change(old, claim)
         self.allocator.changed(old, claim)
 
-    def ask(self, name="c"):
+    def ask(self, name="c", namespace="default"):
         annotations = {claims.MODE_ANNOTATION: demands.IMMEDIATE}
-        metadata = meta.ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", annotations=annotations)
+        metadata = meta.ObjectMeta(name=name, namespace=namespace, uid=f"uid-{name}", annotations=annotations)
         self.change(claims.ResourceClaim(metadata=metadata))
 
     async def read(self, kind, name, *, namespace=None, into):
@@ -133,7 +137,8 @@ class World:
             self.read_classes.append(name)
             selectors = [{"cel": {"expression": self.selector}}]
             return msgspec.convert({"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}}, into)
-        request = {"name": "r", "exactly": {"deviceClassName": "gpu.drawbar.dev"}}
+        own = [{"cel": {"expression": one}} for one in self.own_selectors.get(name, ())]
+        request = {"name": "r", "exactly": {"deviceClassName": "gpu.drawbar.dev", "selectors": own}}
         metadata = msgspec.to_builtins(self.claims.get(name).metadata)
         wanted = {"requests": [request], "config": self.config}
         return msgspec.convert({"metadata": metadata, "spec": {"devices": wanted}}, into, strict=False)
@@ -162,6 +167,7 @@ class World:
 
     def normal(self, claim, *, reason, message):
         self.events.append((claim.name, reason))
+        self.messages.append(message)
 
     warning = normal
 
@@ -286,8 +292,8 @@ async def test_those_who_wait_read_their_classes_once_however_often_they_look(un
         await until(state, lambda found: found[0] == 3)
         first = world.pools.asked
         world.allocator.look_again()
-        # Each looks as often again as it did at first.
-        await until(state, lambda found: found[1] >= 2 * first)
+        # The first one looked twice, since the selector was evaluated in between.
+        await until(state, lambda found: found[1] >= first + 3 * first // 4)
         assert world.read_classes == ["gpu.drawbar.dev"]
 
 
@@ -398,3 +404,79 @@ async def test_a_node_that_is_cordoned_or_full_is_not_chosen(until):
             return allocation.node if allocation is not None else None
 
         assert await until(node, bool) == "node-3"
+
+
+class Slow:
+    """An evaluator for which one expression takes long, and which counts what it was asked."""
+
+    def __init__(self, expensive, seconds):
+        self._expensive, self._seconds = expensive, seconds
+        self.asked = 0
+
+    async def evaluate(self, expression, driver, devices):
+        self.asked += 1
+        outcome = evaluation.evaluate(expression, driver, devices)
+        if self._expensive in expression:
+            return evaluation.Outcome(answers=outcome.answers, seconds=self._seconds)
+        return evaluation.Outcome(answers=outcome.answers)
+
+
+async def test_a_selector_that_takes_minutes_is_told_and_keeps_nobody_waiting(until):
+    endless = f"[{', '.join(['1'] * 3000)}].all(x, 'aaaa'.matches('\\\\pL{{1,200}}'))"
+    async with (
+        contextlib.aclosing(evaluation.Process()) as process,
+        running(World(gpu("g-0"), gpu("g-1"), evaluator=process)) as world,
+    ):
+        world.own_selectors = {"hostile": [endless]}
+        world.ask("hostile")
+
+        async def events():
+            return list(world.events)
+
+        found = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
+        assert evaluation.TOO_EXPENSIVE in found[0]
+        world.ask("good")
+        await until(events, lambda found: ("good", "ImmediatelyAllocated") in found)
+    assert "hostile" not in [name for name, _ in world.writes]
+
+
+async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does(until, monkeypatch):
+    monkeypatch.setattr(executor, "BUDGET_SECONDS", 1.0)
+    async with running(World(gpu("g-0"), gpu("g-1"), evaluator=Slow("1 == 1", 0.6))) as world:
+        for number in range(4):
+            name = f"hostile-{number}"
+            world.own_selectors[name] = [f"1 == 1 && {number} < 0"]
+            world.ask(name, namespace="hostile")
+
+        async def events():
+            return list(world.events)
+
+        found = await until(events, lambda found: len(found) == 4)
+        assert sorted(reason for _, reason in found) == ["NoReservedDevice"] * 2 + [executor.EXPENSIVE] * 2
+        world.ask("good")
+        await until(events, lambda found: ("good", "ImmediatelyAllocated") in found)
+
+
+async def test_what_a_namespace_used_comes_back(monkeypatch):
+    budget = executor._Budget()
+    monkeypatch.setattr(executor, "BUDGETS_MAX", 2)
+    now = 1000.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    budget.use("a", executor.BUDGET_SECONDS + 1.0)
+    assert budget.wait("a") == 1.0 / executor.BUDGET_REFILL + executor.BUDGET_PAUSE_SECONDS
+    assert budget.wait("b") == 0.0
+    now += 1.0 / executor.BUDGET_REFILL
+    assert budget.wait("a") == 0.0
+    for name in ("b", "c", "d"):
+        budget.use(name, 0.0)
+    assert len(budget._used) == 2
+
+
+async def test_a_claim_with_selectors_without_end_is_refused_and_not_kept(until):
+    world = World(gpu("g-0"))
+    async with running(world):
+        world.own_selectors = {"c": ["true" + " " * executor.SELECTORS_CHARS_MAX]}
+        world.ask("c")
+        found = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
+    assert "its selectors have more than" in found[0]
+    assert world.allocator._known["default", "c"].asked.spec == demands.ClaimSpec()

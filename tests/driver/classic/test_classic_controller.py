@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 
+from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, handles
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
@@ -220,6 +221,29 @@ async def test_an_immediate_claim_is_allocated_without_a_pod_by_the_parameters_o
         status = await classic.allocated()
         assert "reservedFor" not in status
         assert classic.handle(status).node == attachment["spec"]["nodeName"]
+
+
+async def test_a_selector_of_a_configmap_that_takes_minutes_is_told_and_holds_up_no_other_claim(
+    running, until
+):
+    endless = f"[{', '.join(['1'] * 3000)}].all(x, 'aaaa'.matches('\\\\pL{{1,200}}'))"
+    async with running("1.30-classic") as classic:
+        for name, selector in (("hostile", endless), ("good", f"device.driver == '{DRIVER}'")):
+            metadata = {"name": name, "labels": {"drawbar.dev/parameters": ""}}
+            data = {"deviceClass": "gpu", "selector": selector}
+            await classic.make(kinds.CONFIG_MAP, {"metadata": metadata, "data": data}, "default")
+            spec = {
+                "resourceClassName": "gpu",
+                "allocationMode": "Immediate",
+                "parametersRef": {"kind": "ConfigMap", "name": name},
+            }
+            await classic.make(classic.claims, {"metadata": {"name": name}, "spec": spec}, "default")
+        ((name, _),) = (await classic.attached()).items()
+        await classic.node_says(name, attachments.VISIBLE)
+        await until(lambda: classic.read("good"), lambda one: one.get("status", {}).get("allocation"))
+        found = await until(classic.events, lambda known: "CannotServeClaim" in known)
+        assert evaluation.TOO_EXPENSIVE in found["CannotServeClaim"]
+        assert not (await classic.read("hostile")).get("status", {}).get("allocation")
 
 
 async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_tried(running, until):

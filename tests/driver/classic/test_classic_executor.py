@@ -35,6 +35,7 @@ class Hands:
             api,
             driver=DRIVER,
             versions=frozenset({V1ALPHA3}),
+            fault=lambda expression: None,
             changed=lambda: None,
             gone=lambda uid: None,
         )

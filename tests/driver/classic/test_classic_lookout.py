@@ -17,7 +17,12 @@ def told(request):
     version = request.param
     module = classic_v1alpha2 if version is classic.Version.V1ALPHA2 else classic_v1alpha3
     known = lookout.Lookout(
-        None, driver=DRIVER, versions=frozenset({version}), changed=lambda: None, gone=lambda uid: None
+        None,
+        driver=DRIVER,
+        versions=frozenset({version}),
+        fault=lambda expression: None,
+        changed=lambda: None,
+        gone=lambda uid: None,
     )
     watch = known.claim_reflectors[version]
 

@@ -10,6 +10,7 @@ from typing import Any
 from drawbar.driver.api import claims, meta
 
 IMMEDIATE = "Immediate"
+SHOWN_CHARS = 100
 
 
 class Cel(meta.Struct, frozen=True):
@@ -94,3 +95,8 @@ def is_immediate(metadata: meta.ObjectMeta) -> bool:
 def expressions(selectors: tuple[Selector, ...]) -> tuple[str, ...]:
     """The CEL expressions, all of which must hold."""
     return tuple(selector.cel.expression for selector in selectors if selector.cel is not None)
+
+
+def shown(expression: str) -> str:
+    """An expression for a message, which has no room for all of a long one."""
+    return repr(expression) if len(expression) <= SHOWN_CHARS else f"{expression[:SHOWN_CHARS]!r}..."

@@ -6,11 +6,13 @@ foreign. One that waits keeps its view current, so it begins at once.
 """
 
 import asyncio
+import contextlib
 import datetime
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
 from drawbar.driver.controller import (
     adminaccess,
@@ -54,10 +56,12 @@ class Surroundings:
     Attributes:
         clock: the time of day. Pauses and deadlines within the process follow the event loop's clock.
         adapters: the adapter of a name; raises `fabric.errors.InvalidConfiguration`.
+        evaluator: of the selectors that tenants write.
     """
 
     clock: Callable[[], datetime.datetime] = _now
     adapters: connecting.AdapterOf = registry.adapter_class
+    evaluator: evaluation.Evaluator = field(default_factory=evaluation.Inline)
 
 
 async def run(options: settings.Settings, surroundings: Surroundings | None = None) -> None:
@@ -71,13 +75,15 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
     writes = pace.Pace(per_second=options.writes_per_second, burst=options.writes_burst)
     measured = instrumentation.Instrumentation(options)
     async with (
+        contextlib.aclosing(evaluation.Process()) as evaluator,
         client.connecting(connection, writes=writes) as api,
         measured.serving(),
         asyncio.TaskGroup() as tasks,
     ):
         counted = measured.client(api)
         offered = await watches.offered(counted, tasks)
-        controller = _Controller(options, counted, surroundings or Surroundings(), measured, offered)
+        around = surroundings or Surroundings(evaluator=evaluator)
+        controller = _Controller(options, counted, around, measured, offered)
         await controller.serve(tasks)
 
 
@@ -109,7 +115,9 @@ class _Controller:
         self._directory = directory.Directory(self, measured.adapters(surroundings.adapters), vault)
         self._recorder = events.Recorder(api, controller=options.driver, instance=options.candidate)
         self._classic = part.Part()
-        self._classic.watch(api, options.driver, offered.versions, self._classic_claim_gone)
+        self._classic.watch(
+            api, options.driver, offered.versions, surroundings.evaluator, self._classic_claim_gone
+        )
         watched = watches.Watches(api, options.driver, offered, self)
         self._fabrics, self._attachments = watched.fabrics, watched.attachments
         self._claims, self._nodes, self._slices = watched.claims, watched.nodes, watched.slices
@@ -161,7 +169,11 @@ class _Controller:
             ),
         )
         self._immediate = allocator.of(
-            self._context, self._fabrics, self._directory, enabled=options.immediate_allocation
+            self._context,
+            self._fabrics,
+            self._directory,
+            enabled=options.immediate_allocation,
+            evaluator=surroundings.evaluator,
         )
         self._chores.done = self._chore_done
         self._lanes = lanes.Lanes(self._reconcile)

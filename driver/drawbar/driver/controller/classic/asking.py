@@ -7,7 +7,7 @@ allocated, or that has our finalizer, stays ours when its class is gone: what is
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from drawbar.driver.api import classic, handles
+from drawbar.driver.api import classic, demands, handles
 from drawbar.driver.controller.classic import parameters, requests, sayings
 
 CONFIG_MAP = "ConfigMap"
@@ -61,7 +61,7 @@ def _problem(found: requests.Wanted, sources: Sources) -> str:
         for expression in request.selectors:
             why = sources.fault(expression)
             if why is not None:
-                return f"the selector {expression!r} cannot be read: {why}"
+                return f"the selector {demands.shown(expression)} cannot be read: {why}"
     return ""
 
 

@@ -3,13 +3,15 @@
 What a fabric can do for its nodes, and which devices meet an expression, is so for claims that are allocated at once, too.
 """
 
+import asyncio
 import datetime
-import functools
-from collections import Counter
+import math
+import random
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from drawbar.driver import expressions
+from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, fabrics, slices
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.attachments import index
@@ -20,6 +22,7 @@ from drawbar.driver.kube import reflector
 from drawbar.fabric import contract
 
 JUDGEMENTS_MAX = 65_536
+EXPRESSIONS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,27 +102,85 @@ def _left(host: contract.Host | None, coming: int) -> int | None:
 class Judge:
     """Which devices meet which CEL expressions, remembered while a device shows the same.
 
+    After `begin` a plan asks with `meets` and gets an answer at once; what is not known yet is not met. Whoever made the
+    plan then lets `settle` find that out, and plans again while there is more to find out.
+
     Attributes:
-        faults: by expression why it could not be told of a device that was judged since this was last cleared.
+        faults: by expression why it could not be told of a device that was judged since `begin`.
     """
 
-    def __init__(self, driver: str) -> None:
+    def __init__(self, driver: str, evaluator: evaluation.Evaluator) -> None:
         self.faults: dict[str, str] = {}
         self._driver = driver
-        self._known: dict[tuple[names.DeviceKey, str], _Judgement] = {}
+        self._evaluator = evaluator
+        self._known: OrderedDict[tuple[names.DeviceKey, str], _Judgement] = OrderedDict()
+        # By expression why it as such cannot be evaluated ("" for one that can), and until when, on the loop's clock.
+        self._fit: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._asked: dict[str, dict[names.DeviceKey, slices.Device]] = {}
+
+    def begin(self) -> None:
+        """A plan is about to be made: what earlier ones asked for is of no interest any more."""
+        self.faults, self._asked = {}, {}
 
     def meets(self, device: stock.Device, expression: str) -> bool:
         """Whether it does; an expression that cannot be told is not met."""
+        fault = self.fault(expression)
+        if fault:
+            self.faults.setdefault(expression, fault)
+            return False
         shown = device.shown
         known = self._known.get((device.key, expression))
         if known is None or (known.attributes, known.capacity) != (shown.attributes, shown.capacity):
-            if len(self._known) >= JUDGEMENTS_MAX:
-                self._known.clear()
-                self.faults.clear()
-            known = self._known[device.key, expression] = _judge(expression, self._driver, shown)
+            self._asked.setdefault(expression, {})[device.key] = shown
+            return False
         if known.fault:
             self.faults.setdefault(expression, known.fault)
         return known.met
+
+    def fault(self, expression: str) -> str | None:
+        """Why no device can be told to meet it; None where it is in order, or not known yet."""
+        fault, until = self._fit.get(expression, ("", 0.0))
+        if until <= asyncio.get_running_loop().time():
+            self._asked.setdefault(expression, {})
+        return fault or None
+
+    @property
+    def pending(self) -> bool:
+        """Whether something was asked that is not known."""
+        return bool(self._asked)
+
+    async def settle(self, seconds: float) -> tuple[bool, float]:
+        """Finds out what was asked since the last time, in any order, for about so many seconds of processor time.
+
+        Returns:
+            whether an expression was found unfit, or fit again; and the processor time that was used.
+        """
+        asked, self._asked = self._asked, {}
+        used, changed = 0.0, False
+        # By chance, so that who has many expressions is not always first.
+        for expression in random.sample(sorted(asked), len(asked)):
+            if used >= seconds:
+                break
+            devices = asked[expression]
+            outcome = await self._evaluator.evaluate(expression, self._driver, tuple(devices.values()))
+            used += outcome.seconds
+            changed |= self._learn_fit(expression, outcome)
+            for (key, shown), answer in zip(devices.items(), outcome.answers, strict=False):
+                self._known.pop((key, expression), None)
+                self._known[key, expression] = _Judgement(
+                    attributes=shown.attributes, capacity=shown.capacity, met=answer.met, fault=answer.fault
+                )
+        while len(self._known) > JUDGEMENTS_MAX:
+            self._known.popitem(last=False)
+        return changed, used
+
+    def _learn_fit(self, expression: str, outcome: evaluation.Outcome) -> bool:
+        before, _ = self._fit.pop(expression, ("", 0.0))
+        lasts = math.inf if outcome.again_seconds is None else outcome.again_seconds
+        self._fit[expression] = outcome.fault, asyncio.get_running_loop().time() + lasts
+        if len(self._fit) > EXPRESSIONS_MAX:
+            self._fit.popitem(last=False)
+        return before != outcome.fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +189,5 @@ class _Judgement:
 
     attributes: object
     capacity: object
-    met: bool = False
-    fault: str = ""
-
-
-def _judge(expression: str, driver: str, shown: slices.Device) -> _Judgement:
-    judged = functools.partial(_Judgement, attributes=shown.attributes, capacity=shown.capacity)
-    try:
-        return judged(met=expressions.matches(expression, driver, shown))
-    except expressions.SelectorError as error:
-        return judged(fault=str(error))
+    met: bool
+    fault: str

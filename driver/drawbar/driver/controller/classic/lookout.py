@@ -8,7 +8,6 @@ those that are labelled as parameters.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drawbar.driver import expressions
 from drawbar.driver.api import (
     classic,
     classic_contexts,
@@ -38,10 +37,12 @@ class Lookout:
         *,
         driver: str,
         versions: frozenset[classic.Version],
+        fault: Callable[[str], str | None],
         changed: Callable[[], None],
         gone: Callable[[str], None],
     ) -> None:
         self._driver = driver
+        self._fault = fault
         self._changed = changed
         self._gone = gone
         self._found: dict[_Key, classic.Claim] = {}
@@ -129,14 +130,16 @@ class Lookout:
         self._wanted = fresh
         return {uid: one for uid, (_, one) in fresh.items()}
 
+    def forget_wanted(self) -> None:
+        """What is wrong with an expression is known by now, or wrong no more: `wanted` works it all out anew."""
+        self._wanted = {}
+
     def holders(self, device: names.DeviceKey) -> tuple[classic.Claim, ...]:
         """The claims that this driver allocated the device for."""
         return tuple(self._holders.get(device, {}).values())
 
     def _sources(self) -> asking.Sources:
-        return asking.Sources(
-            driver=self._driver, classes=self._classes, data=self._data, fault=expressions.fault
-        )
+        return asking.Sources(driver=self._driver, classes=self._classes, data=self._data, fault=self._fault)
 
     # What the API server tells.
 

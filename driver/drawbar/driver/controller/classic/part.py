@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, classic
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.classic import inventory, lookout, service
@@ -23,6 +24,7 @@ class Part:
 
     known: lookout.Lookout | None = None
     _rounds: service.Service | None = None
+    _judge: inventory.Judge | None = None
 
     @property
     def borrowers(self) -> attachment_context.Borrowers | None:
@@ -30,18 +32,30 @@ class Part:
         return service.Borrowers(self.known) if self.known is not None else None
 
     def watch(
-        self, api: client.Client, driver: str, versions: frozenset[classic.Version], gone: Gone
+        self,
+        api: client.Client,
+        driver: str,
+        versions: frozenset[classic.Version],
+        evaluator: evaluation.Evaluator,
+        gone: Gone,
     ) -> None:
         """Prepares the watches."""
+        self._judge = inventory.Judge(driver, evaluator)
         if versions:
             self.known = lookout.Lookout(
-                api, driver=driver, versions=versions, changed=self.look_again, gone=gone
+                api,
+                driver=driver,
+                versions=versions,
+                fault=self._judge.fault,
+                changed=self.look_again,
+                gone=gone,
             )
 
     def serve(self, context: attachment_context.Context, view: inventory.View) -> None:
         """Prepares the service."""
         if self.known is not None:
-            self._rounds = service.Service(context, self.known, view)
+            assert self._judge is not None
+            self._rounds = service.Service(context, self.known, view, self._judge)
 
     def work(self, tasks: asyncio.TaskGroup) -> None:
         """Begins to decide, since this controller leads."""

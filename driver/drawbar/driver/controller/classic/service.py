@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 # What changes together is decided together; with many pods that wait, a round costs more.
 GATHER_SECONDS = 0.02
 GATHER_SECONDS_PER_POD = 0.0005
+# In one round, of processor time; expressions that cost nothing have as many tries.
+EVALUATION_SECONDS = 1.0
+EVALUATION_SECONDS_MIN = 0.005
 # After a round in which something failed; one that goes on failing must not keep the others waiting for long.
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 
@@ -29,12 +32,16 @@ class Service:
     """Run `run()` as a task; the watches of `known` run beside it."""
 
     def __init__(
-        self, context: attachment_context.Context, known: lookout.Lookout, view: inventory.View
+        self,
+        context: attachment_context.Context,
+        known: lookout.Lookout,
+        view: inventory.View,
+        judge: inventory.Judge,
     ) -> None:
         self._context = context
         self._known = known
         self._view = view
-        self._judge = inventory.Judge(context.driver)
+        self._judge = judge
         self._executor = executor.Executor(context=context, known=known)
         self._memory = memory.Memory()
         self._news = asyncio.Event()
@@ -50,7 +57,7 @@ class Service:
         while True:
             self._news.clear()
             now = self._context.clock()
-            decision = plan.plan(self.observed(), self._memory, now)
+            decision = await self._decide(now)
             self._memory = decision.memory
             if not await self._executor.carry_out(decision.actions):
                 pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
@@ -59,6 +66,23 @@ class Service:
                 continue
             failures = 0
             await self._rest((decision.look_again - now).total_seconds())
+
+    async def _decide(self, now: datetime.datetime) -> plan.Decision:
+        """A plan with all expressions evaluated that it asks for, as far as there is time for that in one round."""
+        left = EVALUATION_SECONDS
+        while True:
+            self._judge.begin()
+            decision = plan.plan(self.observed(), self._memory, now)
+            if not self._judge.pending:
+                return decision
+            if left <= 0:
+                # What was not evaluated counts as not met until the next round.
+                self._news.set()
+                return decision
+            changed, used = await self._judge.settle(left)
+            left -= max(used, EVALUATION_SECONDS_MIN)
+            if changed:
+                self._known.forget_wanted()
 
     async def _rest(self, seconds: float) -> None:
         """Until there is news, or that time is over."""

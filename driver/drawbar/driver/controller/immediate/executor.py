@@ -13,10 +13,11 @@ from typing import assert_never
 
 import msgspec
 
+from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, claims, demands, fabrics, slices
 from drawbar.driver.controller import names, refusals
 from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.classic import inventory
+from drawbar.driver.controller.classic import inventory, stock
 from drawbar.driver.controller.fabrics import directory
 from drawbar.driver.controller.immediate import observation, plan
 from drawbar.driver.controller.pools import generations
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 ALLOCATED = "ImmediatelyAllocated"
 TURNED_OFF = "ImmediateAllocationOff"
 DROPPED = "BindingConditionsDropped"
+EXPENSIVE = "SelectorsTooExpensive"
 # The scheduler may work for so long with what it was shown before.
 SETTLE_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 60.0
@@ -37,6 +39,16 @@ CLASS_SECONDS = 30.0
 CLASSES_MAX = 256
 # What changes together is looked at together.
 GATHER_SECONDS = 0.2
+# Of processor time for selectors: after so much it is the turn of other claims; what takes none counts, too.
+TURN_SECONDS = 0.2
+TURN_SECONDS_MIN = 0.01
+# The same for all claims of a namespace, and what comes back of it in each second.
+BUDGET_SECONDS = 20.0
+BUDGET_REFILL = 0.25
+BUDGET_PAUSE_SECONDS = 10.0
+BUDGETS_MAX = 1000
+# All of them together; what is remembered of a claim has to have a limit.
+SELECTORS_CHARS_MAX = 65_536
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MAX_SECONDS = 300.0
 _DOUBLINGS_MAX = 10
@@ -51,6 +63,7 @@ class _Memory:
     Attributes:
         said: what it was last told.
         asked: the claim with its spec, as it was last read.
+        too_long: its selectors are, and are not kept in `asked`.
         counted: the allocation that failed last; one whose taking back was refused as stale is not counted again.
         not_before: on the loop's clock.
     """
@@ -58,11 +71,38 @@ class _Memory:
     uid: str
     said: tuple[str, str] = ("", "")
     asked: demands.Claim | None = None
+    too_long: bool = False
     failures: int = 0
     counted: claims.Allocation | None = None
     devices: frozenset[names.DeviceKey] = frozenset()
     nodes: frozenset[str] = frozenset()
     not_before: float = 0.0
+
+
+class _Budget:
+    """Processor time for the selectors of each namespace, so that the claims of one do not hold up all others for ever.
+
+    What was used comes back at `BUDGET_REFILL` of the time that passes.
+    """
+
+    def __init__(self) -> None:
+        # By namespace what is used, and when that was counted, on the loop's clock.
+        self._used: dict[str, tuple[float, float]] = {}
+
+    def wait(self, namespace: str) -> float:
+        """Seconds until more may be used; 0 for now."""
+        over = self._left_over(namespace) - BUDGET_SECONDS
+        return over / BUDGET_REFILL + BUDGET_PAUSE_SECONDS if over > 0 else 0.0
+
+    def use(self, namespace: str, seconds: float) -> None:
+        """Counts what was used."""
+        if len(self._used) >= BUDGETS_MAX:
+            self._used = {name: one for name, one in self._used.items() if self._left_over(name) > 0}
+        self._used[namespace] = self._left_over(namespace) + seconds, asyncio.get_running_loop().time()
+
+    def _left_over(self, namespace: str) -> float:
+        used, at = self._used.get(namespace, (0.0, 0.0))
+        return max(0.0, used - (asyncio.get_running_loop().time() - at) * BUDGET_REFILL)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -71,6 +111,7 @@ class Allocator:
 
     Attributes:
         watched: all claims.
+        evaluator: of the claims' selectors.
         enabled: an administrator wants it; without, a claim that asks for it is told.
         settle_seconds: how long a device is left alone that was withdrawn from the scheduler.
     """
@@ -81,6 +122,7 @@ class Allocator:
     recorder: events.Recorder
     refusals: refusals.Refusals
     enabled: bool
+    evaluator: evaluation.Evaluator
     manager: str
     settle_seconds: float = SETTLE_SECONDS
     _queue: queue.WorkQueue[Name] = field(default_factory=queue.WorkQueue)
@@ -90,9 +132,11 @@ class Allocator:
     # None for a class that is not there, and when that was found, on the loop's clock.
     _classes: dict[str, tuple[demands.DeviceClass | None, float]] = field(default_factory=dict)
     _judge: inventory.Judge = field(init=False)
+    _budget: _Budget = field(init=False)
 
     def __post_init__(self) -> None:
-        self._judge = inventory.Judge(self.view.driver)
+        self._judge = inventory.Judge(self.view.driver, self.evaluator)
+        self._budget = _Budget()
 
     def changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         """Takes over a change of a claim, any claim."""
@@ -154,6 +198,7 @@ class Allocator:
             self.refusals.settled(_subject(name))
             return None
         if claim.status.allocation is not None:
+            memory.asked = None
             await self._review(claim, memory)
             return None
         if not self.enabled:
@@ -179,19 +224,36 @@ class Allocator:
             memory.failures, memory.devices, memory.nodes = 0, frozenset(), frozenset()
 
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
-        self._withdrawn = self._settling()
-        offered = observation.shown(self.view) | self._withdrawn.keys()
-        found = observation.inventory(self.view, offered)
-        again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
-        if not any(one.free for one in found.devices.values()):
-            message = (
-                "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
-            )
-            await self._carry_out(plan.Wait(reason=plan.NOTHING_RESERVED, message=message), claim, memory)
-            return again
-        asked = await self._read(claim, memory)
-        if asked is None:
-            return None
+        while True:
+            self._withdrawn = self._settling()
+            offered = observation.shown(self.view) | self._withdrawn.keys()
+            found = observation.inventory(self.view, offered)
+            again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
+            if not any(one.free for one in found.devices.values()):
+                message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
+                await self._carry_out(plan.Wait(reason=plan.NOTHING_RESERVED, message=message), claim, memory)
+                return again
+            asked = await self._read(claim, memory)
+            if asked is None:
+                return None
+            if memory.too_long:
+                message = (
+                    "the claim cannot be allocated at once: "
+                    f"its selectors have more than {SELECTORS_CHARS_MAX} characters"
+                )
+                await self._carry_out(plan.Wait(reason=plan.UNSUPPORTED, message=message), claim, memory)
+                return None
+            decided = await self._decide(asked, memory, found)
+            if not self._judge.pending:
+                await self._carry_out(decided, claim, memory)
+                return again if isinstance(decided, plan.Wait) else None
+            pause = await self._evaluate(claim, memory)
+            if pause is not None:
+                return pause
+
+    async def _decide(
+        self, asked: demands.Claim, memory: _Memory, found: stock.Inventory
+    ) -> plan.Allocate | plan.Wait:
         observed = plan.Observed(
             driver=self.view.driver,
             claim=asked,
@@ -200,15 +262,32 @@ class Allocator:
             nodes=observation.places(self.view, asked, memory.nodes, found),
             avoided=memory.devices,
         )
-        faults = self._judge.faults
-        faults.clear()
+        self._judge.begin()
         decided = plan.plan(observed, self._judge.meets, self.view.clock())
-        if isinstance(decided, plan.Wait) and faults:
-            expression, reason = next(iter(faults.items()))
-            text = f"{decided.message}; the selector {expression!r} fails: {reason}"
-            decided = plan.Wait(reason=decided.reason, message=text)
-        await self._carry_out(decided, claim, memory)
-        return again if isinstance(decided, plan.Wait) else None
+        if isinstance(decided, plan.Wait) and self._judge.faults:
+            expression, reason = next(iter(self._judge.faults.items()))
+            text = f"{decided.message}; the selector {demands.shown(expression)} fails: {reason}"
+            return plan.Wait(reason=decided.reason, message=text)
+        return decided
+
+    async def _evaluate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
+        """Has the selectors evaluated that the plan asked for.
+
+        Returns:
+            None if that took no time to speak of; else the seconds until it is this claim's turn again.
+        """
+        namespace = claim.metadata.namespace
+        pause = self._budget.wait(namespace)
+        if pause:
+            message = (
+                f"the selectors of the claims in namespace {namespace} take too much processor time; "
+                f"looking again in {pause:.0f} s, make them simpler"
+            )
+            await self._carry_out(plan.Wait(reason=EXPENSIVE, message=message), claim, memory)
+            return pause
+        _, used = await self._judge.settle(TURN_SECONDS)
+        self._budget.use(namespace, max(used, TURN_SECONDS_MIN))
+        return 0.0 if used >= TURN_SECONDS else None
 
     async def _carry_out(self, action: plan.Action, claim: claims.ResourceClaim, memory: _Memory) -> None:
         match action:
@@ -260,7 +339,10 @@ class Allocator:
             )
             if found.metadata.uid != claim.metadata.uid:
                 return None
-            memory.asked = found
+            memory.asked = msgspec.structs.replace(found, metadata=claim.metadata)
+            memory.too_long = _selectors_chars(found) > SELECTORS_CHARS_MAX
+            if memory.too_long:
+                memory.asked = msgspec.structs.replace(memory.asked, spec=demands.ClaimSpec())
         return msgspec.structs.replace(memory.asked, metadata=claim.metadata)
 
     async def _read_classes(self, asked: demands.Claim) -> dict[str, demands.DeviceClass]:
@@ -306,12 +388,22 @@ def _subject(name: Name) -> str:
     return f"claim {name[0]}/{name[1]}"
 
 
+def _selectors_chars(claim: demands.Claim) -> int:
+    return sum(
+        len(expression)
+        for request in claim.spec.devices.requests
+        for _, way in request.ways()
+        for expression in demands.expressions(way.selectors)
+    )
+
+
 def of(
     context: attachment_context.Context,
     known: reflector.Reflector[fabrics.Fabric],
     sessions: directory.Directory,
     *,
     enabled: bool,
+    evaluator: evaluation.Evaluator,
 ) -> Allocator:
     """The allocator of the controller whose attachments have this context."""
     view = observation.View(
@@ -332,5 +424,6 @@ def of(
         recorder=context.recorder,
         refusals=context.refusals,
         enabled=enabled,
+        evaluator=evaluator,
         manager=context.manager,
     )

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from drawbar.driver import expressions
+from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, nodepools, slices
 from drawbar.driver.node.classes import operations
 from drawbar.driver.node.health import verdicts
@@ -85,8 +85,12 @@ class LocalPool:
         wanted: selection.Selection,
         surroundings: Surroundings,
         health: Health | None = None,
+        evaluator: evaluation.Evaluator | None = None,
     ) -> None:
         self._driver = driver
+        self._evaluator = evaluator or evaluation.Inline()
+        # By name what a device showed, and why the selector does not take it; None where it does.
+        self._judged: dict[str, tuple[slices.Device | None, str | None]] = {}
         self._node_name = node_name
         self._wanted = wanted
         self._around = surroundings
@@ -128,6 +132,7 @@ class LocalPool:
         cards = tuple(one.card for one in found if one.name not in pools)
         busy = await self._busy(cards)
         devices = {one.name: description.published(one) for one in found}
+        await self._judge(devices)
         chosen = choice.choose(
             found,
             self._wanted,
@@ -137,7 +142,7 @@ class LocalPool:
                 held=frozenset(pools),
                 busy=busy,
             ),
-            lambda one: self._mismatch(devices[one.name]),
+            lambda one: self._judged[one.name][1] if self._wanted.selector else None,
         )
         self._say(chosen.refused)
         lost = self._lost(known)
@@ -214,15 +219,24 @@ class LocalPool:
                 return pool
         return ""
 
-    def _mismatch(self, device: slices.Device) -> str | None:
+    async def _judge(self, devices: Mapping[str, slices.Device]) -> None:
+        """Has the selector evaluated for each device that shows something else than when it was evaluated last."""
         if not self._wanted.selector:
-            return None
-        try:
-            if expressions.matches(self._wanted.selector, self._driver, device):
-                return None
-        except expressions.SelectorError as error:
-            return f"the selector cannot be answered for it: {error}"
-        return "the selector does not want it"
+            return
+        self._judged = {
+            name: known
+            for name, known in self._judged.items()
+            if (device := devices.get(name)) is not None and device == known[0]
+        }
+        fresh = [device for name, device in devices.items() if name not in self._judged]
+        if not fresh:
+            return
+        outcome = await self._evaluator.evaluate(self._wanted.selector, self._driver, fresh)
+        answers = outcome.answers or [evaluation.Answer(fault=outcome.fault)] * len(fresh)
+        for device, answer in zip(fresh, answers, strict=True):
+            # What may come to something else is asked again the next time.
+            shown = device if outcome.again_seconds is None else None
+            self._judged[device.name] = shown, _mismatch(answer)
 
     def _taints(self, name: str) -> tuple[verdicts.Taint, ...] | None:
         if self._health is None:
@@ -236,3 +250,9 @@ class LocalPool:
             if self._refused.get(name) != reason:
                 log.info("device is not offered: %s", reason, extra={"device": name})
         self._refused = dict(list(refused.items())[:REFUSED_MAX])
+
+
+def _mismatch(answer: evaluation.Answer) -> str | None:
+    if answer.fault:
+        return f"the selector cannot be answered for it: {answer.fault}"
+    return None if answer.met else "the selector does not want it"

@@ -4,11 +4,13 @@ At the start it also says where another CDI file names a device of ours: what co
 """
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 
 from drawbar.cdi import directories, files
 from drawbar.cdi import errors as cdi_errors
+from drawbar.driver import evaluation
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, events
 from drawbar.driver.node.health import verdicts
@@ -35,9 +37,16 @@ class Service:
         null: nulls.NullDevice,
         recorder: events.Recorder,
     ) -> None:
+        # A process only where there is a selector, and only while devices change.
+        self._evaluator = evaluation.Process()
         self._recorder = recorder
         self.devices = pool.LocalPool(
-            driver=driver, node_name=node_name, wanted=wanted, surroundings=surroundings, health=health
+            driver=driver,
+            node_name=node_name,
+            wanted=wanted,
+            surroundings=surroundings,
+            health=health,
+            evaluator=self._evaluator,
         )
         self.publisher = publisher.Publisher(
             api,
@@ -61,7 +70,8 @@ class Service:
 
     async def run(self) -> None:
         """Publishes until cancelled."""
-        await self.publisher.run()
+        async with contextlib.aclosing(self._evaluator):
+            await self.publisher.run()
 
     def _tell(self, node: meta.OwnerReference, message: str) -> None:
         log.warning("%s", message)

@@ -1,0 +1,166 @@
+"""CEL that is made to harm: it ends itself, and the next expression is evaluated."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver import evaluation
+from drawbar.driver.api import slices
+
+DRIVER = "drawbar.dev"
+IS_GPU = f'device.attributes["{DRIVER}"].class == "gpu"'
+ENDLESS = f"[{', '.join(['1'] * 3000)}].all(x, 'aaaa'.matches('\\\\pL{{1,200}}'))"
+
+
+def device(name, kind="gpu"):
+    return slices.Device(name=name, attributes={"class": slices.Attribute(string=kind)})
+
+
+@pytest.fixture
+async def process():
+    found = evaluation.Process()
+    yield found
+    await found.aclose()
+
+
+@pytest.mark.parametrize("kind", [evaluation.Inline, evaluation.Process])
+async def test_each_device_has_its_answer_in_order(kind):
+    devices = [device(f"d{number}", "gpu" if number % 3 else "nic") for number in range(300)]
+    devices[7] = slices.Device(name="bare")
+    evaluator = kind()
+    try:
+        outcome = await evaluator.evaluate(IS_GPU, DRIVER, devices)
+        broken = await evaluator.evaluate("device.", DRIVER, ())
+        sound = await evaluator.evaluate(IS_GPU, DRIVER, ())
+    finally:
+        if isinstance(evaluator, evaluation.Process):
+            await evaluator.aclose()
+    assert outcome.fault == ""
+    assert [one.met for one in outcome.answers] == [bool(n % 3) and n != 7 for n in range(300)]
+    assert "it has no class" in outcome.answers[7].fault
+    assert broken.fault
+    assert (sound.fault, sound.answers) == ("", ())
+
+
+async def test_an_expression_that_takes_minutes_is_given_up_and_refused_from_then_on(process):
+    assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
+    first = process.pid
+    outcome = await process.evaluate(ENDLESS, DRIVER, [device("a")])
+    assert outcome.fault == evaluation.TOO_EXPENSIVE
+    assert outcome.again_seconds == evaluation.REFUSED_SECONDS
+    assert process.pid is None
+    # Not tried another time, and in nobody's way.
+    assert (await process.evaluate(ENDLESS, DRIVER, [device("b")])).fault == evaluation.TOO_EXPENSIVE
+    assert process.pid is None
+    assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
+    assert process.pid not in (None, first)
+
+
+async def test_the_event_loop_goes_on_meanwhile(process):
+    counted = []
+
+    async def tick():
+        while True:
+            await asyncio.sleep(0.01)
+            counted.append(1)
+
+    async with asyncio.TaskGroup() as tasks:
+        ticking = tasks.create_task(tick())
+        await process.evaluate(ENDLESS, DRIVER, [device("a")])
+        ticking.cancel()
+    assert len(counted) > 10
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param("(" * 5000 + "true" + ")" * 5000, id="nested"),
+        pytest.param("[1].map(x, " * 400 + "x" + ")" * 400 + " == []", id="nested-macros"),
+        pytest.param("!" * 9000 + "true", id="negated"),
+        pytest.param("-" * 9000 + "1 == 1", id="minus"),
+        pytest.param(
+            f"[{', '.join([chr(39) + 'a' * 60 + chr(39)] * 40)}]"
+            + "".join(f".map(x{n}, x{n} + x{n})" for n in range(26))
+            + " == []",
+            id="memory",
+        ),
+        pytest.param("9223372036854775807 + 1 == 1", id="overflow"),
+        pytest.param("1 / 0 == 1", id="division"),
+        pytest.param('"a".matches("(((a{1,100}){1,100}){1,100}){1,100}")', id="pattern"),
+    ],
+)
+async def test_nothing_that_an_expression_can_be_harms_the_next_one(process, expression):
+    outcome = await process.evaluate(expression, DRIVER, [device("a")])
+    assert outcome.fault or not outcome.answers[0].met or outcome.answers[0].met
+    assert len(outcome.fault) <= evaluation.FAULT_CHARS
+    assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
+
+
+async def test_a_process_that_somebody_killed_costs_one_answer(process):
+    await process.evaluate(IS_GPU, DRIVER, [device("a")])
+    os.kill(process.pid, signal.SIGKILL)
+    await process.evaluate("true", DRIVER, [device("a")])
+    assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
+
+
+async def test_a_question_that_is_given_up_leaves_no_answer_for_the_next(process):
+    await process.evaluate(IS_GPU, DRIVER, [device("a")])
+    async with asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(process.evaluate(ENDLESS, DRIVER, [device("a")]))
+        await asyncio.sleep(0)
+        asked.cancel()
+    assert (await process.evaluate(IS_GPU, DRIVER, [device("a", "nic")])).answers[0].met is False
+
+
+async def test_only_so_many_refused_expressions_are_remembered(process, monkeypatch):
+    monkeypatch.setattr(evaluation, "REFUSED_MAX", 1)
+    monkeypatch.setattr(evaluation, "CHUNK_SECONDS", -10.0)
+    monkeypatch.setattr(evaluation, "TOTAL_SECONDS", -1.0)
+    for expression in (IS_GPU, "true"):
+        assert (await process.evaluate(expression, DRIVER, [device("a")])).fault
+    monkeypatch.undo()
+    assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
+    assert (await process.evaluate("true", DRIVER, [device("a")])).fault
+
+
+async def test_a_process_that_cannot_be_started_is_said_and_tried_again(process, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    outcome = await process.evaluate(IS_GPU, DRIVER, [device("a")])
+    assert "cannot be evaluated now: No such file" in outcome.fault
+    assert outcome.again_seconds == evaluation.FAILED_SECONDS
+    monkeypatch.undo()
+    assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
+
+
+async def test_it_ends_after_a_quiet_time_and_comes_back(process, monkeypatch):
+    monkeypatch.setattr(evaluation, "IDLE_SECONDS", 0.01)
+    await process.evaluate(IS_GPU, DRIVER, [device("a")])
+    child = process._child
+    async with asyncio.timeout(20):
+        await child.wait()
+    assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
+
+
+def test_it_ends_with_its_parent():
+    program = (
+        "import asyncio, os, signal\n"
+        "from drawbar.driver import evaluation\n"
+        "async def main():\n"
+        "    process = evaluation.Process()\n"
+        "    await process.evaluate('true', 'd', ())\n"
+        "    print(process.pid, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    stat = Path(f"/proc/{int(printed.stdout)}/stat")
+    until = time.monotonic() + 20
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < until
+        time.sleep(0.01)
