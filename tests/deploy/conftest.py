@@ -204,6 +204,23 @@ class Cluster(worlds.World):
             uevents=f"unix:{home / 'uevents'}",
         )
         self.run(name, node.run(options))
+        await self.make_daemon_pod(name)
+
+    async def make_daemon_pod(self, node_name):
+        """Makes the pod that the DaemonSet's controller would make; the node's kubelet reports it Ready."""
+        name = f"drawbar-{node_name}"
+        if name in await self.named(kinds.POD, NAMESPACE):
+            return
+        template = (await self.workloads())[DAEMON_SET.kind]["drawbar-node"]["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        containers = [{"name": "node", "image": "none"}]
+        await self.create(
+            kinds.POD,
+            name,
+            NAMESPACE,
+            metadata={"name": name, "labels": labels},
+            spec={"nodeName": node_name, "containers": containers},
+        )
 
     async def declare_fabric(self):
         await self.create(kinds.SECRET, "fabric-credentials", NAMESPACE, stringData={"token": "right"})

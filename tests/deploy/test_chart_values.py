@@ -13,7 +13,14 @@ from drawbar.mocks.testing import helm, manifests
 
 # What the chart decides by itself, or what the pod tells.
 DECIDED = {
-    "controller": {"driverName", "leaseNamespace", "kubeconfig", "identity", "http.address"},
+    "controller": {
+        "driverName",
+        "leaseNamespace",
+        "nodeDaemonSelector",
+        "kubeconfig",
+        "identity",
+        "http.address",
+    },
     "node": {
         *("driverName", "kubeletDir", "cdiDir", "kubeconfig"),
         *("nodeName", "podUID", "http.address"),

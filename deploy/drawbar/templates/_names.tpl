@@ -56,7 +56,8 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 
 {{/* The settings files of the daemons: what the chart decides wins over what the values say. */}}
 {{- define "drawbar.controllerConfig" -}}
-{{- $decided := dict "driverName" .Values.driverName "leaseNamespace" .Release.Namespace -}}
+{{- $daemons := printf "app.kubernetes.io/name=drawbar,app.kubernetes.io/instance=%s,app.kubernetes.io/component=node" .Release.Name -}}
+{{- $decided := dict "driverName" .Values.driverName "leaseNamespace" .Release.Namespace "nodeDaemonSelector" $daemons -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.controller.config) $decided) -}}
 {{- end -}}
 {{- define "drawbar.nodeConfig" -}}

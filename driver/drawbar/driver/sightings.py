@@ -21,9 +21,13 @@ class Sightings(Generic[K]):
     def see(self, key: K, state: Hashable | None, now: datetime.datetime) -> None:
         """Note the state of an object; a state other than the last one counts from now, None is forgotten."""
         if state is None:
-            self._seen.pop(key, None)
+            self.forget(key)
         elif key not in self._seen or self._seen[key][0] != state:
             self._seen[key] = (state, now)
+
+    def forget(self, key: K) -> None:
+        """Forget the object."""
+        self._seen.pop(key, None)
 
     def has(self, key: K, state: Hashable) -> bool:
         """Whether the object was last seen in this state."""

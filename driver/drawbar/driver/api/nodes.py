@@ -35,6 +35,7 @@ class NodeStatus(meta.Struct, frozen=True):
     """The part of the status that Drawbar reads."""
 
     node_info: NodeInfo = NodeInfo()
+    conditions: tuple[meta.Condition, ...] = ()
 
 
 class Node(meta.Struct, frozen=True):
@@ -43,6 +44,12 @@ class Node(meta.Struct, frozen=True):
     metadata: meta.ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        """Whether its kubelet reports in time; True as well while it never did."""
+        condition = meta.find(self.status.conditions, "Ready")
+        return condition is None or condition.is_true
 
     @property
     def out_of_service(self) -> bool:

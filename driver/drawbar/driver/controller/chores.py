@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
-from drawbar.driver.controller import adminaccess, hosts, labels, marks, names, policies, refusals
+from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, refusals
 from drawbar.driver.controller.attachments import context, index
 from drawbar.driver.controller.fabrics import directory, session, status
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -65,6 +65,7 @@ class View:
     nodes: reflector.Reflector[nodes.Node]
     slices: reflector.Reflector[slices.ResourceSlice]
     sessions: directory.Directory
+    daemons: daemons.Daemons
 
 
 class Chores:
@@ -366,7 +367,27 @@ class Chores:
         blamed = self._blamed(fabric) if fabric is not None else {}
         for until in blamed.values():
             self.add(What.LABELS, after=max(1.0, (until - self._clock()).total_seconds()))
-        return frozenset(node for node in view.nodes.with_room if view.nodes.host_of[node] not in blamed)
+        living = self._living(view)
+        return frozenset(
+            node for node in view.nodes.with_room if view.nodes.host_of[node] not in blamed and node in living
+        )
+
+    def _living(self, view: session.Session) -> frozenset[str]:
+        """The fabric's nodes whose daemon is alive; the others are reported, and a label that goes later is looked at then."""
+        now, label = self._clock(), names.node_label(view.name)
+        living, silent = set(), []
+        for name in sorted(view.nodes.host_of):
+            node = self._view.nodes.get(name)
+            state = self._view.daemons.look(node, now) if node is not None else daemons.State.NODE_DOWN
+            if state is daemons.State.SILENT:
+                silent.append(name)
+            elif state is daemons.State.FADING:
+                self.add(What.LABELS, after=self._view.daemons.grace_left(name, now) + LOOK_AGAIN_SECONDS)
+            offered = node is not None and label in node.metadata.labels
+            if state is daemons.State.ALIVE or (state is daemons.State.FADING and offered):
+                living.add(name)
+        view.report("node daemons", daemons.trouble(silent))
+        return frozenset(living)
 
     def _troubles(self, fabric: fabrics.Fabric) -> tuple[str, ...]:
         view = self._view.sessions.get(fabric.metadata.name)

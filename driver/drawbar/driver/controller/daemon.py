@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from drawbar.driver import evaluation
-from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
+from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, pods, slices
 from drawbar.driver.controller import (
     adminaccess,
     chores,
     cluster,
+    daemons,
     hosts,
     lanes,
     lessons,
@@ -118,7 +119,12 @@ class _Controller:
         self._classic.watch(
             api, options.driver, offered.versions, surroundings.evaluator, self._classic_claim_gone
         )
-        watched = watches.Watches(api, options.driver, offered, self)
+        selector = options.node_daemon_selector
+        self._daemons = daemons.Daemons(judged=bool(selector))
+        pods_of_daemons = watches.DaemonPods(namespace=options.lease_namespace, labels=selector)
+        watched = watches.Watches(
+            api, options.driver, offered, self, daemons=pods_of_daemons if selector else None
+        )
         self._fabrics, self._attachments = watched.fabrics, watched.attachments
         self._claims, self._nodes, self._slices = watched.claims, watched.nodes, watched.slices
         self._watched = watched.running | (self._classic.known.reflectors if self._classic.known else {})
@@ -133,6 +139,7 @@ class _Controller:
                 nodes=self._nodes,
                 slices=self._slices,
                 sessions=self._directory,
+                daemons=self._daemons,
             ),
             clock=surroundings.clock,
             watchdog=measured.watchdog,
@@ -374,6 +381,8 @@ class _Controller:
             self._chores.add(chores.What.ADMIN, f"{claim.metadata.namespace}/{claim.metadata.name}")
 
     def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
+        if old is not None and new is None:
+            self._daemons.forget(old.metadata.name)
         if old is None or new is None or hosts.shape(old) != hosts.shape(new):
             self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
         if old is not None and (new is None or new.out_of_service != old.out_of_service):
@@ -381,6 +390,10 @@ class _Controller:
             self._classic.look_again()
             for attachment in self._placed.on(old.metadata.name):
                 self._lanes.add(self._uids[attachment.metadata.uid])
+
+    def daemon_changed(self, old: pods.Pod | None, new: pods.Pod | None) -> None:
+        if self._daemons.change(old, new):
+            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
 
     def slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         self._chores.pools.changed(old, new)

@@ -206,7 +206,7 @@ def comparable(identifier: str) -> str:
 
 def shape(node: nodes.Node) -> tuple[object, ...]:
     """What of a node the map, or its labels, depend on."""
-    return node.metadata.labels, node.metadata.annotations, node.status.node_info
+    return node.metadata.labels, node.metadata.annotations, node.status.node_info, node.ready
 
 
 def differ(old: contract.Host, new: contract.Host) -> bool:

@@ -25,6 +25,8 @@ WRITES_PER_SECOND = 400.0
 HTTP_ADDRESS = "127.0.0.1:9179"
 # A DNS label, as Kubernetes asks of namespaces.
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+# Equalities alone, as the chart sets them.
+_SELECTOR = re.compile(r"[A-Za-z0-9][\w./-]*=[\w.-]*(,[A-Za-z0-9][\w./-]*=[\w.-]*)*")
 
 
 def own_identity() -> str:
@@ -55,6 +57,9 @@ class Settings:
         leader_election: wait for the lease before doing anything; without it only one controller may run.
         lease_namespace: the controller's own namespace, with its lease `drawbar-controller` and the Secrets that Fabrics
             name.
+        node_daemon_selector: labels of the pods of the node daemons in that namespace, such as app=drawbar-node: a node is
+            offered while its pod is Ready. None where the daemons do not run as pods; then it is offered while the Node is
+            Ready
         identity: who this is in the lease; the same after a restart of one pod, never the same for two pods. None
             means host name and process id.
         writes_per_second: the most writes to the API server, sustained; a lease is renewed without waiting for its
@@ -75,6 +80,7 @@ class Settings:
     lease_namespace: str = field(
         default=NAMESPACE, metadata=schema.named(metavar="NAME", variables=("POD_NAMESPACE",))
     )
+    node_daemon_selector: str = field(default="", metadata=schema.named(metavar="LABELS"))
     identity: str = field(default="", metadata=schema.named(metavar="NAME", variables=("POD_NAME",)))
     writes_per_second: float = field(
         default=WRITES_PER_SECOND,
@@ -127,6 +133,11 @@ def problems(settings: Settings) -> list[str]:
         found.append(f"--api-writes-burst {settings.writes_burst} is not above 0")
     if not _LABEL.fullmatch(settings.lease_namespace):
         found.append(f"--lease-namespace {settings.lease_namespace!r} is no name of a namespace")
+    if settings.node_daemon_selector and not _SELECTOR.fullmatch(settings.node_daemon_selector):
+        found.append(
+            f"--node-daemon-selector {settings.node_daemon_selector!r} is not a list of labels such as "
+            "app=drawbar-node,release=main"
+        )
     return found + http_problems(settings)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from drawbar.driver import errors as driver_errors
-from drawbar.driver.api import attachments, claims, classic, drivers, fabrics, meta, nodes, slices
+from drawbar.driver.api import attachments, claims, classic, drivers, fabrics, meta, nodes, pods, slices
 from drawbar.driver.kube import client, discovery, errors, kinds, reflector
 
 log = logging.getLogger(__name__)
@@ -110,15 +110,35 @@ class Listener(Protocol):
         """Any node."""
         ...
 
+    def daemon_changed(self, old: pods.Pod | None, new: pods.Pod | None) -> None:
+        """A pod of a node daemon."""
+        ...
+
     def slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """A slice of this driver."""
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonPods:
+    """Where the pods of the node daemons are found: a namespace, and a label selector."""
+
+    namespace: str
+    labels: str
+
+
 class Watches:
     """The watches; those of `running` are to be run."""
 
-    def __init__(self, api: client.Client, driver: str, offered: Served, listener: Listener) -> None:
+    def __init__(
+        self,
+        api: client.Client,
+        driver: str,
+        offered: Served,
+        listener: Listener,
+        *,
+        daemons: DaemonPods | None = None,
+    ) -> None:
         own = drivers.selector(driver) if offered.selects_fields else ""
 
         def ours(found: Any) -> bool:
@@ -153,10 +173,22 @@ class Watches:
             changed=listener.slice_changed,
             fields=drivers.selector(driver),
         )
+        self.daemons: reflector.Reflector[pods.Pod] | None = None
+        if daemons is not None:
+            self.daemons = reflector.Reflector(
+                api,
+                kinds.POD,
+                into=pods.Pod,
+                changed=listener.daemon_changed,
+                namespace=daemons.namespace,
+                labels=daemons.labels,
+            )
         self.running: dict[str, reflector.Reflector[Any]] = {
             kinds.FABRIC.plural: self.fabrics,
             kinds.ATTACHMENT.plural: self.attachments,
             kinds.NODE.plural: self.nodes,
         }
+        if self.daemons is not None:
+            self.running |= {"pods of node daemons": self.daemons}
         if offered.modern:
             self.running |= {kinds.CLAIM.plural: self.claims, kinds.SLICE.plural: self.slices}

@@ -100,6 +100,7 @@ def needed(
         *_controller(driver),
         *(one for part in parts for one in _PARTS[part]),
         *_lease(namespace, lease),
+        *_daemon_pods(namespace),
         *_secrets(namespace, secrets),
         *_node(driver),
     )
@@ -204,6 +205,18 @@ def _lease(namespace: str, lease: str) -> Iterable[Permission]:
             namespace=namespace,
             name=name,
             consequence="no controller ever leads",
+        )
+
+
+def _daemon_pods(namespace: str) -> Iterable[Permission]:
+    for verb in ("list", "watch"):
+        yield Permission(
+            daemon=Daemon.CONTROLLER,
+            verb=verb,
+            group="",
+            resource="pods",
+            namespace=namespace,
+            consequence="the controller never becomes ready, if it judges nodes by the pods of their daemons",
         )
 
 

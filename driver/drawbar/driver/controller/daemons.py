@@ -1,0 +1,95 @@
+"""On which nodes a node daemon is alive, judged by its pods and the Nodes.
+
+A device that is attached to a node without a daemon is never reported, so such a node is not offered. A daemon is alive
+while one of its pods on the node is Ready. Where the controller does not see the pods (`nodeDaemonSelector` is empty, since
+the daemons do not run as pods), the Node alone decides. A Node that is not Ready is not offered; one without that condition,
+which no kubelet has reported yet, is not judged by it.
+
+A daemon that is being replaced is not Ready for a moment, so a node that is offered stays so for `GRACE_SECONDS`. A Node that
+is not Ready gets no grace: Kubernetes has waited for it (`node-monitor-grace-period`, 40 s and more).
+"""
+
+import datetime
+import enum
+from collections.abc import Sequence
+
+from drawbar.driver import sightings
+from drawbar.driver.api import nodes, pods
+
+# With three failures of the readiness probe, 10 s apart, a daemon that hangs costs its node the label within 60 s.
+GRACE_SECONDS = 20.0
+NAMED_MAX = 10
+
+
+class State(enum.Enum):
+    """What is known of the daemon of a node."""
+
+    ALIVE = enum.auto()
+    # Not Ready since a moment ago: its node keeps the label that it has.
+    FADING = enum.auto()
+    SILENT = enum.auto()
+    NODE_DOWN = enum.auto()
+
+
+class Daemons:
+    """The node daemons; bounded by their pods and the nodes.
+
+    Args:
+        judged: whether the daemons run as pods that the controller sees.
+    """
+
+    def __init__(self, *, judged: bool) -> None:
+        self._judged = judged
+        self._ready: dict[str, set[str]] = {}
+        self._silent: sightings.Sightings[str] = sightings.Sightings()
+
+    def change(self, old: pods.Pod | None, new: pods.Pod | None) -> bool:
+        """Take over a change of a pod; return whether that may change the state of its node."""
+        before = _place(old) if old is not None and old.ready else None
+        after = _place(new) if new is not None and new.ready else None
+        if before == after:
+            return False
+        if before is not None:
+            node, uid = before
+            self._ready[node].discard(uid)
+            if not self._ready[node]:
+                del self._ready[node]
+        if after is not None:
+            node, uid = after
+            self._ready.setdefault(node, set()).add(uid)
+        return True
+
+    def look(self, node: nodes.Node, now: datetime.datetime) -> State:
+        """Return the state of that node's daemon; the grace of one that is silent begins when that is first seen."""
+        name = node.metadata.name
+        if not node.ready:
+            return State.NODE_DOWN
+        alive = not self._judged or name in self._ready
+        self._silent.see(name, None if alive else True, now)
+        if alive:
+            return State.ALIVE
+        return State.FADING if self.grace_left(name, now) > 0 else State.SILENT
+
+    def grace_left(self, node: str, now: datetime.datetime) -> float:
+        """Return the seconds until a node whose daemon is silent is not offered any more; 0.0 once it is not."""
+        since = self._silent.since(node)
+        return 0.0 if since is None else max(0.0, GRACE_SECONDS - (now - since).total_seconds())
+
+    def forget(self, node: str) -> None:
+        """The Node is gone."""
+        self._silent.forget(node)
+
+
+def _place(pod: pods.Pod) -> tuple[str, str]:
+    return pod.spec.node_name, pod.metadata.uid
+
+
+def trouble(silent: Sequence[str]) -> str:
+    """Return a sentence on the nodes of a fabric that have no living daemon; empty without any."""
+    if not silent:
+        return ""
+    more = f" and {len(silent) - NAMED_MAX} more" if len(silent) > NAMED_MAX else ""
+    return (
+        f"no node daemon is Ready on {', '.join(silent[:NAMED_MAX])}{more}, so nothing is offered there: look at the pods of "
+        "the DaemonSet, and at its node selector"
+    )

@@ -1,0 +1,89 @@
+"""Which nodes have a living node daemon."""
+
+import datetime
+
+import pytest
+
+from drawbar.driver.api import meta, nodes, pods
+from drawbar.driver.controller import daemons
+from drawbar.driver.controller.daemons import State
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+
+
+def after(seconds):
+    return NOW + datetime.timedelta(seconds=seconds)
+
+
+def node(ready=None):
+    conditions = () if ready is None else (meta.Condition(type="Ready", status=ready),)
+    return nodes.Node(metadata=meta.ObjectMeta(name="n1"), status=nodes.NodeStatus(conditions=conditions))
+
+
+def pod(uid="a", ready="True", on="n1"):
+    conditions = (meta.Condition(type="Ready", status=ready),)
+    return pods.Pod(
+        metadata=meta.ObjectMeta(name=f"p-{uid}", uid=uid),
+        spec=pods.PodSpec(node_name=on),
+        status=pods.PodStatus(conditions=conditions),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ready", "state"),
+    [(None, State.ALIVE), ("True", State.ALIVE), ("False", State.NODE_DOWN), ("Unknown", State.NODE_DOWN)],
+)
+def test_where_daemons_are_no_pods_the_node_decides(ready, state):
+    assert daemons.Daemons(judged=False).look(node(ready), NOW) is state
+
+
+def test_a_pod_of_the_daemon_that_is_ready_makes_its_node_alive():
+    known = daemons.Daemons(judged=True)
+    assert known.change(None, pod(ready="False")) is False
+    assert known.look(node(), NOW) is State.FADING
+    assert known.change(pod(ready="False"), pod()) is True
+    assert known.look(node(), NOW) is State.ALIVE
+    assert known.look(node("Unknown"), NOW) is State.NODE_DOWN
+
+
+def test_a_silent_daemon_has_a_grace_that_counts_from_when_it_was_first_seen():
+    known = daemons.Daemons(judged=True)
+    known.change(None, pod())
+    known.look(node(), NOW)
+    known.change(pod(), pod(ready="False"))
+    assert [known.look(node(), after(seconds)) for seconds in (60, 79, 80)] == [
+        State.FADING,
+        State.FADING,
+        State.SILENT,
+    ]
+    known.change(pod(ready="False"), pod())
+    assert known.look(node(), after(81)) is State.ALIVE
+
+
+def test_during_a_rolling_update_one_of_two_pods_suffices():
+    known = daemons.Daemons(judged=True)
+    known.change(None, pod("a"))
+    assert known.change(None, pod("b")) is True
+    known.change(pod("a"), None)
+    assert known.look(node(), NOW) is State.ALIVE
+    known.change(pod("b"), None)
+    assert known.look(node(), NOW) is State.FADING
+
+
+def test_a_pod_that_says_no_more_than_before_changes_nothing():
+    known = daemons.Daemons(judged=True)
+    known.change(None, pod())
+    assert known.change(pod(), pod()) is False
+
+
+@pytest.mark.parametrize(
+    ("silent", "text"),
+    [
+        ((), ""),
+        (("n1", "n2"), "no node daemon is Ready on n1, n2, so nothing is offered there"),
+        (tuple(f"n{number}" for number in range(12)), "n9 and 2 more, so nothing"),
+    ],
+)
+def test_silent_nodes_are_named_up_to_a_limit(silent, text):
+    assert text in daemons.trouble(silent)
+    assert bool(daemons.trouble(silent)) == bool(silent)

@@ -1,0 +1,79 @@
+"""A node is offered only while its daemon is alive."""
+
+from drawbar.driver.kube import client, kinds
+
+LABEL = "fabric.drawbar.dev/fab"
+SELECTOR = "app=drawbar-node,release=main"
+LABELS = dict(one.split("=") for one in SELECTOR.split(","))
+
+
+async def daemon_pod(cluster, node, *, ready):
+    """The pod of a node daemon, as its kubelet reports it."""
+    name = f"drawbar-{node}"
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": LABELS},
+        "spec": {"nodeName": node, "containers": [{"name": "node", "image": "drawbar"}]},
+    }
+    if not any(
+        one["metadata"]["name"] == name for one in (await cluster.api.list_all(kinds.POD, into=dict)).items
+    ):
+        await cluster.api.create(kinds.POD, pod, namespace="drawbar", into=dict)
+    await said(cluster, kinds.POD, name, ready=ready, namespace="drawbar")
+
+
+async def said(cluster, kind, name, *, ready, namespace=None):
+    status = {"status": {"conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}]}}
+    await cluster.api.patch(
+        kind,
+        name,
+        status,
+        content=client.Patch.MERGE,
+        subresource="status",
+        into=dict,
+        namespace=namespace,
+        manager="kubelet",
+    )
+
+
+async def labelled(cluster):
+    return [
+        one["metadata"]["name"]
+        for one in (await cluster.api.list_all(kinds.NODE, into=dict)).items
+        if LABEL in one["metadata"].get("labels", {})
+    ]
+
+
+async def test_a_node_is_offered_while_the_pod_of_its_daemon_is_ready(controller_world, until, monkeypatch):
+    monkeypatch.setattr("drawbar.driver.controller.daemons.GRACE_SECONDS", 1.0)
+    async with controller_world() as cluster:
+        await daemon_pod(cluster, "node-1", ready=True)
+        cluster.start(node_daemon_selector=SELECTOR)
+        await cluster.make_fabric()
+        await until(lambda: labelled(cluster), lambda found: found == ["node-1"])
+        degraded = await until(
+            lambda: cluster.fabric_condition("Degraded"), lambda found: found.get("status") == "True"
+        )
+        assert "no node daemon is Ready on node-2" in degraded["message"]
+        # Its daemon comes, the other one dies.
+        await daemon_pod(cluster, "node-2", ready=True)
+        await until(lambda: labelled(cluster), lambda found: found == ["node-1", "node-2"])
+        await until(
+            lambda: cluster.fabric_condition("Degraded"), lambda found: found.get("status") == "False"
+        )
+        await daemon_pod(cluster, "node-1", ready=False)
+        await until(lambda: labelled(cluster), lambda found: found == ["node-2"])
+        await daemon_pod(cluster, "node-1", ready=True)
+        await until(lambda: labelled(cluster), lambda found: found == ["node-1", "node-2"])
+
+
+async def test_a_node_that_is_not_ready_is_not_offered_where_daemons_are_no_pods(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await until(lambda: labelled(cluster), lambda found: found == ["node-1", "node-2"])
+        await said(cluster, kinds.NODE, "node-1", ready=False)
+        await until(lambda: labelled(cluster), lambda found: found == ["node-2"])
+        await said(cluster, kinds.NODE, "node-1", ready=True)
+        await until(lambda: labelled(cluster), lambda found: found == ["node-1", "node-2"])
