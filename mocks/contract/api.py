@@ -133,7 +133,8 @@ class Client:
         **query: object,
     ) -> Reply:
         """One request. Underscores in a query's name stay; values are turned into text, booleans as JSON has them."""
-        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        # Without spaces: opaque parameters are stored as they are written, and compared so.
+        data = body if isinstance(body, bytes) or body is None else _compact(body)
         headers = {**self._headers(), "Accept": accept}
         if data is not None:
             headers["Content-Type"] = kind
@@ -212,6 +213,10 @@ class Client:
         if token:
             headers.setdefault("Authorization", token)
         return headers
+
+
+def _compact(body: Any) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _texts(query: Mapping[str, object]) -> dict[str, str]:

@@ -244,6 +244,24 @@ async def test_a_condition_is_complete(claim, change, reason):
     refuses(reply, f"status.devices[0].conditions[0].{next(iter(change))}", reason)
 
 
+async def test_an_apply_writes_opaque_parameters_anew_which_may_change_what_is_immutable(world):
+    """Any apply to any part; a patch leaves what it does not name as it was written."""
+    unsorted = {"opaque": {"driver": "a.dev", "parameters": {"kind": "K", "apiVersion": "v1"}}}
+    made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
+    given = {"results": [bodies.result("a.dev", "p", "d")], "config": [{"source": "FromClass", **unsorted}]}
+    name = made["metadata"]["name"]
+    path = world.path("resourceclaims", name, "status")
+    # As the scheduler writes it: a patch would put the keys in order.
+    allocated = await world.api.put(path, {**made, "status": {"allocation": {"devices": given}}})
+    assert allocated.code == 200, allocated.body
+    devices = [bodies.device_status("a.dev", "p", "d", bodies.condition("a"))]
+    head = {key: made[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": name}}
+    applied = await world.api.apply(path, {**head, "status": {"devices": devices}}, force=True)
+    refuses(applied, "status.allocation", "FieldValueInvalid")
+    operation = {"op": "add", "path": "/status/devices", "value": devices}
+    assert (await world.api.json_patch(path, operation)).code == 200
+
+
 async def test_a_condition_may_have_a_long_message_and_a_reason_with_marks(claim):
     good = bodies.condition(
         "a.dev/b", "Unknown", reason="Port_1,Down:x", message="x" * 32_768, observedGeneration=3

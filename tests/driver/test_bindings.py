@@ -195,3 +195,33 @@ def test_each_condition_has_one_writer_and_all_of_them_are_published():
     published = (*bindings.binding_conditions(DRIVER), *bindings.failure_conditions(DRIVER))
     assert sorted(bindings.condition_type(DRIVER, one) for one in own) == sorted(published)
     assert len(set(published)) == 4
+
+
+def test_a_patch_says_what_an_apply_says_and_leaves_the_rest_as_it_is():
+    fresh = {"type": VISIBLE, "status": "True", "reason": "New", "message": "new", "lastTransitionTime": NOW}
+    entries = [
+        {"driver": DRIVER, "pool": "p", "device": device, "conditions": [fresh]} for device in ("d1", "d2")
+    ]
+    body = bindings.document(claim(given("d1"), given("d2")), entries)
+    guard = [
+        {"op": "replace", "path": "/metadata/uid", "value": "u"},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+    ]
+    assert bindings.operations(claim(), body) == [
+        *guard,
+        {"op": "add", "path": "/status/devices", "value": entries},
+    ]
+    other = said("d1", condition("b/other"), driver="b")
+    known = claim(devices=(other, said("d1", condition(VISIBLE, "False"), condition(f"{DRIVER}/attached"))))
+    attached = {
+        "type": f"{DRIVER}/attached",
+        "status": "True",
+        "reason": "Old",
+        "message": "old",
+        "lastTransitionTime": THEN,
+    }
+    assert bindings.operations(known, body) == [
+        *guard,
+        {"op": "add", "path": "/status/devices/1/conditions", "value": [attached, fresh]},
+        {"op": "add", "path": "/status/devices/-", "value": entries[1]},
+    ]

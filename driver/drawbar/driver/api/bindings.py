@@ -135,6 +135,35 @@ def document(claim: claims.ResourceClaim, devices: list[dict[str, Any]]) -> dict
     }
 
 
+def operations(claim: claims.ResourceClaim, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A JSON patch that says what the object of a server-side apply says, and touches nothing else of the claim.
+
+    Conditions of other writers stay. The claim's uid and resourceVersion go with it.
+    """
+    metadata = body["metadata"]
+    found: list[dict[str, Any]] = [
+        {"op": "replace", "path": f"/metadata/{name}", "value": metadata[name]}
+        for name in ("uid", "resourceVersion")
+    ]
+    known = [(one.driver, one.pool, one.device, one.share_id or "") for one in claim.status.devices]
+    if not known:
+        return [*found, {"op": "add", "path": "/status/devices", "value": body["status"]["devices"]}]
+    for device in body["status"]["devices"]:
+        key = (device["driver"], device["pool"], device["device"], device.get("shareID", ""))
+        if key not in known:
+            found.append({"op": "add", "path": "/status/devices/-", "value": device})
+            continue
+        index, fresh = known.index(key), device["conditions"]
+        types = {condition["type"] for condition in fresh}
+        kept = [
+            msgspec.to_builtins(one)
+            for one in claim.status.devices[index].conditions
+            if one.type not in types
+        ]
+        found.append({"op": "add", "path": f"/status/devices/{index}/conditions", "value": [*kept, *fresh]})
+    return found
+
+
 def entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...]) -> dict[str, Any]:
     """One device of the claim's status with all that a writer says of it."""
     found: dict[str, Any] = {

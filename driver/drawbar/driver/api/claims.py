@@ -126,6 +126,7 @@ class AllocatedDevice(meta.Struct, frozen=True):
     driver: str
     pool: str
     device: str
+    share_id: str | None = msgspec.field(default=None, name="shareID")
     conditions: tuple[meta.Condition, ...] = ()
 
 

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from drawbar.driver import claimstatus
 from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
 from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, refusals
 from drawbar.driver.controller.attachments import context, index
@@ -260,16 +261,8 @@ class Chores:
             self.refusals.settled(subject)
             return
         with self.refusals.attempt({key.fabric for key in known}, subject):
-            stored = await self._api.patch(
-                kinds.CLAIM,
-                name,
-                body,
-                content=client.Patch.APPLY,
-                into=claims.ResourceClaim,
-                namespace=namespace,
-                subresource="status",
-                manager=drivers.manager(ADMIN_MANAGER, self._driver),
-            )
+            manager = drivers.manager(ADMIN_MANAGER, self._driver)
+            stored = await claimstatus.apply(self._api, claim, body, manager=manager)
         self._view.claims.learn(stored)
 
     async def _write_labels(self) -> None:

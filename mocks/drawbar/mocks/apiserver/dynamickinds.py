@@ -18,6 +18,10 @@ Json = dict[str, Any]
 class Claims(Strategy):
     """ResourceClaims, with the extra permissions that a change of status needs since 1.36."""
 
+    def rewritten_by_apply(self, item: Json) -> Json:
+        """Opaque parameters are written anew."""
+        return claims.rewritten(item)
+
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Drop the fields of gates that are off, and default the requests."""
         item = super().prepare_create(item, call)

@@ -154,6 +154,9 @@ class Registry:
         merged, owners = fieldmanagers.merged(
             call, old, fieldmanagers.own_part(call, config), owners, force=force
         )
+        merged = kinds.strategy_for(
+            call.resource, self.profile, self.authorizer, self.store
+        ).rewritten_by_apply(merged)
         for key in ("uid", "resourceVersion"):
             if metadata.get(key):
                 merged = {**merged, "metadata": {**merged["metadata"], key: metadata[key]}}

@@ -58,6 +58,10 @@ class Strategy:
             return {key: value for key, value in item.items() if key != "status"}
         return item
 
+    def rewritten_by_apply(self, item: Json) -> Json:
+        """The object as server-side apply writes it, which reads and writes all of it anew."""
+        return item
+
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """The object as it goes to validation on an update: what the request may not change is put back."""
         if call.subresource == "status":

@@ -10,6 +10,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from drawbar.driver import claimstatus
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import marks, names
 from drawbar.driver.controller.attachments import actions, observation, plan, statements, telling
@@ -330,17 +331,8 @@ class _Round:
         claim = self._context.claims.get(wish.claim.name, wish.claim.namespace)
         return claim if claim is not None and claim.metadata.uid == wish.claim.uid else None
 
-    async def _apply_to(self, claim: claims.ResourceClaim, body: object) -> None:
-        stored = await self._context.api.patch(
-            kinds.CLAIM,
-            claim.metadata.name,
-            body,
-            content=client.Patch.APPLY,
-            into=claims.ResourceClaim,
-            namespace=claim.metadata.namespace,
-            subresource="status",
-            manager=self._context.manager,
-        )
+    async def _apply_to(self, claim: claims.ResourceClaim, body: dict[str, Any]) -> None:
+        stored = await claimstatus.apply(self._context.api, claim, body, manager=self._context.manager)
         self._context.claims.learn(stored)
 
     async def _write_down(

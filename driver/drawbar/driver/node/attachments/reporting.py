@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from drawbar.driver import claimstatus
 from drawbar.driver.api import attachments, bindings, claims, drivers, meta
 from drawbar.driver.kube import client, events, kinds
 from drawbar.driver.kube import errors as kube_errors
@@ -163,13 +164,5 @@ class Reporter:
         )
         if body is None:
             return None
-        return await self.api.patch(
-            kinds.CLAIM,
-            spec.claim.name,
-            body,
-            content=client.Patch.APPLY,
-            into=claims.ResourceClaim,
-            namespace=spec.claim.namespace,
-            subresource="status",
-            manager=drivers.manager(MANAGER, attachment.spec.driver),
-        )
+        manager = drivers.manager(MANAGER, attachment.spec.driver)
+        return await claimstatus.apply(self.api, claim, body, manager=manager)

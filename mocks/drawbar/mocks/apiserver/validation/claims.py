@@ -7,6 +7,7 @@ business and not checked, as in the real server.
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,8 +64,47 @@ def drop_deallocated(status: Json, old: Json, new: Json) -> Json:
 
 def immutable_spec(spec: Json, old: Json) -> Iterator[Cause]:
     """A claim's spec never changes."""
-    if spec != old:
+    if _changed(spec, old):
         yield errors.invalid_value("spec", "object", "field is immutable")
+
+
+def rewritten(item: Json) -> Json:
+    """A claim as server-side apply writes it: its opaque parameters are written anew, with their keys in order."""
+    status = dict(item.get("status") or {})
+    if status.get("allocation"):
+        allocation = status["allocation"]
+        status["allocation"] = {**allocation, "devices": _in_order(allocation.get("devices") or {})}
+    spec = item.get("spec") or {}
+    ordered = {**item, "spec": {**spec, "devices": _in_order(spec["devices"])}} if "devices" in spec else item
+    return {**ordered, "status": status} if "status" in item else dict(ordered)
+
+
+def _in_order(devices: Json) -> Json:
+    if not devices.get("config"):
+        return devices
+    entries = [
+        {**one, "opaque": {**one["opaque"], "parameters": _sorted(one["opaque"].get("parameters"))}}
+        if one.get("opaque")
+        else one
+        for one in devices["config"]
+    ]
+    return {**devices, "config": entries}
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value
+
+
+def _changed(new: Json, old: Json) -> bool:
+    """Whether a part that never changes does. Opaque parameters are compared as text, not by what they mean."""
+    return new != old or _opaque(new) != _opaque(old)
+
+
+def _opaque(part: Json) -> list[str]:
+    entries = (part.get("devices") or {}).get("config") or ()
+    return [json.dumps((one.get("opaque") or {}).get("parameters")) for one in entries]
 
 
 def validate_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> Iterator[Cause]:
@@ -85,7 +125,7 @@ def validate_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> It
     yield from _reservations(status, old, deleted=deleted)
     allocation, before = status.get("allocation"), old.get("allocation")
     if allocation is not None and before is not None:
-        if allocation != before:
+        if _changed(allocation, before):
             yield errors.invalid_value("status.allocation", "object", "field is immutable")
     elif allocation is not None:
         yield from _allocation(allocation, claimspecs.request_names(spec))

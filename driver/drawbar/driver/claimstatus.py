@@ -1,0 +1,54 @@
+"""Writes what a daemon says of the devices of a claim into the claim's status.
+
+By server-side apply. An API server cannot apply to a claim whose opaque parameters are not written as it writes JSON
+itself (keys in order, `1` and not `1.0`): it writes them anew, and refuses that as a change of the allocation, which is
+immutable. Programs that make claims from typed objects write their keys in another order. Such a claim is written by a
+JSON patch, which leaves the rest of the object as it is. Spaces between the parameters are beyond that, too: no
+client that speaks JSON can write such a claim, and the refusal is raised.
+
+Source: RawExtension, k8s.io/apimachinery/pkg/runtime; ValidateResourceClaimStatusUpdate, pkg/apis/resource/validation.
+"""
+
+from typing import Any
+
+from drawbar.driver.api import bindings, claims
+from drawbar.driver.kube import client, errors, kinds
+
+_REWRITTEN = "status.allocation: Invalid value"
+
+
+async def apply(
+    api: client.Client, claim: claims.ResourceClaim, body: dict[str, Any], *, manager: str
+) -> claims.ResourceClaim:
+    """Applies to a claim's status; gives the claim as it is stored.
+
+    Args:
+        api: to the API server.
+        claim: as it was when `body` was made from it.
+        body: as `bindings.applied` makes it.
+        manager: who owns what is applied.
+
+    Raises:
+        errors.KubeError: one of its kinds; errors.Conflict where the claim is another one by now.
+    """
+    try:
+        return await _patch(api, claim, body, client.Patch.APPLY, manager)
+    except errors.Invalid as error:
+        if _REWRITTEN not in str(error):
+            raise
+    return await _patch(api, claim, bindings.operations(claim, body), client.Patch.JSON, manager)
+
+
+async def _patch(
+    api: client.Client, claim: claims.ResourceClaim, body: object, content: client.Patch, manager: str
+) -> claims.ResourceClaim:
+    return await api.patch(
+        kinds.CLAIM,
+        claim.metadata.name,
+        body,
+        content=content,
+        into=claims.ResourceClaim,
+        namespace=claim.metadata.namespace,
+        subresource="status",
+        manager=manager,
+    )
