@@ -375,3 +375,36 @@ async def test_a_rule_that_does_not_compile_is_refused(world):
     reply = await world.post("customresourcedefinitions", body)
     assert (reply.code, reply.reason) == (422, "Invalid")
     assert any("x-kubernetes-validations[0].rule" in field for field in reply.causes)
+
+
+async def test_a_definition_says_nothing_of_the_metadata(world):
+    metadata = {"type": "object", "description": "Of the object."}
+    schema = {"type": "object", "properties": {"metadata": metadata, "spec": {"type": "object"}}}
+    body = definition(world, schema={"openAPIV3Schema": schema})
+    reply = await world.post("customresourcedefinitions", body)
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert "metadata is implicitly specified" in reply.message
+    assert set(reply.causes.values()) == {"FieldValueForbidden"}
+
+
+async def test_a_default_of_the_status_is_there_from_the_start_and_gives_way_to_what_is_applied(world):
+    """As Gateway API shows that an object waits for its controller."""
+    waiting = [{"type": "Ready", "status": "Unknown"}]
+    status = STATUS | {"default": {"conditions": waiting}}
+    schema = {"type": "object", "required": ["spec"], "properties": {"spec": SPEC, "status": status}}
+    custom = await established(world, definition(world, schema={"openAPIV3Schema": schema}))
+    # What is sent as status with the object itself is dropped before.
+    made = (await custom.post(body=custom.body(status={"phase": "Lost"}))).body
+    assert made["status"] == {"conditions": waiting}
+    assert (await world.api.get(custom.path(made))).body["status"] == {"conditions": waiting}
+    for kind in ("Seen", "Ready"):
+        body = {
+            "apiVersion": custom.api_version,
+            "kind": custom.kind,
+            "metadata": {"name": made["metadata"]["name"]},
+            "status": {"conditions": [{"type": kind, "status": "True"}]},
+        }
+        reply = await world.api.apply(f"{custom.path(made)}/status", body, manager=kind.lower())
+        assert reply.code == 200, reply.body
+    conditions = {one["type"]: one["status"] for one in reply.body["status"]["conditions"]}
+    assert conditions == {"Ready": "True", "Seen": "True"}

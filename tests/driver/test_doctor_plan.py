@@ -269,6 +269,7 @@ HOSTS = (fabrics.HostMapping(host="h", node="n9"),)
     ("changes", "expected"),
     [
         case("connecting", "warning fabrics.connected", told=("Connected", "False", "Connecting")),
+        case("served by nobody", "error fabrics.served", told=("Connected", "Unknown", "Pending")),
         case("silent", "error fabrics.connected", told=("Connected", "False", "Unavailable")),
         case("misconfigured", "error fabrics.connected", told=("Connected", "False", "InvalidConfiguration")),
         case("no Secret", "error fabrics.credentials", told=("Connected", "False", "CredentialsMissing")),

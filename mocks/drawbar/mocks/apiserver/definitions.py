@@ -70,6 +70,15 @@ def _validate_version(version: Json, path: str) -> Iterator[Cause]:
     if schema.get("type") != "object":
         yield errors.invalid_value(f"{root}.type", schema.get("type"), "must be object at the root")
     yield from _structural(schema, root)
+    metadata = (schema.get("properties") or {}).get("metadata") or {}
+    if metadata.keys() - {"type", "properties"} or metadata.get("properties", {}).keys() - {
+        "name",
+        "generateName",
+    }:
+        text = (
+            "must not specify anything other than name and generateName, but metadata is implicitly specified"
+        )
+        yield errors.forbidden_value(f"{root}.properties[metadata]", text)
     yield from rules.uncompilable(schema, root)
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
         here = f"{path}.additionalPrinterColumns[{index}]"

@@ -83,7 +83,7 @@ def owned(call: Call, old: Json, new: Json, owners: ownership.Owners | None) -> 
             owners = ownership.after_update(
                 ownership.read(old["metadata"].get("managedFields")),
                 old,
-                new,
+                _writable(call, old, new),
                 schema,
                 manager=manager,
                 api_version=call.resource.api_version(call.version),
@@ -101,3 +101,11 @@ def owned(call: Call, old: Json, new: Json, owners: ownership.Owners | None) -> 
     if not entries:
         return new
     return {**new, "metadata": {**new["metadata"], "managedFields": entries}}
+
+
+def _writable(call: Call, old: Json, new: Json) -> Json:
+    """The new object as far as this endpoint can write it: a default of the status belongs to nobody."""
+    if call.subresource or "status" not in call.resource.subresources:
+        return new
+    kept = {"status": old["status"]} if "status" in old else {}
+    return {key: value for key, value in new.items() if key != "status"} | kept

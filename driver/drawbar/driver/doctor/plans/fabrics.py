@@ -68,7 +68,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Finding]:
     conditions = {one.type: one for one in fabric.status.conditions}
     connected = conditions.get(fabrics.CONNECTED)
-    if connected is None:
+    if connected is None or connected.reason == fabrics.PENDING:
         yield _silent(cluster, fabric)
         return
     troubles = [
