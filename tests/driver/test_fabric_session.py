@@ -36,7 +36,7 @@ class Way:
 
     def __init__(self, fabric, loop, **can):
         self.fabric, self.loop, self.can = fabric, loop, can
-        self.down = False
+        self.down, self.refusal = False, errors.Unavailable("nobody answers")
         self.connected, self.listed = [], []
 
     def validate(self, config):
@@ -45,7 +45,7 @@ class Way:
     async def connect(self, config):
         self.connected.append(self.loop.time())
         if self.down:
-            raise errors.Unavailable("nobody answers")
+            raise self.refusal
         return self
 
     async def capabilities(self):
@@ -149,13 +149,29 @@ def test_a_manager_that_is_down_is_tried_with_pauses_that_grow_and_are_bounded(w
         assert not opened.connection.connected
         assert opened.silent_seconds > 3000
         pauses = gaps(way.connected)
-        assert pauses[2] < pauses[5] < pauses[8]
-        assert max(pauses) <= session.PAUSE_MAX_SECONDS + session.PAUSE_FIRST_SECONDS
-        assert len(way.connected) < 3600 / session.PAUSE_MAX_SECONDS + 20
+        assert pauses[0] < pauses[2] < pauses[4]
+        assert max(pauses) <= session.PAUSE_MAX_SECONDS
+        assert min(pauses[4:]) >= session.PAUSE_MAX_SECONDS - session.PAUSE_FIRST_SECONDS
         way.down, way.fabric = False, fabric
-        await asyncio.sleep(session.PAUSE_MAX_SECONDS * 2)
-        assert opened.connection.connected
+        await asyncio.sleep(5)
+        assert opened.connection.connected, "one that comes back is found within 5 s"
         assert opened.silent_seconds == 0.0
+
+    with_session(work)
+
+
+def test_a_manager_that_refuses_the_credentials_is_not_asked_often(with_session):
+    async def work(opened, way, fabric):
+        way.down, way.refusal = True, errors.Unauthenticated("wrong password")
+        await asyncio.sleep(1)
+        fabric.console.resync()
+        way.fabric = Broken(fabric)
+        fabric.console.resync()
+        await asyncio.sleep(3600)
+        assert opened.connection.reason == "Unauthenticated"
+        pauses = gaps(way.connected)
+        assert max(pauses) > session.REFUSED_PAUSE_MAX_SECONDS / 2
+        assert len(way.connected) < 3600 / (session.REFUSED_PAUSE_MAX_SECONDS - 1) + 20
 
     with_session(work)
 

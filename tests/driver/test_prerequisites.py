@@ -176,6 +176,17 @@ def test_the_facts_are_read_from_proc(tmp_path, proc):
     assert (inside_a_file.access, inside_a_file.found) == (Access.NOT_A_DIRECTORY, proc / "self" / "status")
 
 
+def test_a_place_behind_a_link_is_held_by_the_mount_that_the_link_leads_to(tmp_path, proc):
+    """As /var/run, which is a link to /run, where the mount is."""
+    (tmp_path / "run" / "cdi").mkdir(parents=True)
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "run").symlink_to("../run")
+    line = f"24 20 8:3 /run/cdi {tmp_path}/run/cdi rw - tmpfs tmpfs rw\n"
+    (proc / "self" / "mountinfo").write_text(f"20 1 8:1 / / rw - ext4 /dev/sda1 rw\n{line}")
+    (place,) = host.facts((tmp_path / "var" / "run" / "cdi",), tmp_path / "sys", proc=proc).directories
+    assert (place.source, place.mount) == ("/run/cdi", f"{tmp_path}/run/cdi")
+
+
 def test_names_in_the_mount_table_are_unescaped(proc, tmp_path):
     assert ("/of two\\words", str(tmp_path)) in tuple(host._mounts(proc))
 

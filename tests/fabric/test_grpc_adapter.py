@@ -2,7 +2,12 @@
 # ruff: noqa: N802 -- gRPC fixes the names of a plugin's methods
 
 import asyncio
+import os
+import subprocess
+import sys
+import tempfile
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc
 import pytest
@@ -91,6 +96,49 @@ async def test_without_a_sidecar_connecting_asks_whether_it_runs(endpoint):
         await GrpcAdapter.connect(config(endpoint))
     assert "rack-7" in caught.value.message
     assert not caught.value.side_effects_unknown
+
+
+OPENING = """\
+import asyncio, os, sys
+from drawbar.fabric import contract, errors
+from drawbar.fabric.grpc import adapter
+
+async def main():
+    os.setresuid(65534, 65534, 65534)
+    config = contract.AdapterConfig(name="rack-7", endpoint=sys.argv[1], parameters={}, timeout_seconds=5)
+    try:
+        await adapter.GrpcAdapter.connect(config)
+    except errors.Unavailable as error:
+        print(error.reason, error.message)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def open_folder():
+    """A directory that another user gets into, whatever the mode of pytest's own ones is."""
+    with tempfile.TemporaryDirectory(prefix="drawbar-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_a_socket_that_may_not_be_opened_is_called_that_with_the_remedy(open_folder):
+    endpoint = f"unix:{open_folder}/f.sock"
+    async with (
+        SimulatedFabric.running(DESCRIBED) as fabric,
+        server.serving(fabric, endpoint, name="t", version="1"),
+    ):
+        await asyncio.to_thread((open_folder / "f.sock").chmod, 0o600)
+        found = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", OPENING, endpoint, stdout=subprocess.PIPE
+        )
+        said, _ = await found.communicate()
+    reason, _, message = said.decode().partition(" ")
+    assert reason == errors.Reason.SOCKET_FORBIDDEN
+    assert "permission denied for its socket" in message
+    assert "the same user as this process (uid 65534)" in message
 
 
 async def test_a_restarted_sidecar_is_found_again_by_the_same_adapter(endpoint):

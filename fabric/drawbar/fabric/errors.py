@@ -74,6 +74,8 @@ class Reason(StrEnum):
     """ABORTED: the device changed since it was read."""
     NOT_CONFIGURED = "NOT_CONFIGURED"
     """UNAUTHENTICATED: a plugin that was restarted has no credentials yet; they are sent again."""
+    SOCKET_FORBIDDEN = "SOCKET_FORBIDDEN"
+    """UNAVAILABLE: this process may not open the plugin's socket."""
     CANCELLED = "CANCELLED"
     """ABORTED: the operation was cancelled."""
 

@@ -127,7 +127,9 @@ class Chores:
                     await self._do(chore)
             except kube_errors.KubeError as error:
                 pause = self._queue.retry(chore)
-                log.warning("will try again: %s", error, extra={"seconds": round(pause, 2)})
+                log.log(
+                    kube_errors.level(error), "will try again: %s", error, extra={"seconds": round(pause, 2)}
+                )
             else:
                 self._queue.forget(chore)
                 if self.done is not None and chore[0] in _TELLING:

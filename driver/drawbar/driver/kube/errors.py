@@ -15,6 +15,8 @@
 Messages are the API server's own words, cut, with the request in front.
 """
 
+import logging
+
 from drawbar.driver import errors
 
 
@@ -70,3 +72,8 @@ class Invalid(KubeError):
 
 class Denied(KubeError):
     """The API server does not know us, or does not allow this."""
+
+
+def level(error: KubeError) -> int:
+    """The level at which a failed attempt that is repeated is logged: a stale view is part of everyday work."""
+    return logging.INFO if isinstance(error, Conflict) else logging.WARNING

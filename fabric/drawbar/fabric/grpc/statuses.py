@@ -5,6 +5,8 @@ serialised `FabricError` message in trailing metadata. A plugin that sends no su
 defaults of the code.
 """
 
+import errno
+import os
 from typing import NoReturn
 
 import grpc
@@ -86,6 +88,12 @@ def from_rpc(failure: grpc.aio.AioRpcError, *, peer: str, changes_fabric: bool) 
             f"{peer} answered {failure.code().name}: {said or 'no message'}",
             reason=f"GRPC_{failure.code().name}",
             side_effects_unknown=changes_fabric,
+        )
+    if code is errors.Code.UNAVAILABLE and os.strerror(errno.EACCES) in said:
+        return errors.Unavailable(
+            f"{peer} cannot be reached: permission denied for its socket; run the sidecar as the same user as this process "
+            f"(uid {os.getuid()}), or let it open the socket to a group that both have (mode 0660)",
+            reason=errors.Reason.SOCKET_FORBIDDEN,
         )
     if code is errors.Code.UNAVAILABLE:
         return errors.Unavailable(

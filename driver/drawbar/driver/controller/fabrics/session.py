@@ -34,7 +34,10 @@ from drawbar.fabric import contract, errors
 log = logging.getLogger(__name__)
 
 PAUSE_FIRST_SECONDS = 0.5
-PAUSE_MAX_SECONDS = 30.0
+# A manager that comes back is found within 5 s.
+PAUSE_MAX_SECONDS = 4.0
+# One that refuses the credentials does so until somebody acts, and too many attempts may lock the account.
+REFUSED_PAUSE_MAX_SECONDS = 30.0
 # A connection that held this long was a good one: the next pause is the first again.
 GOOD_SECONDS = 60.0
 # A manager that does not let go in this time holds up neither the next connection nor the end of the process.
@@ -230,9 +233,7 @@ class Session:
         while True:
             async for attempt in tenacity.AsyncRetrying(
                 retry=tenacity.retry_if_exception_type(errors.FabricError),
-                wait=tenacity.wait_exponential_jitter(
-                    multiplier=PAUSE_FIRST_SECONDS, max=PAUSE_MAX_SECONDS, jitter=PAUSE_FIRST_SECONDS
-                ),
+                wait=_pause,
             ):
                 with attempt:
                     await self._stay_connected(adapter_class, config)
@@ -468,10 +469,23 @@ class Session:
         self._listener.connection_changed(self.name)
 
 
+def _pause(attempt: tenacity.RetryCallState) -> float:
+    """The seconds until the next connection, by why the last one failed."""
+    error = attempt.outcome.exception() if attempt.outcome is not None else None
+    lasts = isinstance(error, errors.Misconfigured) or (
+        isinstance(error, errors.FabricError) and error.reason == discretion.DEFECT
+    )
+    longest = REFUSED_PAUSE_MAX_SECONDS if lasts else PAUSE_MAX_SECONDS
+    grows = tenacity.wait_exponential(multiplier=PAUSE_FIRST_SECONDS, max=longest - PAUSE_FIRST_SECONDS)
+    return (grows + tenacity.wait_random(0, PAUSE_FIRST_SECONDS))(attempt)
+
+
 def _reason(error: errors.FabricError) -> str:
     """The error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
     if isinstance(error, errors.InvalidConfiguration):
         return "InvalidConfiguration"
     if error.reason == discretion.DEFECT:
         return "AdapterDefect"
+    if error.reason == errors.Reason.SOCKET_FORBIDDEN:
+        return "SocketForbidden"
     return "".join(word.capitalize() for word in error.code.value.split("_"))

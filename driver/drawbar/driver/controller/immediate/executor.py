@@ -179,7 +179,8 @@ class Allocator:
                 again = await self._round(name)
             except kube_errors.KubeError as error:
                 pause = self._queue.retry(name)
-                log.warning(
+                log.log(
+                    kube_errors.level(error),
                     "claim not allocated, trying again: %s",
                     error,
                     extra={"claim": name[1], "seconds": round(pause, 2)},

@@ -26,6 +26,7 @@ _REMEDIES: Mapping[str, str] = {
     "InvalidConfiguration": "mend the Fabric as the message says",
     "Unavailable": "is the fabric manager, or the adapter's sidecar, running and reached at spec.endpoint?",
     "DeadlineExceeded": "is the fabric manager overloaded? look at its log; spec.timeoutSeconds is the deadline of one call",
+    "SocketForbidden": "run the sidecar as the controller's user, or let it open its socket to a group that both have",
     "CredentialsMissing": "create the Secret that spec.credentialsSecretRef names, with known keys (docs/fabrics.md)",
     "CredentialsInvalid": "mend the Secret as the message says",
     "CredentialsForbidden": "add the Secret's name to resourceNames of the Role drawbar-fabric-credentials",

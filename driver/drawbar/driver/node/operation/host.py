@@ -108,7 +108,9 @@ def _is_first(proc: Path, name: str) -> bool | None:
 
 def _place(path: Path, mounts: tuple[tuple[str, str], ...]) -> Place:
     found = next(one for one in (path, *path.parents) if os.path.lexists(one) or one == one.parent)
-    holding = [(source, mount) for source, mount in mounts if found.is_relative_to(mount)]
+    # Mount points have no links in them, and /var/run often is one.
+    real = Path(os.path.realpath(found))
+    holding = [(source, mount) for source, mount in mounts if real.is_relative_to(mount)]
     # The longest, and of several on top of each other the last.
     source, mount = max(reversed(holding), key=lambda one: len(one[1]), default=("", ""))
     return Place(path=path, access=_access(found), found=found, source=source, mount=mount)
