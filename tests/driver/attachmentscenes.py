@@ -76,7 +76,6 @@ def observed(**changes):
         "attach": call("unasked"),
         "detach": call("unasked"),
         "tainted": False,
-        "node_gone": False,
         "patience": datetime.timedelta(seconds=60),
         "ready_patience": datetime.timedelta(seconds=90),
         "binding_timeout": datetime.timedelta(seconds=120),

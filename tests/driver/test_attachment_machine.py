@@ -198,7 +198,6 @@ class Machine(RuleBasedStateMachine):
             attach=self.known.view(uid, actions.Side.ATTACH, 1e9),
             detach=self.known.view(uid, actions.Side.DETACH, 1e9),
             tainted=self.tainted,
-            node_gone=False,
             patience=datetime.timedelta(seconds=60),
             ready_patience=READY,
             binding_timeout=BINDING_TIMEOUT,

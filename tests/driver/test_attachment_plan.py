@@ -219,8 +219,20 @@ FAILED = {
 
 RELEASING = {
     "the node still has it": ({"attachment": GOING, "host_id": "h1"}, []),
+    "the node is gone, and may come back": (
+        {"attachment": GOING, "host_id": "h1", "node_gone_at": NOW + datetime.timedelta(seconds=7)},
+        [actions.LookAgain(seconds=7.0)],
+    ),
+    "the fabric is given up, and the node still has it": (
+        {"attachment": GOING, "present": None, "given_up": True},
+        [],
+    ),
+    "the fabric is given up": (
+        {"attachment": FREE, "present": None, "given_up": True},
+        [actions.RemoveFinalizer],
+    ),
     "the node is gone": (
-        {"attachment": GOING, "host_id": "h1", "node_gone": True},
+        {"attachment": GOING, "host_id": "h1", "node_gone_at": NOW},
         [actions.Ask(side=DETACH)],
     ),
     "after a restart the fabric is asked first": (

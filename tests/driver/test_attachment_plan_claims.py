@@ -110,7 +110,7 @@ CHANGING_HANDS = {
     "nothing is kept where the Fabric says so": (HERE | {"wish": None}, [actions.Delete]),
     "without a claim it is kept": (HERE | KEEP | {"wish": None}, [actions.KeepIdle]),
     "on a node that is gone nothing is kept": (
-        HERE | KEEP | {"wish": None, "node_gone": True},
+        HERE | KEEP | {"wish": None, "node_gone_at": NOW},
         [actions.Delete],
     ),
     "idle": (IDLE | {"wish": None}, [actions.LookAgain(seconds=30.0)]),

@@ -401,7 +401,7 @@ async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(c
 async def test_a_dead_node_needs_no_word_before_its_device_comes_back(controller_world, until, how):
     async with controller_world() as cluster:
         cluster.start()
-        await cluster.make_fabric()
+        await cluster.make_fabric(policy={"nodeGoneSeconds": 1})
         await cluster.published()
         await cluster.allocate("gpu-0")
         await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))

@@ -59,7 +59,6 @@ def observed(**changes):
         "attach": plan.Call(state="unasked"),
         "detach": plan.Call(state="unasked"),
         "tainted": False,
-        "node_gone": False,
         "patience": datetime.timedelta(seconds=60),
         "ready_patience": datetime.timedelta(seconds=90),
         "binding_timeout": datetime.timedelta(seconds=120),

@@ -53,7 +53,6 @@ def observed(wanted, **changes):
         "attach": unasked,
         "detach": unasked,
         "tainted": False,
-        "node_gone": False,
         "patience": datetime.timedelta(seconds=60),
         "ready_patience": datetime.timedelta(seconds=90),
         "binding_timeout": datetime.timedelta(seconds=120),

@@ -10,6 +10,9 @@ KIND = "Fabric"
 
 # A Fabric stays until its last device is back: without it nobody could detach them.
 FINALIZER = "drawbar.dev/attachments"
+# An administrator's word that the manager never comes back; the value says what that means.
+GIVE_UP_ANNOTATION = "drawbar.dev/give-up"
+GIVE_UP = "devices-stay-connected"
 
 # Condition types of the status.
 CONNECTED = "Connected"
@@ -71,6 +74,7 @@ class Policy(meta.Struct, frozen=True):
         models: what one node may have.
         immediate: what is reserved for immediate allocation.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
+        node_gone_seconds: how long a Node object has to be gone until its devices are detached without its report.
         evictions_per_second: how many pods may be evicted because of one taint; where the API server knows of that.
     """
 
@@ -78,6 +82,7 @@ class Policy(meta.Struct, frozen=True):
     probation_seconds: int = 300
     keep_attached_seconds: int = 0
     unreachable_grace_seconds: int = 60
+    node_gone_seconds: int = 60
     evictions_per_second: int = 10
     models: tuple[ModelRule, ...] = ()
     immediate: Reservation = Reservation()
@@ -143,3 +148,8 @@ class Fabric(meta.Struct, frozen=True):
     def deleting(self) -> bool:
         """Whether it goes once nothing is attached through it."""
         return self.metadata.deletion_timestamp is not None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether what is attached through it goes without a detach while its manager is not reached."""
+        return self.deleting and self.metadata.annotations.get(GIVE_UP_ANNOTATION) == GIVE_UP

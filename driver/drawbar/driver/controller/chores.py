@@ -394,6 +394,8 @@ class Chores:
                 found.append(f"host {host} is avoided: attaches of {failed} failed there; look at its ports")
             found += self._stranded(view)
             found += view.troubles.values()
+        if fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION) is not None and not fabric.given_up:
+            found.append(status.GIVING_UP)
         if left_out:
             found.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
         return tuple(found)

@@ -284,7 +284,7 @@ class _Controller:
             self._chores.add(chores.What.LABELS)
         else:
             self._directory.put(new, self._tasks)
-        if new is None or old is None or old.spec != new.spec or old.deleting != new.deleting:
+        if new is None or old is None or _asked(old) != _asked(new):
             self._look_after(name)
 
     def _look_after(self, fabric: str) -> None:
@@ -381,8 +381,12 @@ class _Controller:
             self._chores.add(chores.What.ADMIN, f"{claim.metadata.namespace}/{claim.metadata.name}")
 
     def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
-        if old is not None and new is None:
+        if new is not None:
+            self._context.absent.see(new.metadata.name, None, self._clock())
+        elif old is not None:
             self._daemons.forget(old.metadata.name)
+            if any(self._placed.on(old.metadata.name)):
+                self._context.absent.see(old.metadata.name, "gone", self._clock())
         if old is None or new is None or hosts.shape(old) != hosts.shape(new):
             self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
         if old is not None and (new is None or new.out_of_service != old.out_of_service):
@@ -483,3 +487,8 @@ class _Controller:
         if view is None or device is None:
             return False
         return not devices.is_free(device) or view.spec.policy.immediate.holds(device.id, device.model)
+
+
+def _asked(fabric: fabrics.Fabric) -> tuple[object, ...]:
+    """What of a Fabric people decide."""
+    return fabric.spec, fabric.deleting, fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION)

@@ -378,6 +378,13 @@ class _Round:
     async def _remove_finalizer(self) -> None:
         others = [name for name in self._known.metadata.finalizers if name != attachments.FINALIZER]
         await self._patch({"finalizers": others})
+        if self.observed.given_up:
+            spec = self._known.spec
+            message = (
+                f"its Fabric is given up: {spec.device_id} was not detached, and stays connected to host {spec.host_id} if it "
+                "was; disconnect it at the fabric manager before anybody else uses it"
+            )
+            self._context.recorder.attachment_warning(self._known, reason="GivenUp", message=message)
         if self._session is not None:
             self._session.report(self._key.device)
 

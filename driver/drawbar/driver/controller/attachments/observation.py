@@ -10,6 +10,9 @@ from drawbar.driver.controller import marks, names, policies
 from drawbar.driver.controller.attachments import actions, plan
 from drawbar.driver.controller.attachments import context as attachment_context
 
+# Of a node that an administrator calls gone: whatever the clock says.
+LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+
 
 class Observation:
     """One device, looked at once.
@@ -54,7 +57,8 @@ class Observation:
                 and plan.problem(attachment) is not None
                 and context.pools.is_tainted(self._key.fabric, self._key.device)
             ),
-            node_gone=attachment is not None and self._is_node_gone(attachment.spec.node_name),
+            node_gone_at=self._node_gone_at(attachment.spec.node_name) if attachment is not None else None,
+            given_up=self.session is not None and self.session.given_up,
             patience=patience,
             ready_patience=context.patience,
             binding_timeout=context.binding_timeout,
@@ -105,9 +109,15 @@ class Observation:
         )
         return found
 
-    def _is_node_gone(self, name: str) -> bool:
-        node = self._context.nodes.get(name)
-        return node is None or node.out_of_service
+    def _node_gone_at(self, name: str) -> datetime.datetime | None:
+        """When a node counts as gone: at once if an administrator says so; one without an object may come back."""
+        context, now = self._context, self._context.clock()
+        node = context.nodes.get(name)
+        context.absent.see(name, "gone" if node is None else None, now)
+        if node is not None:
+            return LONG_AGO if node.out_of_service else None
+        grace = self.session.spec.policy.node_gone_seconds if self.session is not None else 0
+        return (context.absent.since(name) or now) + datetime.timedelta(seconds=grace)
 
     def _wish(self) -> actions.Wish | None:
         """The claim that the attachment is for, if it still wants the device, else the one that waits longest.

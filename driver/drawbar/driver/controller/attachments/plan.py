@@ -5,7 +5,7 @@ Invariants, after every prefix of every plan:
 - the fabric is called only for a device that has a DeviceAttachment, whose name is the lock;
 - `SayAttached` is planned only when the fabric says that the device is on the host of this attachment;
 - `RemoveFinalizer` is planned only when the fabric has confirmed a detach, refuses it because it has no such device any
-  more, or shows the device connected for somebody else;
+  more, or shows the device connected for somebody else, or when an administrator has given the fabric up;
 - a connection that carries somebody else's mark is never said to be ours, and never ended.
 
 Whatever is observed, the plan holds the next safe steps. A call to the fabric is always the last step of a plan:
@@ -73,8 +73,9 @@ class Observed:
         owner: whose that connection is.
         node: which node that host is; None where it is none, or the device is free.
         tainted: the device's slice carries the taint of a failed attach.
-        node_gone: there is no Node object any more, or an administrator says that the machine is off, so nobody
-            will report a release.
+        node_gone_at: when it counts as certain that nobody will report a release: there has been no Node object for the
+            Fabric's grace period, or an administrator says that the machine is off; None while there is a node.
+        given_up: an administrator says that the fabric manager never comes back.
         keep: how long a device without a claim stays attached for the next one on its node; None is for ever.
         forbidden: why the Fabric's rules do not allow the device on the wish's node.
         patience: from the allocation that was first seen to giving the attach up, shorter than the scheduler's.
@@ -91,7 +92,8 @@ class Observed:
     attach: Call
     detach: Call
     tainted: bool
-    node_gone: bool
+    node_gone_at: datetime.datetime | None = None
+    given_up: bool = False
     patience: datetime.timedelta
     ready_patience: datetime.timedelta
     binding_timeout: datetime.timedelta
@@ -133,7 +135,7 @@ def _for_the_first(observed: Observed, now: datetime.datetime) -> tuple[actions.
         return _begin(observed, now)
     if attachment.deleting:
         waits = waiting.for_release(observed.wish, attachment, observed.time_left(now), DEADLINE)
-        return waiting.both(waits, _let_go(observed, attachment))
+        return waiting.both(waits, _let_go(observed, attachment, now))
     if attachment.forced:
         return (actions.Delete(),)
     if attachment.held_by_hand:
@@ -187,7 +189,7 @@ def _change_hands(
         observed.connected(spec.host_id)
         and attachment.holds(attachments.ATTACHED)
         and problem(attachment) is None
-        and not observed.node_gone
+        and observed.node_gone_at is None
         and _is_vouched_for(attachment)
     )
     if wish is not None and not wish.failed_said:
@@ -397,13 +399,21 @@ def _give_up(
     return tuple(steps) or _roll_back(observed, wish, now)
 
 
-def _let_go(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
+def _let_go(
+    observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> tuple[actions.Action, ...]:
     """Detaches once the node has let go; a detach that fails is tried until the fabric says that it is free."""
-    released = attachment.holds(attachments.RELEASED) or observed.node_gone or attachment.forced
-    held = attachments.FINALIZER in attachment.metadata.finalizers
-    if not released or not held or observed.present is None:
+    if attachments.FINALIZER not in attachment.metadata.finalizers:
         return ()
-    return _detach(observed, attachment)
+    gone_at = observed.node_gone_at
+    if not (attachment.holds(attachments.RELEASED) or attachment.forced):
+        if gone_at is None:
+            return ()
+        if now < gone_at:
+            return (actions.LookAgain(seconds=(gone_at - now).total_seconds()),)
+    if observed.given_up:
+        return (actions.RemoveFinalizer(),)
+    return _detach(observed, attachment) if observed.present is not None else ()
 
 
 def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:

@@ -46,7 +46,7 @@ class Directory:
         name = fabric.metadata.name
         known = self._running.get(name)
         if known is not None and _way(known.session.spec) == _way(fabric.spec):
-            known.session.change(fabric.spec)
+            known.session.change(fabric.spec, given_up=fabric.given_up)
             return
         self.drop(name)
         opened = session.Session(

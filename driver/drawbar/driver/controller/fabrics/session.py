@@ -99,6 +99,7 @@ class Session:
     ) -> None:
         self.name = fabric.metadata.name
         self.spec = fabric.spec
+        self._given_up = fabric.given_up
         self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
         self.listed = False
         # On the monotonic clock; None while connected.
@@ -238,10 +239,15 @@ class Session:
                 with attempt:
                     await self._stay_connected(adapter_class, config)
 
-    def change(self, spec: fabrics.FabricSpec) -> None:
+    @property
+    def given_up(self) -> bool:
+        """Whether an administrator gave the fabric up, and its manager is not reached."""
+        return self._given_up and not self.connection.connected
+
+    def change(self, spec: fabrics.FabricSpec, *, given_up: bool = False) -> None:
         """Takes over what changed of the Fabric beside the way to its manager; who follows it looks at all anew."""
-        if spec != self.spec:
-            self.spec = spec
+        if (spec, given_up) != (self.spec, self._given_up):
+            self.spec, self._given_up = spec, given_up
             self._listener.connection_changed(self.name)
 
     def report(self, subject: str, trouble: str = "") -> bool:

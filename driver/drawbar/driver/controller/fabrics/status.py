@@ -10,6 +10,11 @@ import msgspec
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller import hosts
 
+GIVING_UP = (
+    f"the annotation {fabrics.GIVE_UP_ANNOTATION} has no effect: it takes the value {fabrics.GIVE_UP}, on a Fabric that is being "
+    "deleted; then DeviceAttachments go without a detach while the manager is not reached, and their devices stay connected to "
+    "their hosts until somebody disconnects them at the fabric manager"
+)
 NO_FIELDS_LOST = "the API server keeps every field of the published devices"
 
 
@@ -73,7 +78,7 @@ def status(
     if view.nodes is not None:
         statements.append(_mapped(view.nodes, view.hosts))
     if fabric.deleting:
-        statements.append(_going(attached))
+        statements.append(_going(attached, given_up=fabric.given_up))
     elif view.nodes is not None and view.unpublished is not None:
         statements.append(_published(view, view.unpublished, dropped_fields))
     return fabrics.FabricStatus(
@@ -163,6 +168,12 @@ def _published(view: View, refused: str, dropped_fields: Collection[str]) -> tup
     return fabrics.PUBLISHED, True, "Published", message
 
 
-def _going(attached: int) -> tuple[str, bool, str, str]:
+def _going(attached: int, *, given_up: bool) -> tuple[str, bool, str, str]:
+    if given_up:
+        message = (
+            f"given up: while the manager is not reached, the DeviceAttachments ({attached} attached) go without a detach "
+            "once their nodes let go of the devices; what is connected stays connected at the fabric"
+        )
+        return fabrics.PUBLISHED, False, "GivenUp", message
     message = f"the Fabric is being deleted; it goes when its {attached} attached devices are back"
     return fabrics.PUBLISHED, False, "Deleting", message

@@ -1,0 +1,104 @@
+"""A Node object that goes and comes back, and a fabric manager that never does."""
+
+import asyncio
+
+from drawbar.driver.kube import client, kinds
+
+
+async def in_use(storm):
+    """A claim has d0 on n1, and the node shows it."""
+    await storm.allocate("d0", "n1")
+    await asyncio.sleep(5)
+    await storm.nodes_do_their_duty()
+    await asyncio.sleep(1)
+
+
+def test_a_node_that_is_deleted_and_created_again_keeps_its_devices(in_storm):
+    async def steps(storm):
+        await in_use(storm)
+        for _ in range(3):
+            await storm.a_node_dies("n1")
+            # Its pods are deleted with it, and the kubelet is still ending them.
+            if await storm.claims():
+                await storm.release(0, deletes=True)
+            await asyncio.sleep(40)
+            assert storm.connections() == {"d0": "h-n1"}
+            await storm.a_node_comes_back("n1")
+            await asyncio.sleep(40)
+            assert storm.connections() == {"d0": "h-n1"}, "its kubelet has not released the device"
+        await storm.nodes_do_their_duty()
+        await asyncio.sleep(5)
+        assert (storm.connections(), await storm.attachments()) == ({}, [])
+
+    in_storm(steps)
+
+
+def test_the_devices_of_a_node_that_stays_away_come_back_after_the_grace_period(in_storm):
+    async def steps(storm):
+        await in_use(storm)
+        await storm.release(0, deletes=True)
+        await asyncio.sleep(1)
+        await storm.a_node_dies("n1")
+        await asyncio.sleep(55)
+        assert storm.connections() == {"d0": "h-n1"}
+        await asyncio.sleep(15)
+        assert (storm.connections(), await storm.attachments()) == ({}, [])
+
+    in_storm(steps)
+
+
+async def annotate(storm, value):
+    body = {"metadata": {"annotations": {"drawbar.dev/give-up": value}}}
+    await storm.api.patch(kinds.FABRIC, "f", body, content=client.Patch.MERGE, into=dict)
+    await asyncio.sleep(1)
+
+
+async def condition(storm, kind):
+    status = (await storm.api.read(kinds.FABRIC, "f", into=dict))["status"]
+    return next(one for one in status["conditions"] if one["type"] == kind)
+
+
+def test_a_fabric_that_is_gone_for_good_is_given_up_after_saying_what_that_means(in_storm):
+    async def steps(storm):
+        await in_use(storm)
+        storm.fabric.console.pause()
+        await storm.kill_controller()
+        storm.start_controller()
+        await asyncio.sleep(60)
+        await storm.release(0, deletes=True)
+        await annotate(storm, "true")
+        said = await condition(storm, "Degraded")
+        assert "devices stay connected to their hosts" in said["message"]
+        assert "devices-stay-connected" in said["message"]
+        await annotate(storm, "devices-stay-connected")
+        assert "has no effect" in (await condition(storm, "Degraded"))["message"], "it is not being deleted"
+        await storm.nodes_do_their_duty()
+        assert len(await storm.attachments()) == 1
+        await storm.api.begin_delete(kinds.FABRIC, "f", into=dict)
+        await asyncio.sleep(5)
+        assert (await storm.attachments(), (await storm.api.list_all(kinds.FABRIC, into=dict)).items) == (
+            [],
+            (),
+        )
+        assert storm.connections() == {"d0": "h-n1"}
+        events = (await storm.api.list_all(kinds.EVENT, into=dict)).items
+        (said,) = [one["note"] for one in events if one["reason"] == "GivenUp"]
+        assert "d0 was not detached" in said
+
+    in_storm(steps)
+
+
+def test_a_fabric_that_is_given_up_and_answers_detaches_all_the_same(in_storm):
+    async def steps(storm):
+        await in_use(storm)
+        await annotate(storm, "devices-stay-connected")
+        await storm.api.begin_delete(kinds.FABRIC, "f", into=dict)
+        await asyncio.sleep(1)
+        assert (await condition(storm, "Published"))["reason"] == "GivenUp"
+        await storm.release(0, deletes=True)
+        await asyncio.sleep(1)
+        await storm.nodes_do_their_duty()
+        await asyncio.sleep(5)
+        assert (storm.connections(), await storm.attachments()) == ({}, [])
+
+    in_storm(steps)
