@@ -81,6 +81,14 @@ def default_gates(release: Release) -> dict[str, bool]:
     return dict(GATES_FOR_RULES) if release.minor == 36 else {}
 
 
+def contract_gates(release: Release) -> dict[str, bool]:
+    """What the contract suite has rules for: a release's defaults, classic allocation and DeviceTaintRules.
+
+    Device taints and binding conditions of 1.34 and 1.35 are alpha, and differ from those of 1.36 in their limits.
+    """
+    return {} if CLASSIC_UNTIL < release.minor < 36 else default_gates(release)
+
+
 def runtime_config(release: Release) -> str:
     """The versions of `resource.k8s.io` that are served beside those that are on by default."""
     if release.minor <= CLASSIC_UNTIL:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from realcluster import binaries, control_plane, errors, kubelets
+from realcluster import binaries, control_plane, errors, kubelets, programs
 
 CHECKOUT = Path(__file__).parents[2]
 BINARIES = "DRAWBAR_KUBERNETES_BIN"
@@ -116,7 +116,7 @@ class Stage:
 
 def contract(context: Context) -> Outcome:
     """The rules of Kubernetes that the doubles keep, on the real control plane."""
-    with context.plane() as plane:
+    with context.plane(gates=programs.contract_gates(context.found.release)) as plane:
         return context.pytest(["mocks/contract"], {CONTRACT: str(plane.admin)}, seconds=1500)
 
 

@@ -74,6 +74,7 @@ async def test_devices_are_tried_in_the_order_of_the_slice(lab):
 
 
 async def test_pools_are_tried_in_the_order_of_their_names(lab):
+    lab.world.since(36)
     prefix = lab.world.name("p")
     for name in ("b", "a", "c"):
         await lab.pool(device(f"from-{name}"), name=f"{prefix}-{name}")
@@ -92,7 +93,17 @@ async def test_pools_without_binding_conditions_are_tried_first(lab):
     assert devices(await lab.allocated(claim)) == ["quick"]
 
 
+async def test_before_1_36_devices_of_an_incomplete_pool_are_given_but_not_all_of_them(lab):
+    lab.world.before(36)
+    pool = {"name": lab.world.name("pool"), "generation": 1, "resourceSliceCount": 2}
+    await lab.pool(device("d1"), pool=pool)
+    everything = await lab.claim(requests=[lab.request(allocationMode="All")])
+    assert await lab.unschedulable(await lab.pod(everything))
+    await lab.bound(await lab.pod(await lab.claim()))
+
+
 async def test_nothing_is_given_from_an_incomplete_pool(lab):
+    lab.world.since(36)
     pool = {"name": lab.world.name("pool"), "generation": 1, "resourceSliceCount": 2}
     await lab.pool(device("d1"), pool=pool)
     claim = await lab.claim()

@@ -84,6 +84,11 @@ class World:
         if self.can.minor < minor:
             pytest.skip(f"{self.can.version} is older than 1.{minor}")
 
+    def before(self, minor: int) -> None:
+        """Skips the test on 1.`minor` and later."""
+        if self.can.minor >= minor:
+            pytest.skip(f"{self.can.version} is not older than 1.{minor}")
+
     def path(self, plural: str, name: str = "", subresource: str = "", *, namespace: str = "") -> str:
         """Where a collection or an object is; skips the test on a server that does not have the kind."""
         kind = self.kinds[plural]

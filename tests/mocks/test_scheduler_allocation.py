@@ -63,6 +63,7 @@ def allocate(
     taken: Iterable[documents.DeviceID] = (),
     shared: Iterable[usage.Use] = (),
     claims: int = 1,
+    from_incomplete: bool = False,
     **devices: Any,
 ) -> Any:
     content = msgspec.convert({"requests": list(requests), **devices}, objects.ClaimDevices)
@@ -76,7 +77,7 @@ def allocate(
     return allocation.allocate(
         demands,
         node=NODE,
-        supply=pools.of(slices),
+        supply=pools.of(slices, from_incomplete=from_incomplete),
         classes=classes,
         used=usage.total([*(usage.Use(device=one) for one in taken), *shared]),
         new_share_id=lambda: f"share-{next(ids)}",
@@ -392,3 +393,12 @@ def test_a_taint_in_a_slice_of_its_own_keeps_the_device_back() -> None:
     apart = slice_("s2", count=2, allNodes=True, taints=[{"device": "a", "taint": TAINT}])
     answer = allocate([slice_("s1", device("a"), device("b"), count=2), apart], request())
     assert names(answer) == ["b"]
+
+
+def test_before_1_36_an_incomplete_pool_serves_what_is_not_for_all_devices() -> None:
+    part = [slice_("s1", device("a"), count=2)]
+    assert names(allocate(part, request(), from_incomplete=True)) == ["a"]
+    with pytest.raises(search.AllocationError, match="currently being updated"):
+        allocate(part, request(allocationMode="All"), from_incomplete=True)
+    broken = [slice_("s1", device("a"), device("a"), count=2)]
+    assert names(allocate(broken, request(), from_incomplete=True)).startswith("invalid resource pools")

@@ -21,6 +21,13 @@ VERSIONS = ("v1", "v1beta2", "v1alpha3")
 TAINT_SCHEMA = "io.k8s.api.resource.v1.DeviceTaint"
 
 
+ALLOCATES_FROM_COMPLETE_POOLS = 36
+
+
+class _Version(msgspec.Struct):
+    minor: str
+
+
 class _Schema(msgspec.Struct):
     properties: dict[str, msgspec.Raw] = {}
 
@@ -41,6 +48,14 @@ async def taint_rules(api: client.Client) -> kinds.Kind | None:
     return await _answered(lambda: _taint_rules(api), "DeviceTaintRules")
 
 
+async def gives_from_incomplete_pools(api: client.Client) -> bool:
+    """Whether this release's scheduler gives devices of a pool that lacks slices: before 1.36.
+
+    Source: allocateOne, k8s.io/dynamic-resource-allocation/structured, in 1.34 and 1.36.
+    """
+    return await _answered(lambda: _is_older(api, ALLOCATES_FROM_COMPLETE_POOLS), "its version")
+
+
 async def eviction_rates(api: client.Client) -> bool:
     """Whether a taint can say how many pods may be evicted per second, as in no release; asked as often as it takes."""
     return await _answered(lambda: _eviction_rates(api), "the fields of taints")
@@ -54,6 +69,14 @@ async def _answered(ask: Callable[[], Awaitable[T]], what: str) -> T:
         except errors.KubeError as error:
             log.warning("cannot ask for %s, trying again: %s", what, error)
         await asyncio.sleep(backoff.after(0.0))
+
+
+async def _is_older(api: client.Client, minor: int) -> bool:
+    try:
+        found = msgspec.json.decode(await api.request("GET", "/version"), type=_Version)
+        return int(found.minor.rstrip("+")) < minor
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise errors.Unreachable(f"GET /version was answered with something else: {error}") from error
 
 
 async def _eviction_rates(api: client.Client) -> bool:

@@ -2,7 +2,7 @@
 
 Guarantees: only the newest generation of a pool counts; a pool whose newest generation lacks slices is incomplete, and
 one that has a device name twice, or a device that takes of a counter nobody published, is invalid; nothing is allocated
-from either. Pools without binding conditions come before those with, each by driver and name; in a pool
+from either. Releases before 1.36 allocate from an incomplete pool, to a request that is not for all devices. Pools without binding conditions come before those with, each by driver and name; in a pool
 slices come by name, and devices in their order. A taint counts wherever it stands: in its device, or in a taint slice
 of the pool.
 
@@ -49,6 +49,7 @@ class PoolSupply:
         slices: its slices by name.
         candidates: its devices, slices by name, devices in their order.
         counters: what there is of each shared counter, by set and counter.
+        from_incomplete: devices of an incomplete pool are given, too.
     """
 
     name: str
@@ -57,19 +58,20 @@ class PoolSupply:
     slices: tuple[objects.SliceSpec, ...]
     candidates: tuple[Candidate, ...]
     counters: Mapping[CounterName, Decimal]
+    from_incomplete: bool = False
 
     @property
     def usable(self) -> bool:
         """Whether anything is allocated from it."""
-        return self.complete and not self.problem
+        return (self.complete or self.from_incomplete) and not self.problem
 
 
-def of(slices: Iterable[objects.Slice]) -> tuple[PoolSupply, ...]:
-    """The pools in the order in which the allocator looks at them."""
+def of(slices: Iterable[objects.Slice], *, from_incomplete: bool = False) -> tuple[PoolSupply, ...]:
+    """The pools in the order in which the allocator looks at them; before 1.36 it promises none."""
     grouped: dict[tuple[str, str], list[objects.Slice]] = {}
     for item in slices:
         grouped.setdefault((item.spec.driver, item.spec.pool.name), []).append(item)
-    supplies = [_supply(key, members) for key, members in sorted(grouped.items())]
+    supplies = [_supply(key, members, from_incomplete) for key, members in sorted(grouped.items())]
     return tuple(sorted(supplies, key=_has_binding_conditions))
 
 
@@ -98,7 +100,7 @@ def reaches(candidate: Candidate, node: matching.Node) -> bool:
     return _is_place(candidate.slice, node)
 
 
-def _supply(key: tuple[str, str], members: Sequence[objects.Slice]) -> PoolSupply:
+def _supply(key: tuple[str, str], members: Sequence[objects.Slice], from_incomplete: bool) -> PoolSupply:
     newest = max(member.spec.pool.generation for member in members)
     current = sorted(
         (member for member in members if member.spec.pool.generation == newest),
@@ -129,6 +131,7 @@ def _supply(key: tuple[str, str], members: Sequence[objects.Slice]) -> PoolSuppl
         slices=tuple(member.spec for member in current),
         candidates=candidates,
         counters=counters,
+        from_incomplete=from_incomplete,
     )
 
 

@@ -245,7 +245,7 @@ class Search:
 
     def _all(self, way: Way) -> Iterator[pools.Candidate]:
         for pool in self._supply:
-            if not pool.usable:
+            if pool.problem or not pool.complete:
                 state = "invalid" if pool.complete else "being updated"
                 raise AllocationError(
                     f"{self._where(way)}: asks for all devices, but resource pool {pool.name} is currently {state}"

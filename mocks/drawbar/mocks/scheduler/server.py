@@ -66,6 +66,7 @@ class Scheduler:
         self._ledger = ledger.Ledger()
         self._views: dict[str, matching.Node] = {}
         self._supply: tuple[pools.PoolSupply, ...] | None = None
+        self._from_incomplete = False
         self._rules: reflector.Reflector[taintrules.Rule] | None = None
         self._classes = self._reflector(kinds.DEVICE_CLASS, objects.DeviceClass, self._something_changed)
         self._slices = self._reflector(kinds.SLICE, objects.Slice, self._supply_changed)
@@ -78,6 +79,7 @@ class Scheduler:
 
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
+        self._from_incomplete = await discovery.gives_from_incomplete_pools(self._api)
         rules = await discovery.taint_rules(self._api)
         reflectors: list[reflector.Reflector[Any]] = [
             self._classes,
@@ -213,7 +215,8 @@ class Scheduler:
     def _world(self) -> plan.World:
         if self._supply is None:
             rules = list(self._rules or ())
-            self._supply = pools.of(taintrules.tainted(self._slices, rules))
+            tainted = taintrules.tainted(self._slices, rules)
+            self._supply = pools.of(tainted, from_incomplete=self._from_incomplete)
         return plan.World(
             nodes=self._ranked_nodes(),
             supply=self._supply,
