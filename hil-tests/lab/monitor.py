@@ -80,7 +80,8 @@ class Monitor:
                 while True:
                     for number, event in self._seen:
                         if number >= after and event["event"] == name and where(event.get("data", {})):
-                            return event.get("data", {})
+                            data: dict[str, Any] = event.get("data", {})
+                            return data
                     if self._ended:
                         raise errors.GuestSilent(f"QEMU ended before {name} came")
                     self._changed.clear()

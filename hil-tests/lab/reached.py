@@ -71,7 +71,7 @@ class Reached:
         """
         stream = await self._open(do="read", path=path)
         await stream.end()
-        return (await self._within(stream.all())).decode(errors="replace")
+        return bytes(await self._within(stream.all())).decode(errors="replace")
 
     async def write(self, path: str, content: str | bytes, *, mode: int | None = None) -> None:
         """Writes a file; below /sys in a single write, and a file there is never made.
@@ -98,7 +98,7 @@ class Reached:
         stream = await self._open(do="link", path=path)
         await stream.end()
         try:
-            return (await self._within(stream.all())).decode()
+            return bytes(await self._within(stream.all())).decode()
         except errors.GuestFailure:
             return None
 

@@ -8,5 +8,8 @@ kubelets        a kubelet on a container-runtime double, or on a runtime that ru
 installation    Drawbar on it, every daemon a process, over a simulated fabric
 accidents       pure: what is killed when, by a seed, and what the fabric's journal shows afterwards
 accident_stage  the rounds of accidents
+images          archives of container images, made here
+container_node  a node with containerd and a kubelet, in namespaces of its own
+chart_stage     the chart by Helm's engine on such a node
 stages          what `make kubernetes` runs, in order
 """

@@ -62,7 +62,7 @@ async def _rounds(
             context.say(f"round {one.number}: {one}; at rest after {time.monotonic() - begun:.0f} s")
         for pod in planned[-1].alive:
             await made.delete_pod(pod)
-        await made.settle(made.left, SETTLE_SECONDS)
+        await stages.settle(made.left, SETTLE_SECONDS)
         if problems := accidents.attached_twice(journal.read(made.journal)) + made.tracebacks():
             raise errors.RealClusterError("; ".join(problems))
 
@@ -76,7 +76,7 @@ async def _round(made: installation.Installation, planned: accidents.Round) -> N
         failure = str(group.exceptions[0])
     if failure:
         raise errors.RealClusterError(failure)
-    await made.settle(lambda: _unsettled(made, planned.alive), SETTLE_SECONDS)
+    await stages.settle(lambda: _unsettled(made, planned.alive), SETTLE_SECONDS)
 
 
 async def _play(made: installation.Installation, planned: accidents.Round, begun: float) -> None:

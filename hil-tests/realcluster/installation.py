@@ -20,7 +20,7 @@ from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks import sysfs
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.testing import worlds
-from realcluster import control_plane, errors, kubelets, processes
+from realcluster import control_plane, errors, kubelets, processes, stages
 
 NAMESPACE = "drawbar"
 CONTROLLERS = ("controller-1", "controller-2")
@@ -278,21 +278,7 @@ class Installation:
         # A device that failed once is wanted again soon: what has failed here is not the device.
         spec = {"adapter": "grpc", "endpoint": self._endpoint, "policy": {"probationSeconds": 1}}
         await self._create(kinds.FABRIC, FABRIC, spec)
-        await self.settle(self.unoffered, START_SECONDS)
-
-    async def settle(self, problems: Callable[[], Awaitable[list[str]]], seconds: float) -> None:
-        """Returns when there are no problems any more.
-
-        Raises:
-            errors.RealClusterError: there are some then; names them.
-        """
-        found: list[str] = []
-        try:
-            async with asyncio.timeout(seconds):
-                while found := await _or_failure(problems):  # noqa: ASYNC110 - many things are read
-                    await asyncio.sleep(POLL_SECONDS)
-        except TimeoutError as error:
-            raise errors.RealClusterError(f"after {seconds:.0f} s: {'; '.join(found)}") from error
+        await stages.settle(self.unoffered, START_SECONDS)
 
     async def unoffered(self) -> list[str]:
         """How many devices are not offered; empty if all are."""
@@ -339,11 +325,3 @@ def phase(pod: dict[str, Any] | None) -> str:
     if pod is None or "deletionTimestamp" in pod["metadata"]:
         return ""
     return str(pod.get("status", {}).get("phase", ""))
-
-
-async def _or_failure(problems: Callable[[], Awaitable[list[str]]]) -> list[str]:
-    """The problems, or that they cannot be read now."""
-    try:
-        return await problems()
-    except errors.RealClusterError as error:
-        return [str(error)]

@@ -3,6 +3,7 @@
 A new stage is a function of a `Context` that gives an `Outcome`, and a line in `STAGES`.
 """
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -12,12 +13,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from realcluster import binaries, control_plane, errors, kubelets, programs
+from realcluster import binaries, control_plane, errors, kubelets, processes, programs
 
 CHECKOUT = Path(__file__).parents[2]
 BINARIES = "DRAWBAR_KUBERNETES_BIN"
@@ -133,10 +134,67 @@ def accidents(context: Context) -> Outcome:
     return accident_stage.run(context)
 
 
+def chart(context: Context) -> Outcome:
+    """The chart as users install it, its pods in real containers."""
+    from realcluster import chart_stage
+
+    return chart_stage.run(context)
+
+
+def guest(context: Context) -> Outcome:
+    """Pods read disks that a real kernel hot-plugs."""
+    from realcluster import guest_stage
+
+    return guest_stage.run(context)
+
+
+async def settle(
+    problems: Callable[[], Awaitable[list[str]]],
+    seconds: float,
+    *,
+    pause_seconds: float = 0.5,
+    depends: processes.Component | None = None,
+) -> None:
+    """Returns when there are no problems any more, one sentence each; where they cannot be read, that is one.
+
+    Args:
+        problems: reads them.
+        seconds: how long there may be some.
+        pause_seconds: between two readings.
+        depends: a component without which waiting makes no sense.
+
+    Raises:
+        errors.RealClusterError: there are some then; names them.
+        errors.ComponentFailed: the component ended.
+    """
+    found: list[str] = []
+    try:
+        async with asyncio.timeout(seconds):
+            while found := await _or_failure(problems):
+                if depends is not None and not depends.running:
+                    raise errors.ComponentFailed(
+                        f"{depends.name} ended; its log {depends.log} ends with: {depends.tail()}"
+                    )
+                await asyncio.sleep(pause_seconds)
+    except TimeoutError as error:
+        raise errors.RealClusterError(f"after {seconds:.0f} s: {'; '.join(found)}") from error
+
+
+async def _or_failure(problems: Callable[[], Awaitable[list[str]]]) -> list[str]:
+    try:
+        return await problems()
+    except errors.ComponentFailed:
+        raise
+    except errors.RealClusterError as error:
+        return [str(error)]
+
+
 STAGES = (
     Stage(name="contract", title="the contract suite on the real control plane", run=contract),
     Stage(name="flows", title="the flows of both daemons with real kubelets", run=flows, needs_root=True),
     Stage(name="accidents", title="accidents while pods come and go", run=accidents, needs_root=True),
+    Stage(name="chart", title="the chart with containerd and runc", run=chart, needs_root=True),
+    Stage(name="guest", title="a node in QEMU, and its kernel's hot-plug", run=guest, needs_root=True),
 )
 
 
@@ -178,7 +236,7 @@ def run(folder: Path, names: str, *, known: Sequence[Stage] = STAGES) -> int:
                 f"== {stage.name}: {verdict} after {time.monotonic() - begun:.0f} s: {outcome.text}\n"
             )
     finally:
-        kept = [name for name in outcomes if (base / name).exists()]
+        kept = [stage.name for stage in stages if (base / stage.name).exists()]
         if kept:
             sys.stderr.write(f"== state and logs of {', '.join(kept)} are in {base}\n")
         else:

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from realcluster import errors, stages
+from realcluster import errors, processes, stages
 
 
 def program(folder, name):
@@ -71,3 +71,33 @@ def test_a_component_that_fails_fails_the_stage_with_its_words(folder, capsys):
 
     assert stages.run(folder, "", known=[stage("one", fails)]) == 1
     assert "one: FAILED: etcd ended" in capsys.readouterr().err
+
+
+async def test_waiting_ends_when_no_problem_is_left_and_what_cannot_be_read_is_one():
+    answers = [["one"], errors.RealClusterError("no answer"), []]
+
+    async def problems():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    await stages.settle(problems, 60, pause_seconds=0)
+    assert answers == []
+
+
+async def test_what_is_still_wrong_at_the_deadline_is_named():
+    async def problems():
+        return ["pod a is Pending", "pod b is Pending"]
+
+    with pytest.raises(errors.RealClusterError, match="pod a is Pending; pod b is Pending"):
+        await stages.settle(problems, 0.01, pause_seconds=0)
+
+
+async def test_nobody_waits_for_a_component_that_has_ended(tmp_path):
+    async def problems():
+        return ["not ready"]
+
+    ended = processes.Component("node", ["/bin/true"], tmp_path / "log")
+    with pytest.raises(errors.ComponentFailed, match="node ended"):
+        await stages.settle(problems, 60, pause_seconds=0, depends=ended)

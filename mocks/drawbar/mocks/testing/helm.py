@@ -41,19 +41,25 @@ def program() -> Path | None:
 class Helm:
     """One engine; make it with `running`. Calls are made one after the other."""
 
-    def __init__(self, process: asyncio.subprocess.Process, fixed: Mapping[str, Any]) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, fixed: Mapping[str, Any], call_seconds: float
+    ) -> None:
         self._process = process
+        self._call_seconds = call_seconds
         self._fixed = fixed
         self._last = 0
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def running(cls, *, engine: str = "v4", kubeconfig: Path | None = None) -> AsyncIterator[Self]:
+    async def running(
+        cls, *, engine: str = "v4", kubeconfig: Path | None = None, call_seconds: float = CALL_SECONDS
+    ) -> AsyncIterator[Self]:
         """An engine for as long as the block lasts.
 
         Args:
             engine: v3 or v4.
             kubeconfig: of the cluster that releases are made in.
+            call_seconds: the longest that one call may take; Helm waits for pods in it.
 
         Raises:
             FileNotFoundError: the program is not installed.
@@ -73,7 +79,7 @@ class Helm:
                 env={"HOME": home, "PATH": os.defpath},
                 limit=_LINE_BYTES,
             )
-            helm = cls(process, fixed)
+            helm = cls(process, fixed, call_seconds)
             try:
                 await helm._greet()
                 yield helm
@@ -129,13 +135,13 @@ class Helm:
         await self._send({"jsonrpc": "2.0", "id": self._last, "method": method, "params": parameters})
         assert self._process.stdout is not None
         try:
-            async with asyncio.timeout(CALL_SECONDS):
+            async with asyncio.timeout(self._call_seconds):
                 while line := await self._process.stdout.readline():
                     answer: dict[str, Any] = json.loads(line)
                     if answer.get("id") == self._last:
                         return answer
         except TimeoutError as error:
-            raise HelmError(f"the Helm engine did not answer in {CALL_SECONDS} s") from error
+            raise HelmError(f"the Helm engine did not answer in {self._call_seconds:g} s") from error
         raise HelmError("the Helm engine ended")
 
     async def _send(self, message: Mapping[str, Any]) -> None:

@@ -1,0 +1,344 @@
+"""The stage `chart`: the chart, installed by Helm's engine on a node with containerd and runc, as users have it.
+
+Controller and node daemon are pods, with the chart's probes, policies, security contexts, volumes and tokens; the
+kubelet, the runtime and CDI are real. Doubles are the fabric behind the controller's socket, and the node's /sys.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import ipaddress
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.mocks import sysfs
+from drawbar.mocks.testing import helm, worlds
+from realcluster import container_node, control_plane, errors, images, processes, programs, stages
+
+CONTAINERD = "CONTAINERD"
+RUNC = "RUNC"
+CNI = "CNI_BIN"
+NODE = "chart-1"
+NAMESPACE = "drawbar"
+RELEASE = "drawbar"
+FABRIC = "rack"
+SLOTS = 4
+MODERN_SINCE = 34
+READY_SECONDS = 240.0
+"""Pods that start one after the other, with a Python interpreter for each probe."""
+POLL_SECONDS = 0.5
+SERVICE = str(next(ipaddress.ip_network(programs.SERVICE_RANGE).hosts()))
+"""Of the Service `kubernetes`."""
+CHART = images.CHECKOUT / "deploy" / "drawbar"
+TREE = "/var/lib/kubelet/plugins/drawbar.dev/tree"
+"""Where the node's pod finds the mocked /sys, in a directory that the chart mounts in any case."""
+DEPLOYMENT = kinds.Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
+DAEMON_SET = kinds.Kind(group="apps", version="v1", kind="DaemonSet", plural="daemonsets")
+READS = "env; echo devices: $(ls /dev /dev/dri); exec sleep 3600"
+"""What a container prints: all that it sees of a device."""
+
+
+def run(context: stages.Context) -> stages.Outcome:
+    """Install, use, upgrade, roll back, uninstall."""
+    if context.found.release.minor < MODERN_SINCE:
+        return stages.Outcome(skipped=True, text=f"{context.found.release.name} has no resource.k8s.io/v1")
+    if helm.program() is None:
+        return stages.Outcome(skipped=True, text="the Helm engine is not there: make chart installs it")
+    node = described(context.folder / "node")
+    if missing := container_node.lacking(node):
+        return stages.Outcome(skipped=True, text=missing)
+    node.path.mkdir()
+    context.say("making images")
+    archive, image = images.drawbar(context.folder)
+    node = dataclasses.replace(
+        node, images=(str(images.busybox(context.folder / "busybox.tar")), str(archive))
+    )
+    with context.plane(nodes=(NODE,)) as plane:
+        try:
+            asyncio.run(_try(context, plane, node, image))
+        except (helm.HelmError, kube_errors.KubeError) as error:
+            return stages.Outcome(failed=True, text=str(error))
+    return stages.Outcome(text="installed, used, upgraded, rolled back and uninstalled in real containers")
+
+
+def described(folder: Path) -> container_node.Node:
+    """A node below a folder, by what CONTAINERD, RUNC and CNI_BIN name; without images and kubelet."""
+    return container_node.Node(
+        folder=str(folder),
+        containerd=os.environ.get(CONTAINERD) or shutil.which("containerd") or "containerd",
+        runc=os.environ.get(RUNC) or shutil.which("runc") or "runc",
+        cni=os.environ.get(CNI) or "/usr/lib/cni",
+        images=(),
+        pause=images.BUSYBOX,
+        kubelet=(),
+    )
+
+
+async def _try(
+    context: stages.Context, plane: control_plane.ControlPlane, node: container_node.Node, image: str
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(plane.admin)))
+        tree = sysfs.SysfsTree.create(
+            node.path / "tree" / "sys", slots=SLOTS, uevent_socket=node.path / "tree" / "uevents"
+        )
+        await stack.enter_async_context(tree.reacting())
+        fabric = await stack.enter_async_context(_fabric(node.path, tree))
+        component = _component(plane, node, binds={TREE: str(node.path / "tree"), "/run/rack": str(fabric)})
+        component.start()
+        stack.callback(component.stop)
+        engine = await stack.enter_async_context(
+            helm.Helm.running(kubeconfig=plane.admin, call_seconds=2 * READY_SECONDS)
+        )
+        made = Release(api, engine, component, node, image, context.say)
+        await made.node_is_ready()
+        await made.whole_life()
+
+
+def _component(
+    plane: control_plane.ControlPlane, node: container_node.Node, *, binds: dict[str, str]
+) -> processes.Component:
+    """The node as a process."""
+    found = plane.settings.binaries
+    content = programs.kubelet_configuration(
+        runtime=node.endpoint, port=10250, gates=programs.kubelet_gates(found.release, plane.settings.gates)
+    )
+    content |= {**programs.kubelet_extras(found.release), "oomScoreAdj": 0}
+    (node.path / "kubelet.yaml").write_text(programs.as_json(content))
+    kubelet = programs.kubelet(
+        found,
+        node=NODE,
+        folder=node.path,
+        kubeconfig=plane.kubeconfig(programs.NODE_PREFIX + NODE),
+        root=Path("/var/lib/kubelet"),
+    )
+    kubelet.append(f"--node-ip={container_node.ADDRESS}")
+    whole = dataclasses.replace(
+        node, kubelet=tuple(kubelet), apiserver=plane.settings.ports.apiserver, service=SERVICE, binds=binds
+    )
+    file = node.path / "node.json"
+    file.write_text(container_node.as_json(whole))
+    argv = [sys.executable, "-I", "-S", str(container_node.__file__), str(file)]
+    return processes.Component(f"node {NODE}", argv, node.path / "node.log")
+
+
+@contextlib.asynccontextmanager
+async def _fabric(folder: Path, tree: sysfs.SysfsTree) -> AsyncIterator[Path]:
+    """A simulated fabric; gives the folder of its socket, which the controller may open."""
+    place = folder / "rack"
+    place.mkdir()
+    gpus = [
+        {"id": f"gpu-{number}", "class": "gpu", "model": "G1", "serial": f"48-b0-2d-00-00-00-00-0{number}"}
+        | {"pciVendor": 0x1002, "pciDevice": 0x740F}
+        for number in range(2)
+    ]
+    described = {
+        "hosts": [{"id": "host-1", "name": NODE, "ports": SLOTS, "sysfs": str(tree.root)}],
+        "enclosures": [{"id": "shelf", "devices": [*gpus, worlds.disk(0)]}],
+        "attachSeconds": 0.5,
+    }
+    file = folder / "fabric.json"
+    file.write_text(json.dumps(described))
+    socket = place / "f.sock"
+    program = str(Path(sys.executable).with_name("drawbar"))
+    argv = [program, "mock", "fabric", "--config", str(file), "--listen", f"unix:{socket}"]
+    component = processes.Component("fabric", argv, folder / "fabric.log")
+    component.start()
+    try:
+        await asyncio.to_thread(component.until, socket.exists, READY_SECONDS)
+        for path in (folder, place, socket):
+            path.chmod(0o777)
+        yield place
+    finally:
+        component.stop()
+
+
+class Release:
+    """A release of the chart on a node."""
+
+    def __init__(
+        self,
+        api: client.Client,
+        engine: helm.Helm,
+        node: processes.Component,
+        about: container_node.Node,
+        image: str,
+        say: Callable[[str], None],
+    ) -> None:
+        self._api, self._engine, self._node, self._about, self._say = api, engine, node, about, say
+        repository, _, tag = image.rpartition(":")
+        self._image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
+
+    async def whole_life(self) -> None:
+        """All that users do with a release."""
+        await self._helm("install", chart=str(CHART), values=self._values(100), create_namespace=True)
+        await self._settle(self._not_rolled_out)
+        self._say("controller and node daemon are ready")
+        spec = {"adapter": "grpc", "endpoint": "unix:/run/rack/f.sock", "policy": {"probationSeconds": 0}}
+        await self._create(kinds.FABRIC, FABRIC, spec)
+        await self._use("first", "gpu")
+        await self._use("second", "nvme")
+        await self._helm("upgrade", chart=str(CHART), values=self._values(200))
+        await self._settle(self._not_rolled_out)
+        # The pods that were there have run on, and the new daemons serve another one.
+        await self._use("third", "gpu")
+        for pod in ("first", "second"):
+            self._expect((await self._phase(pod)) == "Running", f"pod {pod} runs after the upgrade")
+        await self._helm("rollback", revision=1)
+        await self._settle(self._not_rolled_out)
+        self._say("upgraded and rolled back with three pods running")
+        try:
+            await self._helm("uninstall")
+        except helm.HelmError as error:
+            # Of the two policies that refuse, an API server names either.
+            self._expect(" is still " in str(error), f"the refusal names what is still there: {error}")
+        else:
+            self._expect(False, "helm uninstall is refused while devices are attached")
+        for pod in ("first", "second", "third"):
+            await self._api.begin_delete(kinds.POD, pod, namespace="default", into=dict)
+        await self._settle(self._not_given_back)
+        await self._api.begin_delete(kinds.FABRIC, FABRIC, into=dict)
+        await self._settle(lambda: self._some(kinds.FABRIC))
+        await self._helm("uninstall")
+        await self._settle(self._not_uninstalled)
+
+    async def node_is_ready(self) -> None:
+        """Waits for the Node, and gives it the label by which the chart finds hosts of a fabric."""
+        await self._settle(self._node_unready)
+        labels = yaml.safe_load((CHART / "values.yaml").read_text())["node"]["nodeSelector"]
+        change = {"metadata": {"labels": labels}}
+        await self._api.patch(kinds.NODE, NODE, change, content=client.Patch.MERGE, into=dict)
+
+    def _values(self, burst: int) -> dict[str, Any]:
+        return {
+            "image": self._image,
+            "controller": {
+                "config": {"apiWritesBurst": burst, "log": {"level": "DEBUG"}},
+                "extraVolumes": [{"name": "rack", "hostPath": {"path": "/run/rack"}}],
+                "extraVolumeMounts": [{"name": "rack", "mountPath": "/run/rack"}],
+            },
+            "node": {
+                "config": {
+                    "sysfs": f"{TREE}/sys",
+                    "uevents": f"unix:{TREE}/uevents",
+                    "log": {"level": "DEBUG" if burst > 100 else "INFO"},
+                }
+            },
+        }
+
+    async def _use(self, name: str, device_class: str) -> None:
+        """A pod with a device runs, and its container sees it."""
+        devices = {
+            "requests": [{"name": "it", "exactly": {"deviceClassName": f"{device_class}.drawbar.dev"}}]
+        }
+        await self._create(kinds.CLAIM_TEMPLATE, name, {"spec": {"devices": devices}}, "default")
+        container = {
+            "name": "main",
+            "image": images.BUSYBOX,
+            "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", READS],
+            "resources": {"claims": [{"name": "it"}]},
+        }
+        spec = {
+            "containers": [container],
+            "resourceClaims": [{"name": "it", "resourceClaimTemplateName": name}],
+            "terminationGracePeriodSeconds": 1,
+        }
+        await self._create(kinds.POD, name, spec, "default")
+
+        async def unready() -> list[str]:
+            phase = await self._phase(name)
+            if phase != "Running":
+                return [f"pod {name} is {phase}"]
+            said = self._printed(name)
+            wanted = ["_PCI_ADDRESS=0000:", "renderD" if device_class == "gpu" else "nvme0n1"]
+            return [f"the container of {name} does not see {word}" for word in wanted if word not in said]
+
+        await self._settle(unready)
+        self._say(f"pod {name} runs, and its container sees its {device_class}")
+
+    def _printed(self, pod: str) -> str:
+        files = sorted((self._about.path / "log" / "pods").glob(f"default_{pod}_*/main/*.log"))
+        return files[-1].read_text(errors="replace") if files else ""
+
+    async def _phase(self, pod: str) -> str:
+        found = await self._api.read(kinds.POD, pod, namespace="default", into=dict)
+        return str(found.get("status", {}).get("phase"))
+
+    async def _node_unready(self) -> list[str]:
+        try:
+            found = await self._api.read(kinds.NODE, NODE, into=dict)
+        except kube_errors.NotFound:
+            return ["there is no Node"]
+        conditions = found.get("status", {}).get("conditions", ())
+        return [
+            f"{one['type']}: {one['message']}"
+            for one in conditions
+            if one["type"] == "Ready" and one["status"] != "True"
+        ]
+
+    async def _not_rolled_out(self) -> list[str]:
+        found = []
+        for kind, wanted, counts in (
+            (DEPLOYMENT, "replicas", ("updatedReplicas", "availableReplicas", "replicas")),
+            (DAEMON_SET, "desiredNumberScheduled", ("updatedNumberScheduled", "numberAvailable")),
+        ):
+            for one in (await self._api.list_all(kind, into=dict, namespace=NAMESPACE)).items:
+                status, name = one.get("status", {}), one["metadata"]["name"]
+                number = one["spec"].get("replicas", status.get(wanted, 0))
+                current = status.get("observedGeneration") == one["metadata"]["generation"]
+                if not current or not number or any(status.get(count, 0) != number for count in counts):
+                    found.append(f"{kind.kind} {name} is not rolled out: {status}")
+        return found
+
+    async def _not_given_back(self) -> list[str]:
+        return [
+            sentence
+            for kind in (kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
+            for sentence in await self._some(kind)
+        ]
+
+    async def _some(self, kind: kinds.Kind) -> list[str]:
+        namespace = "default" if kind.namespaced else None
+        listing = await self._api.list_all(kind, into=dict, namespace=namespace)
+        return [f"{kind.kind} {one['metadata']['name']} is still there" for one in listing.items]
+
+    async def _not_uninstalled(self) -> list[str]:
+        found = await self._some(kinds.DEVICE_CLASS) + await self._some(kinds.SLICE)
+        for kind in (kinds.POD, DEPLOYMENT, DAEMON_SET, kinds.CONFIG_MAP):
+            listing = await self._api.list_all(kind, into=dict, namespace=NAMESPACE)
+            # Kubernetes keeps certificates in each namespace.
+            names = [one["metadata"]["name"] for one in listing.items]
+            found += [f"{kind.kind} {name} is still there" for name in names if not name.endswith("ca.crt")]
+        return found
+
+    async def _helm(self, verb: str, **arguments: Any) -> str:
+        return await self._engine.call(
+            f"helm_{verb}",
+            namespace=NAMESPACE,
+            release_name=RELEASE,
+            timeout=f"{READY_SECONDS:.0f}s",
+            **arguments,
+        )
+
+    async def _create(
+        self, kind: kinds.Kind, name: str, spec: dict[str, Any], namespace: str | None = None
+    ) -> None:
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
+        await self._api.create(kind, body, namespace=namespace, into=dict)
+
+    async def _settle(self, problems: Callable[[], Awaitable[list[str]]]) -> None:
+        await stages.settle(problems, READY_SECONDS, depends=self._node)
+
+    def _expect(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise errors.RealClusterError(f"not so: {what}")

@@ -1,0 +1,328 @@
+"""The stage `guest`: nothing is a double but the chassis, which is QEMU.
+
+A virtual machine has the kernel's own hot-plug. In it run containerd, a kubelet and the node daemon; outside the control
+plane, and the controller with a Fabric of the adapter `qemu`. Pods read disks that are plugged in for them. The machine
+is the lab's (docs/lab.md); what it lacks there, it lacks here.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab import errors as lab_errors
+from lab import guest, hall, initrd, machine, packages
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.mocks.cluster import deployment
+from realcluster import (
+    chart_stage,
+    container_node,
+    control_plane,
+    errors,
+    images,
+    processes,
+    programs,
+    stages,
+)
+
+NODE = "guest-1"
+FABRIC = "rack"
+DISKS = 2
+PORTS = 4
+MEMORY_MIB = 4096
+FOLDER = "/run/node"
+KUBELET = "/var/lib/kubelet"
+MODULES = (*initrd.MODULES, "veth")
+READY_SECONDS = 420.0
+"""For everything in the guest: one emulated processor, and containerd, kubelet and daemon begin with a boot."""
+POLL_SECONDS = 1.0
+IMAGE_BYTES = 32 << 20
+READS = "for disk in /dev/nvme*n1; do exec 3<$disk; done; head -n 1 <&3; exec sleep 3600"
+"""It keeps the disk open, as what uses one does."""
+
+
+def run(context: stages.Context) -> stages.Outcome:
+    """Pods read disks; a disk is pulled out; the node starts anew."""
+    if context.found.release.minor < chart_stage.MODERN_SINCE:
+        return stages.Outcome(skipped=True, text=f"{context.found.release.name} has no resource.k8s.io/v1")
+    node = chart_stage.described(Path(FOLDER))
+    if missing := container_node.lacking(node):
+        return stages.Outcome(skipped=True, text=missing)
+    try:
+        asyncio.run(_run(context, node))
+    except lab_errors.Unavailable as error:
+        return stages.Outcome(skipped=True, text=str(error))
+    except (lab_errors.LabError, kube_errors.KubeError) as error:
+        return stages.Outcome(failed=True, text=str(error))
+    return stages.Outcome(text="pods read hot-plugged disks, through a surprise removal and a reboot")
+
+
+async def _run(context: stages.Context, node: container_node.Node) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        laboratory = await _laboratory(context)
+        plane = stack.enter_context(context.plane(nodes=(NODE,)))
+        image = images.busybox(context.folder / "busybox.tar")
+        files = _kubelet_files(plane, context.folder)
+        made = machine.Machine(name=NODE, ports=PORTS, memory_mib=MEMORY_MIB)
+        begun = time.monotonic()
+        running = await stack.enter_async_context(laboratory.guest(made))
+        context.say(f"the guest runs after {time.monotonic() - begun:.0f} s")
+        api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(plane.admin)))
+        await deployment.apply(api, policies=True)
+        stack.enter_context(_controller(plane, context.folder))
+        whole = dataclasses.replace(node, images=(str(image),), kubelet=tuple(files), memory=())
+        cluster = Cluster(api, plane, running, whole, context.folder, context.say)
+        await stack.enter_async_context(cluster.booted())
+        await cluster.offer()
+        await cluster.try_two_pods()
+        await cluster.try_surprise()
+        await cluster.try_reboot()
+
+
+async def _laboratory(context: stages.Context) -> hall.Lab:
+    """A lab whose guests have what containers need."""
+    cache = packages.cache()
+    kernel = await asyncio.to_thread(packages.kernel, cache)
+    busybox = await asyncio.to_thread(packages.busybox, cache)
+    image = await asyncio.to_thread(initrd.cached, cache, kernel, busybox, MODULES)
+    packages.tools()
+    return hall.Lab(context.folder, context.folder, qemu=packages.qemu(), kernel=kernel, image=image)
+
+
+def _kubelet_files(plane: control_plane.ControlPlane, folder: Path) -> Sequence[str]:
+    """Writes the kubelet's configuration; gives its command line. The guest sees the host's files."""
+    found = plane.settings.binaries
+    gates = programs.kubelet_gates(found.release, plane.settings.gates)
+    runtime = f"unix://{FOLDER}/containerd.sock"
+    content = programs.kubelet_configuration(runtime=runtime, port=10250, gates=gates)
+    (folder / "kubelet.yaml").write_text(programs.as_json(content | programs.kubelet_extras(found.release)))
+    command = programs.kubelet(
+        found,
+        node=NODE,
+        folder=folder,
+        kubeconfig=plane.kubeconfig(programs.NODE_PREFIX + NODE),
+        root=Path(KUBELET),
+    )
+    return [*command, f"--node-ip={container_node.ADDRESS}"]
+
+
+@contextlib.contextmanager
+def _controller(plane: control_plane.ControlPlane, folder: Path) -> Any:
+    account = plane.service_account_kubeconfig(folder / "controller.kubeconfig", "drawbar:drawbar-controller")
+    program = str(Path(sys.executable).with_name("drawbar"))
+    argv = [
+        program,
+        "controller",
+        "--kubeconfig",
+        str(account),
+        "--no-leader-election",
+        "--http-address",
+        "off",
+    ]
+    component = processes.Component("controller", argv, folder / "controller.log")
+    component.start()
+    try:
+        yield
+    finally:
+        component.stop()
+
+
+class Cluster:
+    """The guest as a node, and what pods of it see."""
+
+    def __init__(
+        self,
+        api: client.Client,
+        plane: control_plane.ControlPlane,
+        running: guest.Guest,
+        node: container_node.Node,
+        folder: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self._api, self._plane, self._guest, self._node = api, plane, running, node
+        self._folder, self._say = folder, say
+        self._programs = contextlib.AsyncExitStack()
+
+    @contextlib.asynccontextmanager
+    async def booted(self) -> AsyncIterator[None]:
+        """The node's programs, for as long as the block lasts; once entered, the Node is Ready."""
+        try:
+            await self._start()
+            yield
+        finally:
+            await self._programs.aclose()
+
+    async def _start(self) -> None:
+        begun, enter = time.monotonic(), self._programs.enter_async_context
+        port = self._plane.settings.ports.apiserver
+        await enter(self._guest.offering("apiserver", to_port=port))
+        await self._guest.output("mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
+        await self._guest.make_folder(FOLDER)
+        await self._guest.write(f"{FOLDER}/node.json", container_node.as_json(self._node))
+        inside = (sys.executable, "-I", "-S", container_node.__file__, "--inside", f"{FOLDER}/node.json")
+        await enter(self._guest.process(*inside, log=self._folder / "node.log"))
+        await self._settle(self._node_unready)
+        self._say(f"the node is Ready after {time.monotonic() - begun:.0f} s")
+        token = self._plane.service_account_kubeconfig(
+            self._folder / "node.kubeconfig", "drawbar:drawbar-node", node=NODE
+        )
+        await self._guest.write(f"{FOLDER}/node.kubeconfig", token.read_text(), mode=0o600)
+        program = str(Path(sys.executable).with_name("drawbar"))
+        # A checkout that is not installed is found by the same path there.
+        environment = {"PYTHONPATH": path} if (path := os.environ.get("PYTHONPATH")) else {}
+        daemon = await enter(
+            self._guest.process(
+                *(program, "node", "--node-name", NODE, "--kubeconfig", f"{FOLDER}/node.kubeconfig"),
+                env=environment,
+                log=self._folder / "node-daemon.log",
+            )
+        )
+        await daemon.says("the kubelet registered the driver", READY_SECONDS)
+
+    async def offer(self) -> None:
+        """Makes the Fabric; its disks are offered."""
+        disks = []
+        for number in range(DISKS):
+            image = self._folder / f"disk-{number}.img"
+            with image.open("wb") as file:
+                file.write(f"this is disk {number}\n".encode())
+                file.truncate(IMAGE_BYTES)
+            disks.append(
+                {"driver": "nvme", "id": f"disk-{number}", "serial": f"DISK{number:04}", "file": str(image)}
+            )
+        ports = list(self._guest.machine.port_names)
+        hosts = [{"id": NODE, "qmp": str(self._guest.places.fabric), "ports": ports}]
+        described = self._folder / "fabric.json"
+        described.write_text(json.dumps({"hosts": hosts, "devices": disks}))
+        spec = {"adapter": "qemu", "endpoint": f"file:{described}", "policy": {"probationSeconds": 0}}
+        await self._create(kinds.FABRIC, FABRIC, spec)
+
+    async def try_two_pods(self) -> None:
+        """Two pods at once read their own disks, and give them back."""
+        begun = time.monotonic()
+        for name in ("reads-1", "reads-2"):
+            await self._pod(name)
+        lines = {await self._line(name) for name in ("reads-1", "reads-2")}
+        self._expect(
+            lines == {f"this is disk {number}" for number in range(DISKS)}, f"each reads its own: {lines}"
+        )
+        self._say(f"two pods read their disks after {time.monotonic() - begun:.0f} s")
+        begun = time.monotonic()
+        for name in ("reads-1", "reads-2"):
+            await self._delete(name)
+        await self._settle(self._not_given_back)
+        self._say(f"both disks are back after {time.monotonic() - begun:.0f} s")
+
+    async def try_surprise(self) -> None:
+        """A disk that is pulled out under its pod evicts the pod, and the other disk serves another pod."""
+        await self._pod("loses")
+        await self._line("loses")
+        (device,) = [one["spec"]["deviceID"] for one in await self._objects(kinds.ATTACHMENT)]
+        begun = time.monotonic()
+        await self._guest.monitor.ask("device_del", {"id": f"drawbar.{device}"})
+        await self._settle(lambda: self._gone(kinds.POD))
+        self._say(f"the pod was evicted {time.monotonic() - begun:.0f} s after its disk was pulled out")
+        await self._delete("loses")
+        await self._settle(self._not_given_back)
+
+    async def try_reboot(self) -> None:
+        """A node that is reset starts its pod again, with the disk that it had."""
+        await self._pod("stays")
+        line = await self._line("stays")
+        begun = time.monotonic()
+        await self._programs.aclose()
+        self._programs = contextlib.AsyncExitStack()
+        await self._guest.reset()
+        self._say(f"the guest runs again after {time.monotonic() - begun:.0f} s")
+        await self._start()
+        again = await self._line("stays")
+        self._expect(again == line, f"after the reboot the pod reads {line!r} again: {again!r}")
+        self._say(f"the pod reads its disk again {time.monotonic() - begun:.0f} s after the reset")
+        await self._delete("stays")
+        await self._settle(self._not_given_back)
+
+    async def _pod(self, name: str) -> None:
+        devices = {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}]}
+        await self._create(kinds.CLAIM_TEMPLATE, name, {"spec": {"devices": devices}}, "default")
+        container = {
+            "name": "main",
+            "image": images.BUSYBOX,
+            "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", READS],
+            "resources": {"claims": [{"name": "disk"}]},
+        }
+        spec = {
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "resourceClaims": [{"name": "disk", "resourceClaimTemplateName": name}],
+        }
+        await self._create(kinds.POD, name, spec, "default")
+
+    async def _line(self, pod: str) -> str:
+        """What the pod's container has read, once it runs."""
+        said: list[str] = []
+
+        async def silent() -> list[str]:
+            files = f"/var/log/pods/default_{pod}_*/main/*.log"
+            done = await self._guest.run("sh", "-c", f"cat {files} | tail -n 1")
+            said[:] = [done.output.strip().partition(" F ")[2]]
+            phase = (
+                (await self._api.read(kinds.POD, pod, namespace="default", into=dict))
+                .get("status", {})
+                .get("phase")
+            )
+            return [] if phase == "Running" and said[0] else [f"pod {pod} is {phase} and printed {said[0]!r}"]
+
+        await self._settle(silent)
+        return said[0]
+
+    async def _not_given_back(self) -> list[str]:
+        found = await self._gone(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
+        there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
+        found += [f"{one['name']} is still plugged in" for one in there if one["name"].startswith("drawbar.")]
+        names = await self._guest.names("/sys/bus/pci/drivers/nvme")
+        return found + [f"the kernel still has {name}" for name in names if name.startswith("0000:")]
+
+    async def _gone(self, *wanted: kinds.Kind) -> list[str]:
+        return [
+            f"{kind.kind} {one['metadata']['name']} is still there"
+            for kind in wanted
+            for one in await self._objects(kind)
+        ]
+
+    async def _node_unready(self) -> list[str]:
+        nodes = {one["metadata"]["name"]: one for one in await self._objects(kinds.NODE)}
+        conditions = nodes.get(NODE, {}).get("status", {}).get("conditions", [])
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return [] if ready else [f"the Node is not Ready: {conditions}"]
+
+    async def _objects(self, kind: kinds.Kind) -> Sequence[dict[str, Any]]:
+        namespace = "default" if kind.namespaced else None
+        return (await self._api.list_all(kind, into=dict, namespace=namespace)).items
+
+    async def _create(
+        self, kind: kinds.Kind, name: str, spec: dict[str, Any], namespace: str | None = None
+    ) -> None:
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
+        await self._api.create(kind, body, namespace=namespace, into=dict)
+
+    async def _delete(self, name: str) -> None:
+        for kind in (kinds.POD, kinds.CLAIM_TEMPLATE):
+            with contextlib.suppress(kube_errors.NotFound):
+                await self._api.begin_delete(kind, name, namespace="default", into=dict)
+
+    async def _settle(self, problems: Callable[[], Awaitable[list[str]]]) -> None:
+        await stages.settle(problems, READY_SECONDS, pause_seconds=POLL_SECONDS)
+
+    def _expect(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise errors.RealClusterError(f"not so: {what}")
