@@ -56,8 +56,10 @@ def test_a_device_is_unknown_until_it_was_read_once():
 def test_a_pulled_device_is_told_at_once_and_evicts():
     verdict = Course().after(HEALTHY, findings.Gone())
     assert verdict.status is Status.UNHEALTHY
-    assert verdict.taints == (Taint(key="device-lost", value="", effect=Effect.NO_EXECUTE),)
     assert "disappeared" in verdict.message
+    assert verdict.taints == (
+        Taint(key="device-lost", value="", effect=Effect.NO_EXECUTE, message=verdict.message),
+    )
 
 
 def test_a_finding_that_must_last_is_told_when_it_has():
@@ -128,8 +130,10 @@ def test_relapses_are_forgotten_after_a_long_clean_time():
 def test_a_finding_of_effect_none_informs_of_a_healthy_device():
     verdict = Course().after(*[NARROW] * 7)
     assert verdict.status is Status.HEALTHY
-    assert verdict.taints == (Taint(key="link-narrow", value="x4-of-x16", effect=Effect.NONE),)
     assert "x4" in verdict.message
+    assert verdict.taints == (
+        Taint(key="link-narrow", value="x4-of-x16", effect=Effect.NONE, message=verdict.message),
+    )
 
 
 def test_a_link_that_sleeps_neither_heals_nor_ails():

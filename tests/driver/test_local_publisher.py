@@ -107,8 +107,8 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster(tmp_path, profile="1.36", node=True, deaf=False, **options):
-    async with apiserver.serving(profile=profile) as server:
+async def cluster(tmp_path, profile="1.36", node=True, deaf=False, gates=None, **options):
+    async with apiserver.serving(profile=profile, gates=gates) as server:
         server.kubeconfig(tmp_path / "admin", "admin")
         server.kubeconfig(tmp_path / "node", "drawbar:drawbar-node", node=NODE)
         async with (
@@ -251,6 +251,17 @@ async def test_where_taints_are_dropped_a_tainted_device_is_withdrawn_and_nothin
         (after,) = await world.slices()
         assert int(after["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
         assert len(world.watched) == 2
+
+
+async def test_an_api_server_that_does_not_know_the_effect_none_gets_the_pool_without_such_taints(
+    tmp_path, until
+):
+    informs = verdicts.Taint(key="link-slow", value="", effect=verdicts.Effect.NONE)
+    async with cluster(tmp_path, profile="1.34", gates={"DRADeviceTaints": True}) as world:
+        world.offer(offer("gpu-a", LINK, informs), offer("gpu-b", informs))
+        devices = await until(world.devices, named("gpu-a", "gpu-b"))
+        assert [one["key"] for one in devices["gpu-a"]["taints"]] == [f"{DRIVER}/{LINK.key}"]
+        assert "taints" not in devices["gpu-b"]
 
 
 async def test_what_an_api_server_makes_of_a_device_is_adopted(tmp_path, until):

@@ -138,6 +138,14 @@ READY = {"match": found(), "attempt": tried()}
 ILL = verdicts.Verdict(status=verdicts.Status.UNHEALTHY, message="its link is down")
 WELL = verdicts.Verdict(status=verdicts.Status.HEALTHY)
 SAID_ILL = msgspec.structs.replace(HERE, health="Unhealthy", health_message=ILL.message)
+NARROW = verdicts.Verdict(
+    status=ILL.status,
+    message=ILL.message,
+    taints=(verdicts.Taint(key="link-narrow", value="x1", effect=verdicts.Effect.NO_SCHEDULE),),
+)
+SAID_UNKNOWN = msgspec.structs.replace(
+    HERE, health="Unknown", findings=(attachments.NodeFinding(name="link-narrow"),)
+)
 OLD = msgspec.structs.replace(HERE, claim_uid="claim-0")
 CLEAN = msgspec.structs.replace(HERE, claim_uid="")
 VISIBLE_HERE = attachment(ATTACHED, VISIBLE, node=HERE)
@@ -338,6 +346,21 @@ ARRIVAL = {
     ),
     "ill": (observed(VISIBLE_HERE, **READY, health=ILL), 1, [("ReportHealth", None)]),
     "ill-and-said": (observed(attachment(ATTACHED, VISIBLE, node=SAID_ILL), **READY, health=ILL), 1, []),
+    "ill-without-its-driver": (
+        observed(VISIBLE_HERE, found(), health=ILL, attempt=tried(lack="no driver", at=1)),
+        1,
+        [("ReportHealth", None), *again(1.5)],
+    ),
+    "another-finding-of-the-same-words": (
+        observed(attachment(ATTACHED, VISIBLE, node=SAID_ILL), **READY, health=NARROW),
+        1,
+        [("ReportHealth", None)],
+    ),
+    "not-known-yet-with-a-finding-of-before": (
+        observed(attachment(ATTACHED, VISIBLE, node=SAID_UNKNOWN), **READY, health=verdicts.UNKNOWN),
+        1,
+        [],
+    ),
     "well-and-new": (observed(VISIBLE_HERE, **READY, health=WELL), 1, again(10)),
     "well-for-long": (observed(VISIBLE_HERE, **READY, health=WELL), 10, [("ReportHealth", None)]),
     "has-traces": (observed(attachment(ATTACHED, VISIBLE, node=OLD), **READY), 1, [("Clean", CARD)]),

@@ -33,6 +33,14 @@ SOURCES = {
     "fabric-health=critical": {"health": contract.Health.CRITICAL},
     "fabric-health=warning": {"health": contract.Health.WARNING},
     "node-unhealthy": {"unhealthy": True},
+    "nvme-not-live=resetting": {
+        "findings": (
+            attachments.NodeFinding(
+                name="nvme-not-live", value="resetting", effect="NoSchedule", message="nvme0 is resetting"
+            ),
+        )
+    },
+    "a-finding-without-words": {"findings": (attachments.NodeFinding(name="link-slow"),)},
     "fabric-unreachable": {"unreachable": True},
     "maintenance": {"maintenance": True},
 }
@@ -77,6 +85,27 @@ def test_a_failed_attach_tells_who_noticed_how_often_and_for_how_long():
     }
     by_node = explanations.Evidence(by_node=True)
     assert only(by_node, failing="DeviceNotFound").data["source"] == "node"
+
+
+def test_a_finding_tells_which_node_found_what():
+    said = only(**SOURCES["nvme-not-live=resetting"])
+    assert said.description.startswith("Node node-1 found nvme-not-live: nvme0 is resetting; lifted when")
+    assert said.data == {
+        "source": "node",
+        "node": "node-1",
+        "reason": "nvme-not-live",
+        "message": "nvme0 is resetting",
+    }
+
+
+@pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
+def test_an_api_server_that_does_not_know_the_effect_none_is_sent_no_such_taint(form):
+    informs, acts = only(health=contract.Health.WARNING), only(maintenance=True)
+    device = slices.Device(name="a", taints=(acts, informs))
+    for known, expected in ((True, {acts.key, informs.key}), (False, {acts.key})):
+        content = encoding.encode(form, [device], (), informs=known)
+        sent = [*content.devices[0].taints, *(entry.taint for entry in content.taints or ())]
+        assert {one.key for one in sent} == expected
 
 
 def test_a_failure_that_is_over_keeps_what_was_said_of_it():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawbar.driver.api import meta, slices
+from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import encoding, plan, taints
 from drawbar.fabric import contract
@@ -63,6 +63,10 @@ def after(before, *found, now=NOW, **changes):
     return states[-1] if states else before
 
 
+def finding(name, *, value="", effect="NoSchedule"):
+    return attachments.NodeFinding(name=name, value=value, effect=effect, message="seen")
+
+
 def marks(known, name="a"):
     """The device's taints as key, value and effect."""
     found = encoding.decode(known)[name]
@@ -85,6 +89,14 @@ def marks(known, name="a"):
         (device("a", health=contract.Health.CRITICAL), {}, ("fabric-health", "critical", "NoSchedule")),
         (device("a", health=contract.Health.WARNING), {}, ("fabric-health", "warning", "None")),
         (device("a"), {"unhealthy": {"a"}, "attached_by_us": {"a"}}, ("node-unhealthy", "", "NoSchedule")),
+        *(
+            (
+                device("a"),
+                {"findings": {"a": (finding("link-narrow", value="x4-of-x16", effect=effect),)}},
+                ("link-narrow", "x4-of-x16", effect),
+            )
+            for effect in ("None", "NoSchedule", "NoExecute")
+        ),
         (device("a"), {"unreachable": True}, ("fabric-unreachable", "", "NoSchedule")),
         (device("a"), {"maintenance": {"a"}}, ("maintenance", "", "NoSchedule")),
         (device("a"), {"maintenance": {"*"}}, ("maintenance", "", "NoSchedule")),
@@ -98,6 +110,28 @@ def test_each_source_marks_the_device_and_lifts_its_mark(form, found, changes, e
     assert marks(marked) == [expected]
     much_later = NOW + 30 * HOUR
     assert marks(after(marked, device("a"), device("b"), form=form, now=much_later)) == []
+
+
+def test_each_finding_of_a_node_is_a_taint_in_place_of_the_one_that_only_says_unhealthy():
+    found = (finding("nvme-dead", value="dead"), finding("link-slow", effect="None"))
+    marked = after(published(device("a")), device("a"), unhealthy=frozenset({"a"}), findings={"a": found})
+    assert marks(marked) == [("nvme-dead", "dead", "NoSchedule"), ("link-slow", "", "None")]
+    one_left = after(marked, device("a"), findings={"a": found[1:]}, now=NOW + HOUR)
+    assert marks(one_left) == [("link-slow", "", "None")]
+    (left,) = encoding.decode(one_left)["a"]
+    assert left.time_added == "2026-01-02T00:00:00Z", "it has been there all the time"
+
+
+def test_a_finding_with_the_key_of_another_source_is_no_taint_and_a_loss_is_one_taint():
+    keys = ("attach-failed", "in-use", "fabric-health", "node-unhealthy", "maintenance", "reserved")
+    posing = tuple(finding(name) for name in (*keys, "fabric-unreachable"))
+    assert marks(after(published(device("a")), device("a"), findings={"a": posing})) == []
+    lost = {"a": (finding("device-lost", effect="NoExecute"),)}
+    found = after(published(device("a")), device("a"), findings=lost)
+    assert marks(found) == [("device-lost", "", "NoExecute")]
+    ours = frozenset({"a"})
+    found = after(published(device("a")), device("a"), findings=lost, lost=ours, attached_by_us=ours)
+    assert marks(found) == [("device-lost", "", "NoExecute")]
 
 
 def test_where_no_taints_are_kept_a_device_that_should_have_one_is_withdrawn_until_it_needs_none():

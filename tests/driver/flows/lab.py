@@ -70,8 +70,7 @@ class Lab(worlds.World):
             cdi_dir=home / "k" / "cdi",
             sysfs=home / "sys",
             uevents=f"unix:{home / 'uevents'}",
-            health=HEALTH,
-            **changes,
+            **({"health": HEALTH} | changes),
         )
         self.run(daemon or name, node.run(options))
 

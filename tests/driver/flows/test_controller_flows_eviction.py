@@ -11,6 +11,7 @@ import pytest
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import kinds
+from drawbar.driver.node.health import policy, verdicts
 from drawbar.fabric import contract
 from drawbar.mocks.fabric import faults
 from drawbar.mocks.scheduler import discovery
@@ -148,7 +149,7 @@ async def falls_ill(cluster, who, node):
         return "fabric-health=critical:NoSchedule"
     if who == "node":
         nvme_state(cluster, node).write_text("dead\n")
-        return "node-unhealthy=:NoSchedule"
+        return "nvme-dead=dead:NoSchedule"
     await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": ["disk-0"]})
     return "maintenance=:NoSchedule"
 
@@ -160,6 +161,29 @@ async def gets_well(cluster, who, node):
         nvme_state(cluster, node).write_text("live\n")
     else:
         await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": None})
+
+
+@pytest.mark.parametrize("profile", ["1.36", "kep-5055"])
+@pytest.mark.parametrize("effect", ["None", "NoSchedule", "NoExecute"])
+async def test_what_a_node_finds_has_the_effect_that_its_policy_gives_it(flow_lab, profile, effect):
+    rules = policy.Rules(nvme_dead=policy.Rule(effect=verdicts.Effect(effect)))
+    health = policy.Policy(interval_seconds=1, recovery_seconds=1, rules=rules)
+    async with flow_lab(profile, devices=1, node={"health": health}) as cluster:
+        await cluster.pod("a")
+        node, _ = await cluster.running("a")
+        kept = await cluster.takes_nothing_back()
+        nvme_state(cluster, node).write_text("dead\n")
+        await cluster.tainted("disk-0", f"nvme-dead=dead:{effect}")
+        if effect == "NoExecute":
+            await cluster.gone("a")
+            await cluster.told("a", EVICTION)
+            await kept.lift()
+        else:
+            nvme_state(cluster, node).write_text("live\n")
+            await kept.lift()
+        await cluster.tainted("disk-0")
+        if effect != "NoExecute":
+            assert EVICTION not in await cluster.reasons("a")
 
 
 def nvme_state(cluster, node):

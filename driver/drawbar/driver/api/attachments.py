@@ -117,6 +117,22 @@ class ConnectionRecord(meta.Struct, frozen=True):
     slot: str = ""
 
 
+class NodeFinding(meta.Struct, frozen=True):
+    """Something that the node found wrong with the device, and what its health policy makes of it.
+
+    Attributes:
+        name: of the finding, such as `link-narrow`; the key of the taint without the driver's name.
+        value: tells its states apart, such as `x4-of-x16`; may be empty.
+        effect: of the taint: `None`, `NoSchedule` or `NoExecute`.
+        message: one sentence.
+    """
+
+    name: str
+    value: str = ""
+    effect: str = "None"
+    message: str = ""
+
+
 class NodeReport(meta.Struct, frozen=True):
     """What the node daemon sees.
 
@@ -127,6 +143,7 @@ class NodeReport(meta.Struct, frozen=True):
         slot: the hot-plug slot it sits in; empty where the port has none.
         health: `Healthy`, `Unhealthy` or `Unknown`; see `unhealthy`.
         health_message: why, in one sentence.
+        findings: what was found, worst first; from a node daemon that reports none, `health` alone says how it is.
         claim_uid: the claim that it was last made ready for; empty once no trace of its use is left on the device.
         allocation_timestamp: of that claim then.
     """
@@ -137,6 +154,7 @@ class NodeReport(meta.Struct, frozen=True):
     slot: str = ""
     health: str = ""
     health_message: str = ""
+    findings: tuple[NodeFinding, ...] = ()
     claim_uid: str = msgspec.field(default="", name="claimUID")
     allocation_timestamp: str = ""
 

@@ -56,7 +56,11 @@ class Content:
 
 
 def encode(
-    encoding: Encoding, devices: Sequence[slices.Device], details: Collection[str] = DETAILS
+    encoding: Encoding,
+    devices: Sequence[slices.Device],
+    details: Collection[str] = DETAILS,
+    *,
+    informs: bool = True,
 ) -> Content:
     """Puts the taints of the devices where they belong.
 
@@ -64,8 +68,9 @@ def encode(
         encoding: the form.
         devices: all devices of one pool with all their taints, worst first.
         details: which of `DETAILS` this API server keeps; the others are left out, or each round would write them again.
+        informs: it takes taints of effect None; one that does not know that effect refuses the whole slice.
     """
-    devices = [_with(device, details) for device in devices]
+    devices = [_with(device, details, informs=informs) for device in devices]
     match encoding:
         case Encoding.PER_DEVICE:
             return _per_device(devices)
@@ -116,7 +121,10 @@ def taints_of(published: Sequence[slices.ResourceSlice], device: str) -> tuple[s
     return (*found[-1].taints, *apart)
 
 
-def _with(device: slices.Device, details: Collection[str]) -> slices.Device:
+def _with(device: slices.Device, details: Collection[str], *, informs: bool) -> slices.Device:
+    if not informs:
+        acting = tuple(taint for taint in device.taints if taint.effect != taints.NO_EFFECT)
+        device = msgspec.structs.replace(device, taints=acting)
     absent = {field: empty for name, (field, empty) in _DETAILS.items() if name not in details}
     if not absent or not device.taints:
         return device

@@ -141,6 +141,18 @@ def unhealthy(evidence: Evidence) -> Explanation:
     )
 
 
+def finding(name: str, message: str, evidence: Evidence) -> Explanation:
+    """Its node found something wrong with it."""
+    what = f": {_cut(message, MESSAGE_BYTES)}" if message else ""
+    return _explanation(
+        f"Node {evidence.node} found {name}{what}; lifted when the node finds it no more or has let go of the device.",
+        source="node",
+        node=evidence.node,
+        reason=name,
+        message=message,
+    )
+
+
 def unreachable(evidence: Evidence) -> Explanation:
     """Nobody can attach it now."""
     return _explanation(

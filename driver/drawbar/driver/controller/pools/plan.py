@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from drawbar.driver.api import slices
+from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller.pools import devices, encoding, explanations, generations, homes, taints
 from drawbar.fabric import contract
 
@@ -41,6 +41,7 @@ class Observed:
         failing: by device name the reason of a failed attach that is not over.
         lost: names of devices that a claim has and that are not there any more.
         unhealthy: names of devices that their node calls unhealthy.
+        findings: by device name what its node found wrong with it.
         stuck: names of devices that their node does not let go of.
         missing: names of devices that are not listed and not lost either.
         maintenance: ids of devices that an administrator wants left alone; `*` is all.
@@ -55,6 +56,7 @@ class Observed:
         probations: by device name, where it is another time than that.
         form: in which form this API server takes taints.
         details: what a taint may say of itself there, of `encoding.DETAILS`.
+        informs: whether it takes taints of effect None.
         evictions_per_second: how many pods may be evicted because of one taint.
         evidence: by device name what is known beside all that.
     """
@@ -68,6 +70,7 @@ class Observed:
     failing: Mapping[str, str] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
     unhealthy: frozenset[str] = frozenset()
+    findings: Mapping[str, tuple[attachments.NodeFinding, ...]] = field(default_factory=dict)
     stuck: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
     maintenance: frozenset[str] = frozenset()
@@ -81,6 +84,7 @@ class Observed:
     probations: Mapping[str, datetime.timedelta] = field(default_factory=dict)
     form: encoding.Encoding = encoding.Encoding.PER_DEVICE
     details: frozenset[str] = frozenset()
+    informs: bool = True
     evictions_per_second: int | None = None
     evidence: Mapping[str, explanations.Evidence] = field(default_factory=dict)
 
@@ -185,7 +189,10 @@ def _contents(
     for one in candidates:
         fresh = taints.of(observed.driver, one.standing, tainted.get(one.device.name, ()), now)
         desired.setdefault(one.pool, []).append(msgspec.structs.replace(one.device, taints=fresh))
-    return {pool: encoding.encode(observed.form, found, observed.details) for pool, found in desired.items()}
+    return {
+        pool: encoding.encode(observed.form, found, observed.details, informs=observed.informs)
+        for pool, found in desired.items()
+    }
 
 
 def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
@@ -236,6 +243,7 @@ def _standing(observed: Observed, device: slices.Device, told: contract.Device |
         stuck=name in observed.stuck,
         health=told.health if told is not None else contract.Health.UNKNOWN,
         unhealthy=name in observed.unhealthy,
+        findings=observed.findings.get(name, ()),
         unreachable=observed.unreachable and not ours and not connected,
         maintenance=bool({name, told.id if told is not None else name, "*"} & observed.maintenance),
         reserved=name in observed.reserved,

@@ -3,7 +3,9 @@
 An API server whose feature gate is off takes a ResourceSlice and drops fields of it in silence, and its OpenAPI lists
 them all the same. So one is created with `dryRun=All`, which stores nothing, and the answer is compared.
 
-Source: KEP-5007, "Version skew"; seen on 1.34 with default gates.
+One that does not know the effect None refuses it, and is tried again without.
+
+Source: KEP-5007, "Version skew"; seen on 1.34 with default gates; the effect None came with 1.35.
 """
 
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from drawbar.driver.api import bindings, claims, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import encoding
 from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import errors as kube_errors
 
 _SELECTOR = claims.NodeSelector(
     node_selector_terms=(
@@ -35,11 +38,13 @@ class Kept:
         dropped: the fields of a device that this API server does not keep; empty when it keeps all.
         form: where it takes taints.
         details: what a taint may say of itself there, of `encoding.DETAILS`.
+        informs: whether it takes taints of effect None.
     """
 
     dropped: tuple[str, ...]
     form: encoding.Encoding
     details: frozenset[str] = frozenset()
+    informs: bool = True
 
     @property
     def conditions(self) -> bool:
@@ -53,6 +58,13 @@ async def kept(api: client.Client, driver: str) -> Kept:
     Raises:
         kube.errors.KubeError: the API server refuses the probe, or cannot be reached.
     """
+    try:
+        return await _kept(api, driver, informs=True)
+    except kube_errors.Invalid:
+        return await _kept(api, driver, informs=False)
+
+
+async def _kept(api: client.Client, driver: str, *, informs: bool) -> Kept:
     taint = slices.Taint(
         key=f"{driver}/probe",
         effect="NoSchedule",
@@ -60,28 +72,29 @@ async def kept(api: client.Client, driver: str) -> Kept:
         data={"probe": "yes"},
         evictions_per_second=1,
     )
+    sent = (taint, slices.Taint(key=f"{driver}/probe-none", effect="None")) if informs else (taint,)
     wanted = slices.Device(
         name="probe",
         attributes={"class": slices.Attribute(string="probe")},
         binds_to_node=True,
         binding_conditions=bindings.binding_conditions(driver),
         binding_failure_conditions=bindings.failure_conditions(driver),
-        taints=(taint,),
+        taints=sent,
     )
     stored = await _try(api, _spec(driver, devices=(wanted,)))
     dropped = missing(wanted, stored.devices[0]) if stored.devices else ("devices",)
     if "taints" in dropped:
-        entry = slices.SliceTaint(device="probe", taint=taint)
-        stored = await _try(api, _spec(driver, taints=(entry,)))
+        entries = tuple(slices.SliceTaint(device="probe", taint=one) for one in sent)
+        stored = await _try(api, _spec(driver, taints=entries))
         if stored.taints:
             rest = tuple(field for field in dropped if field != "taints")
             details = encoding.kept_details(taint, stored.taints[0].taint)
-            return Kept(dropped=rest, form=encoding.Encoding.TAINT_SLICE, details=details)
-        return Kept(dropped=dropped, form=encoding.Encoding.WITHDRAWN)
+            return Kept(dropped=rest, form=encoding.Encoding.TAINT_SLICE, details=details, informs=informs)
+        return Kept(dropped=dropped, form=encoding.Encoding.WITHDRAWN, informs=informs)
     details = (
         encoding.kept_details(taint, stored.devices[0].taints[0]) if "devices" not in dropped else frozenset()
     )
-    return Kept(dropped=dropped, form=encoding.Encoding.PER_DEVICE, details=details)
+    return Kept(dropped=dropped, form=encoding.Encoding.PER_DEVICE, details=details, informs=informs)
 
 
 def _spec(

@@ -22,6 +22,7 @@ class Verdict:
         failing: the reason that the device is to blame for, or empty.
         lost: its node had it and lost it.
         unhealthy: its node says that it is.
+        findings: what its node found wrong with it.
         stuck: its node does not let go of it.
         evidence: the words behind all that.
     """
@@ -31,13 +32,14 @@ class Verdict:
     held: bool = False
     lost: bool = False
     unhealthy: bool = False
+    findings: tuple[attachments.NodeFinding, ...] = ()
     stuck: bool = False
     evidence: explanations.Evidence = explanations.NOTHING
 
     @property
     def shown(self) -> Hashable:
         """Changes when a taint comes, goes or says something else; the same all through an attach that goes well."""
-        causes = (self.failing, self.held, self.lost, self.unhealthy, self.stuck)
+        causes = (self.failing, self.held, self.lost, self.unhealthy, self.findings, self.stuck)
         return (*causes, self.evidence) if any(causes) else ()
 
 
@@ -57,6 +59,7 @@ def verdict(attachment: attachments.DeviceAttachment | None) -> Verdict:
         held=not ours,
         lost=ours and reason == losses.NODE_SAYS_LOST and attachment.holds(attachments.ATTACHED),
         unhealthy=attachment.status.node is not None and attachment.status.node.unhealthy,
+        findings=attachment.status.node.findings if attachment.status.node is not None else (),
         stuck=attachment.deleting and released is not None and released.status == "False",
         evidence=explanations.Evidence(
             node=attachment.spec.node_name,
@@ -132,6 +135,7 @@ def observed(
         failing={name: one.failing for name, one in verdicts.items() if one.failing},
         lost=frozenset(name for name, one in verdicts.items() if one.lost),
         unhealthy=frozenset(name for name, one in verdicts.items() if one.unhealthy),
+        findings={name: one.findings for name, one in verdicts.items() if one.findings},
         stuck=frozenset(overdue).union(name for name, one in verdicts.items() if one.stuck),
         missing=told.missing,
         maintenance=frozenset(fabric.spec.maintenance),
@@ -145,6 +149,7 @@ def observed(
         probations=told.probations,
         form=kept.form,
         details=kept.details,
+        informs=kept.informs,
         evictions_per_second=policy.evictions_per_second,
         evidence={
             name: replace(one.evidence, failures=told.failures.get(name, 0)) for name, one in verdicts.items()

@@ -8,7 +8,8 @@ Each source has a key of its own and a rule that lifts its taint:
 | `device-lost` | NoExecute | a claim's device vanished | its claim let go of it |
 | `in-use` | NoSchedule | somebody else's attachment, one made by hand, or a node that does not let go | it is free |
 | `fabric-health` | NoSchedule, or None for a warning | the fabric manager reports it | it reports it well |
-| `node-unhealthy` | NoSchedule | its node reports it unhealthy | the node reports it well, or let go of it |
+| a finding, such as `link-narrow` | as the node's health policy has it | its node found it | it is gone, or the node let go of the device |
+| `node-unhealthy` | NoSchedule | its node reports it unhealthy, without a finding | the node reports it well, or let go of it |
 | `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
 | `maintenance` | NoSchedule | the Fabric's `spec.maintenance` names it | it no longer does |
 | `reserved` | NoSchedule | reserved for immediate allocation while a claim has it | that claim let go of it |
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from drawbar.driver.api import meta, slices
+from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.controller.pools import explanations
 from drawbar.fabric import contract
 
@@ -37,6 +38,9 @@ NODE_UNHEALTHY = "node-unhealthy"
 UNREACHABLE = "fabric-unreachable"
 MAINTENANCE = "maintenance"
 RESERVED = "reserved"
+_KEYS = frozenset(
+    {ATTACH_FAILED, LOST, IN_USE, FABRIC_HEALTH, NODE_UNHEALTHY, UNREACHABLE, MAINTENANCE, RESERVED}
+)
 
 NO_EXECUTE = "NoExecute"
 NO_SCHEDULE = "NoSchedule"
@@ -57,6 +61,7 @@ class Standing:
         stuck: its node was asked to let go of it and does not.
         health: the fabric manager's opinion.
         unhealthy: its node says that it is.
+        findings: what its node found wrong with it.
         unreachable: it is free, and its manager has been silent for too long.
         maintenance: an administrator wants it left alone.
         reserved: an administrator keeps it for claims that are allocated at once, and a claim of others has it.
@@ -73,6 +78,7 @@ class Standing:
     stuck: bool = False
     health: contract.Health = contract.Health.UNKNOWN
     unhealthy: bool = False
+    findings: tuple[attachments.NodeFinding, ...] = ()
     unreachable: bool = False
     maintenance: bool = False
     reserved: bool = False
@@ -152,7 +158,14 @@ def _by_state(driver: str, standing: Standing) -> list[slices.Taint]:
         found.append((FABRIC_HEALTH, "critical", NO_SCHEDULE, explanations.ill("critical", evidence)))
     elif standing.health is contract.Health.WARNING:
         found.append((FABRIC_HEALTH, "warning", NO_EFFECT, explanations.ill("warning", evidence)))
-    if standing.unhealthy:
+    # What vanished is tainted for that already, and no node speaks for the other sources.
+    findings = [
+        one for one in standing.findings if one.name not in (_KEYS if standing.lost else _KEYS - {LOST})
+    ]
+    for one in findings:
+        said = explanations.finding(one.name, one.message, evidence)
+        found.append((one.name, one.value, one.effect, said))
+    if standing.unhealthy and not findings:
         found.append((NODE_UNHEALTHY, "", NO_SCHEDULE, explanations.unhealthy(evidence)))
     if standing.unreachable:
         found.append((UNREACHABLE, "", NO_SCHEDULE, explanations.unreachable(evidence)))

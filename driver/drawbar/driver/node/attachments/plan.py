@@ -19,7 +19,7 @@ Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 import datetime
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node.attachments import departure, failures, matching
+from drawbar.driver.node.attachments import departure, failures, matching, statements
 from drawbar.driver.node.attachments.actions import (
     Action,
     Attempt,
@@ -77,7 +77,11 @@ def _tell(observed: Observed) -> tuple[Action, ...]:
 
 def _make_ready(observed: Observed, card: model.Card, now: datetime.datetime) -> tuple[Action, ...]:
     if not observed.ready:
-        return (Initialise(card=card),) if _is_due(observed, now) else _await(observed, now)
+        if _is_due(observed, now):
+            return (Initialise(card=card),)
+        # What was ready may have lost its driver: that is reported while the device is waited for.
+        news = _health(observed, now) if _is_reported(observed, card) else ()
+        return (*(one for one in news if isinstance(one, ReportHealth)), *_await(observed, now))
     if _is_reported(observed, card):
         return _health(observed, now)
     if failures.dead_link(card) is not None:
@@ -111,12 +115,12 @@ def _is_reported(observed: Observed, card: model.Card) -> bool:
 
 def _health(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     node, verdict = observed.attachment.status.node, observed.health
-    said = (node.health, node.health_message) if node is not None else ("", "")
-    if said == (verdict.status.value, verdict.message):
+    said = node.health if node is not None else ""
+    if node == statements.judged(observed.attachment, verdict):
         return ()
-    if not said[0] and verdict.status is verdicts.Status.UNKNOWN:
+    if not said and verdict.status is verdicts.Status.UNKNOWN:
         return ()
-    if not said[0] and verdict.status is verdicts.Status.HEALTHY:
+    if not said and verdict.status is verdicts.Status.HEALTHY:
         visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
         settled = _since(visible, now) + _seconds(HEALTHY_AFTER_SECONDS)
         if now < settled:

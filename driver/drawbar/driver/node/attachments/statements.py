@@ -20,6 +20,8 @@ FAILED = "Failed"
 RELEASED = "Released"
 # The other phases are the controller's, and the admission policy lets no node write them.
 OWN_PHASES = frozenset({READY, IDLE, FAILED, RELEASED})
+FINDING_MESSAGE_CHARS = 256
+"""As many as the DeviceAttachment takes; `healthMessage` has all."""
 
 
 def report(
@@ -51,9 +53,24 @@ def report(
 
 
 def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> attachments.NodeReport:
-    """What is known of the device, with a new verdict."""
+    """What is known of the device, with a new verdict. While that is Unknown, what was found before stands."""
     known = attachment.status.node or attachments.NodeReport()
-    return msgspec.structs.replace(known, health=verdict.status.value, health_message=verdict.message)
+    unknown = verdict.status is verdicts.Status.UNKNOWN
+    findings = tuple(
+        attachments.NodeFinding(
+            name=taint.key,
+            value=taint.value,
+            effect=taint.effect.value,
+            message=taint.message[:FINDING_MESSAGE_CHARS],
+        )
+        for taint in verdict.taints
+    )
+    return msgspec.structs.replace(
+        known,
+        health=verdict.status.value,
+        health_message=verdict.message,
+        findings=known.findings if unknown else findings,
+    )
 
 
 def condition(

@@ -163,7 +163,9 @@ def _verdict(history: History, policy: Policy) -> verdicts.Verdict:
         status=verdicts.Status.UNHEALTHY if ill else verdicts.Status.HEALTHY,
         message="; ".join(track.evidence.message for *_, track in raised)[:MESSAGE_CHARS],
         taints=tuple(
-            verdicts.Taint(key=finding.value, value=track.evidence.value, effect=effect)
+            verdicts.Taint(
+                key=finding.value, value=track.evidence.value, effect=effect, message=track.evidence.message
+            )
             for effect, finding, track in raised
         ),
     )

@@ -19,8 +19,8 @@ class Rule:
 
     Attributes:
         effect: of its taint: `None`, `NoSchedule` or `NoExecute`.
-        unhealthy: the device is called Unhealthy, to the kubelet and on its DeviceAttachment, which keeps new claims
-            away from a fabric device. Whatever repels claims makes unhealthy.
+        unhealthy: the device is called Unhealthy, to the kubelet and on its DeviceAttachment. Whatever repels claims makes
+            unhealthy.
         hold_down_seconds: how long it must last before anything is said.
     """
 

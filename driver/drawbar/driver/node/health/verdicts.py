@@ -32,11 +32,17 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """One finding as a taint; `key` is one of `findings.Finding`, without the driver's name: `link-narrow`."""
+    """One finding as a taint.
+
+    Attributes:
+        key: one of `findings.Finding`, without the driver's name: `link-narrow`.
+        message: what was found, in one sentence.
+    """
 
     key: str
     value: str
     effect: Effect
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

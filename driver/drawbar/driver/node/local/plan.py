@@ -55,6 +55,7 @@ class Observed:
         published: the slices of this driver and node, of whatever pool.
         remembered: what was published before, as far as it is known: slices that were wiped since.
         keeps_taints: whether this API server keeps taints of devices.
+        informs: whether it takes taints of effect None; one that does not know that effect refuses the whole slice.
     """
 
     driver: str
@@ -64,6 +65,7 @@ class Observed:
     published: tuple[slices.ResourceSlice, ...] = ()
     remembered: tuple[slices.ResourceSlice, ...] = field(default=())
     keeps_taints: bool = True
+    informs: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,11 @@ def homes(observed: Observed, published: Iterable[slices.ResourceSlice]) -> dict
     return chosen
 
 
+def informs(wanted: slices.ResourceSlice) -> bool:
+    """Whether a taint of effect None is in it."""
+    return any(taint.effect not in KEEPS_AWAY for one in wanted.spec.devices for taint in one.taints)
+
+
 def missing(wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> tuple[str, ...]:
     """The fields that were sent and did not come back."""
     kept = {device.name: device for device in stored.spec.devices}
@@ -201,9 +208,13 @@ def _desired(
         taints = _taints(observed, offer, before.get(name, ()), now)
         if not observed.keeps_taints and any(taint.effect in KEEPS_AWAY for taint in taints):
             continue
-        taints = taints if observed.keeps_taints else ()
+        taints = tuple(taint for taint in taints if _is_taken(observed, taint))
         desired.setdefault(places[name], []).append(msgspec.structs.replace(offer.device, taints=taints))
     return desired
+
+
+def _is_taken(observed: Observed, taint: slices.Taint) -> bool:
+    return observed.keeps_taints and (observed.informs or taint.effect in KEEPS_AWAY)
 
 
 def _taints(

@@ -37,6 +37,7 @@ Clock = Callable[[], datetime.datetime]
 Tell = Callable[[meta.OwnerReference, str], None]
 # With these dropped, something else is published.
 _DECISIVE = frozenset({"taints", plan.SHARING})
+_INFORMATION = "taints of effect None"
 
 
 class Publisher:
@@ -82,7 +83,7 @@ class Publisher:
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
-        """What the API server does not keep of a device, as far as it was tried."""
+        """What the API server does not take or keep of a device, as far as it was tried."""
         return tuple(sorted(self._dropped))
 
     @property
@@ -156,6 +157,7 @@ class Publisher:
             published=published,
             remembered=remembered,
             keeps_taints="taints" not in self._dropped,
+            informs=_INFORMATION not in self._dropped,
         )
         # Also what is not published for its health's sake: it is to come back.
         self._watch(plan.keys(observed))
@@ -165,6 +167,13 @@ class Publisher:
             self._writing = action.slice.metadata.name
             try:
                 dropped = await self._write(action)
+            except kube_errors.Invalid as error:
+                # Releases up to 1.34 do not know the effect None.
+                if isinstance(action, plan.Delete) or not plan.informs(action.slice):
+                    raise
+                log.info("taints of effect None are not taken, so they are left out: %s", error)
+                self._dropped |= {_INFORMATION}
+                dropped = True
             finally:
                 self._writing = ""
             if dropped:

@@ -26,7 +26,9 @@ _SEMVER = re.compile(
 )
 
 
-def validate(device: Json, old: Json | None, path: str, *, own_nodes: bool) -> Iterator[Cause]:
+def validate(
+    device: Json, old: Json | None, path: str, *, own_nodes: bool, effects: tuple[str, ...]
+) -> Iterator[Cause]:
     """Every rule that a device breaks.
 
     Args:
@@ -34,6 +36,7 @@ def validate(device: Json, old: Json | None, path: str, *, own_nodes: bool) -> I
         old: the device of the same name before the update; what stands in it unchanged is not checked again.
         path: the field path of the device.
         own_nodes: the slice leaves it to its devices which nodes reach them.
+        effects: that taints may have.
     """
     yield from names.dns_label(device.get("name") or "", f"{path}.name")
     yield from _amounts(device, path)
@@ -45,7 +48,7 @@ def validate(device: Json, old: Json | None, path: str, *, own_nodes: bool) -> I
         yield from lists.entries(
             device.get("capacity") or {}, f"{path}.capacity", names.attribute_name, check
         )
-    yield from taints.of_device(device, old, path)
+    yield from taints.of_device(device, old, path, effects)
     yield from lists.distinct(
         device.get("consumesCounters") or [],
         f"{path}.consumesCounters",

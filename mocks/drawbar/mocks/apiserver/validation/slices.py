@@ -117,8 +117,9 @@ def _content(spec: Json, profile: Profile, old: Json | None) -> Iterator[Cause]:
     def device(item: Json, path: str) -> Iterator[Cause]:
         earlier = before.get(item.get("name"))
         if not (same_nodes and earlier == item):  # an unchanged device was judged when it came
-            yield from devices.validate(item, earlier, path, own_nodes=own_nodes)
+            yield from devices.validate(item, earlier, path, own_nodes=own_nodes, effects=effects)
 
+    effects = taints.effects(profile.minor)
     limit = MAX_DEVICES_ADVANCED if any(_advanced(item) for item in held) else MAX_DEVICES
     yield from lists.distinct(held, "spec.devices", device, _name, limit=limit)
     yield from lists.distinct(

@@ -17,6 +17,7 @@ from drawbar.mocks.apiserver.validation import conditions, lists, names, selecto
 Json = dict[str, Any]
 
 EFFECTS = ("NoExecute", "NoSchedule", "None")
+_NONE_SINCE = 35  # the minor version that knows the effect None
 OPERATORS = ("Equal", "Exists")
 MAX_TAINTS = 16  # of one device
 MAX_SLICE_TAINTS = 32  # of one slice, as proposed
@@ -26,12 +27,19 @@ MAX_DATA_BYTES = 10 * 1024
 MAX_RULE_CONDITIONS = 8
 
 
+def effects(minor: int) -> tuple[str, ...]:
+    """The effects that a release knows."""
+    return EFFECTS if minor >= _NONE_SINCE else EFFECTS[:2]
+
+
 def stamped(taint: Json, *, now: str) -> Json:
     """The taint with the time at which it was added."""
     return taint if taint.get("timeAdded") else {**taint, "timeAdded": now}
 
 
-def validate(taint: Json, path: str, old: Json | None = None) -> Iterator[Cause]:
+def validate(
+    taint: Json, path: str, old: Json | None = None, known: tuple[str, ...] = EFFECTS
+) -> Iterator[Cause]:
     """Every rule that a taint breaks; an effect that stood before is left alone."""
     yield from names.label_name(taint.get("key") or "", f"{path}.key")
     if taint.get("value"):
@@ -40,8 +48,8 @@ def validate(taint: Json, path: str, old: Json | None = None) -> Iterator[Cause]
     if old is None or old.get("effect") != effect:
         if not effect:
             yield errors.required(f"{path}.effect")
-        elif effect not in EFFECTS:
-            yield errors.unsupported(f"{path}.effect", effect, EFFECTS)
+        elif effect not in known:
+            yield errors.unsupported(f"{path}.effect", effect, known)
     yield from _proposed(taint, path)
 
 
@@ -56,10 +64,14 @@ def _proposed(taint: Json, path: str) -> Iterator[Cause]:
         )
 
 
-def of_device(device: Json, old: Json | None, path: str) -> Iterator[Cause]:
-    """The taints of one device; unchanged ones are not looked at again."""
+def of_device(device: Json, old: Json | None, path: str, known: tuple[str, ...]) -> Iterator[Cause]:
+    """The taints of one device, whose effects must be known; unchanged ones are not looked at again."""
+
+    def taint(item: Json, path: str) -> Iterator[Cause]:
+        yield from validate(item, path, known=known)
+
     if old is None or old.get("taints") != device.get("taints"):
-        yield from lists.each(device.get("taints") or [], f"{path}.taints", validate, limit=MAX_TAINTS)
+        yield from lists.each(device.get("taints") or [], f"{path}.taints", taint, limit=MAX_TAINTS)
 
 
 def of_slice(spec: Json) -> Iterator[Cause]:

@@ -1,0 +1,28 @@
+"""What an API server keeps of a published device, found out without a write."""
+
+import pytest
+
+from drawbar.driver.controller.pools import encoding, probe
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks import apiserver
+
+GATES = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
+
+
+@pytest.mark.parametrize(
+    ("profile", "gates", "form", "informs"),
+    [
+        ("1.34", GATES, encoding.Encoding.PER_DEVICE, False),
+        ("1.36", None, encoding.Encoding.PER_DEVICE, True),
+        ("kep-5055", None, encoding.Encoding.TAINT_SLICE, True),
+    ],
+)
+async def test_the_probe_tells_the_form_of_taints_and_whether_one_may_only_inform(
+    tmp_path, profile, gates, form, informs
+):
+    async with apiserver.serving(profile=profile, gates=gates) as server:
+        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "admin", "admin"))
+        async with client.connecting(connection) as api:
+            found = await probe.kept(api, "drawbar.dev")
+            assert (found.dropped, found.form, found.informs) == ((), form, informs)
+            assert not (await api.list_all(kinds.SLICE, into=dict)).items
