@@ -170,12 +170,8 @@ DEPARTURE = {
         0,
         [("ReportBlocked", failures.NOT_UNIQUE)],
     ),
-    "held": (observed(GOING, found(), held_by="u"), 1, again(2)),
-    "held-for-long": (
-        observed(GOING, found(), held_by="u"),
-        5,
-        [("ReportBlocked", departure.PREPARED), *again(6)],
-    ),
+    "held": (observed(GOING, found(), held_by="u"), 1, again(5)),
+    "held-for-long": (observed(GOING, found(), held_by="u"), 5, [("ReportBlocked", departure.PREPARED)]),
     "blocked": (
         observed(GOING, found(), released=BUSY),
         1,

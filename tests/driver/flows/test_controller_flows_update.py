@@ -67,3 +67,20 @@ async def test_an_update_with_other_settings_while_pods_start_end_and_wait_for_a
         for pod in ("starting", "waiting"):
             assert "FailedPrepareDynamicResources" not in await cluster.reasons(pod)
         assert await nodes_slices(cluster) == {}
+
+
+async def test_a_device_that_the_newer_instance_unprepares_is_given_back_by_the_older(flow_lab):
+    async with flow_lab("1.36", devices=1) as cluster:
+        await cluster.pod("a")
+        node, (device,) = await cluster.running("a")
+        await start_newer(cluster, node)
+        await cluster.api.begin_delete(kinds.ATTACHMENT, f"fab.{device}", into=dict)
+
+        async def blocked():
+            found = (await cluster.attachments())[device]["status"]["conditions"]
+            return {one["reason"] for one in found if one["type"] == "Released"}
+
+        await cluster.until(blocked, lambda reasons: reasons == {"Prepared"})
+        await cluster.api.delete(kinds.POD, "a", namespace="default")
+        await cluster.gone("a")
+        await cluster.is_free(device)

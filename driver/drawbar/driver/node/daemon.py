@@ -35,6 +35,7 @@ from drawbar.driver.node.release import releaser
 log = logging.getLogger(__name__)
 
 WORKERS = 4
+HELD_LOOK_SECONDS = 1.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -242,6 +243,10 @@ class _Node:
             log.info("will try again: %s", error, extra={"attachment": name, "seconds": round(pause, 2)})
             return
         self._queue.forget(name)
+        spec = attachment.spec
+        if attachment.deleting and self._preparer.holder(spec.pool, spec.device) is not None:
+            # The kubelet may unprepare it at another instance, of which nothing but the checkpoint tells this one.
+            again = HELD_LOOK_SECONDS if again is None else min(again, HELD_LOOK_SECONDS)
         if again is not None:
             self._queue.add_after(name, again)
 

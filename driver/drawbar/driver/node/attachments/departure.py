@@ -24,9 +24,6 @@ from drawbar.driver.node.release import outcomes
 PREPARED = "Prepared"
 PREPARED_AFTER_SECONDS = 5.0
 """The kubelet unprepares a claim a moment before or after its devices are detached; only what lasts is said."""
-HELD_LOOK_SECONDS = 1.0
-"""Between two looks at a device that a claim holds: during a rolling update it is the other instance that the kubelet calls,
-and nothing tells this one of an Unprepare there but the checkpoint."""
 _COUNTING = frozenset({outcomes.SILENT, outcomes.STUCK})
 
 
@@ -94,11 +91,10 @@ def _stragglers(observed: Observed, now: datetime.datetime) -> tuple[Action, ...
 def _held(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     asked = observed.attachment.metadata.deletion_timestamp
     said = (meta.moment(asked) if asked is not None else now) + _seconds(PREPARED_AFTER_SECONDS)
-    again = LookAgain(at=now + _seconds(HELD_LOOK_SECONDS))
     if now < said:
-        return (again,)
+        return (LookAgain(at=said),)
     message = f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it"
-    return (*_blocked(observed, PREPARED, message), again)
+    return _blocked(observed, PREPARED, message)
 
 
 def _blocked(observed: Observed, reason: str, message: str) -> tuple[Action, ...]:
