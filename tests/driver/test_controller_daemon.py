@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 
+from drawbar.driver.api import meta
 from drawbar.driver.kube import client, kinds, reflector
 from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults
@@ -76,6 +77,9 @@ async def test_an_allocated_device_is_attached_once_said_and_detached_when_relea
         assert attachment["spec"]["claim"]["uid"] == claim["metadata"]["uid"]
         assert attachment["spec"]["identity"]["serial"] == "SN0"
         assert attachment["metadata"]["finalizers"] == ["drawbar.dev/detach"]
+        operation, asked = attachment["status"]["operation"], cluster.journal[0]
+        assert (operation["requestID"], operation["attempt"]) == (asked["requestID"], 1)
+        assert abs(meta.moment(operation["startedAt"]).timestamp() - asked["time"]) < 60
 
         await cluster.deallocate()
         deleting = await until(

@@ -63,12 +63,11 @@ def attachment(*told, name="rack.gpu", deleted=None, started=500, driver="drawba
     )
     return attachments.DeviceAttachment(
         metadata=meta.ObjectMeta(
-            name=name, creation_timestamp=ago(900), deletion_timestamp=ago(deleted) if deleted else None
+            name=name, creation_timestamp=ago(started), deletion_timestamp=ago(deleted) if deleted else None
         ),
         spec=spec,
         status=attachments.AttachmentStatus(
             conditions=conditions(*told),
-            operation=attachments.OperationRecord(request_id="x", started_at=ago(started)),
             **status,
         ),
     )

@@ -98,7 +98,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
 
 class OperationRecord(meta.Struct, frozen=True):
-    """The last call to the fabric that was decided on, stored before it is made."""
+    """The attach whose outcome the condition `Attached` reports; `started_at` is empty where another process asked for it."""
 
     request_id: str = msgspec.field(name="requestID")
     attempt: int = 0

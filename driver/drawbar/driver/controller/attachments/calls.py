@@ -5,11 +5,12 @@ A cache, not a record: what it forgets is asked of the fabric again, by request 
 which the fabric answers for each that it was ever asked.
 """
 
+import datetime
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller.attachments import actions, plan
 from drawbar.fabric import contract, errors
 
@@ -31,6 +32,8 @@ class _Known:
     # On the caller's monotonic clock, in seconds.
     due: float = 0.0
     began: float | None = None
+    # By the clock on the wall, for people.
+    asked_at: str = ""
 
 
 Settled = Callable[[str, actions.Side, str | None], None]
@@ -78,6 +81,18 @@ class Calls:
     def request_id(self, uid: str, side: actions.Side) -> str:
         """The id of the current attempt."""
         return f"{uid}-{side.value}{self._known.get((uid, side), _Known()).attempt}"
+
+    def asked(self, uid: str, side: actions.Side, now: datetime.datetime) -> None:
+        """Note that the current attempt is asked for now."""
+        known = self._known.get((uid, side), _Known())
+        self._known[uid, side] = replace(known, asked_at=meta.timestamp(now))
+
+    def record(self, uid: str, side: actions.Side) -> attachments.OperationRecord:
+        """Return the current attempt as the attachment's status shows it."""
+        known = self._known.get((uid, side), _Known())
+        return attachments.OperationRecord(
+            request_id=self.request_id(uid, side), attempt=known.attempt, started_at=known.asked_at
+        )
 
     def side(self, uid: str, request_id: str) -> actions.Side | None:
         """Which current call has this id, if any of the two."""

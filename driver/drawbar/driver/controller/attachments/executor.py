@@ -228,6 +228,7 @@ class _Round:
         spec, adapter = self._known.spec, self._open.adapter()
         request_id = self._request_id(side)
         self._context.journeys.asked(self._key, side)
+        self._context.calls.asked(self._known.metadata.uid, side, self._context.clock())
         try:
             if side is actions.Side.ATTACH:
                 operation = await adapter.attach(
@@ -338,13 +339,13 @@ class _Round:
     async def _write_down(
         self, outcome: actions.RecordAttached | actions.RecordFailure, now: datetime.datetime
     ) -> None:
-        request_id = self._request_id(actions.Side.ATTACH)
+        operation = self._context.calls.record(self._known.metadata.uid, actions.Side.ATTACH)
         if isinstance(outcome, actions.RecordFailure):
-            await self._record(statements.failed(self._known, request_id, outcome.failure, now))
+            await self._record(statements.failed(self._known, operation, outcome.failure, now))
             return
         connection = self._device.connection if self._device else None
         where = self._where()
-        await self._record(statements.attached(self._known, request_id, connection, where, now))
+        await self._record(statements.attached(self._known, operation, connection, where, now))
         log.info("device attached", extra=self._extras())
 
     async def _record(self, body: object) -> None:

@@ -89,7 +89,7 @@ def _pci_id(device: contract.Device) -> str:
 
 def attached(
     attachment: attachments.DeviceAttachment,
-    request_id: str,
+    operation: attachments.OperationRecord,
     connection: contract.Connection | None,
     message: str,
     now: datetime.datetime,
@@ -100,7 +100,7 @@ def attached(
     status: dict[str, Any] = {
         "phase": phase,
         "conditions": [condition],
-        "operation": {"requestID": request_id},
+        "operation": msgspec.to_builtins(operation),
     }
     if connection is not None:
         status["connection"] = {"port": connection.port_id or "", "slot": connection.slot_hint or ""}
@@ -110,7 +110,7 @@ def attached(
 
 def failed(
     attachment: attachments.DeviceAttachment,
-    request_id: str,
+    operation: attachments.OperationRecord,
     failure: attachments.Failure,
     now: datetime.datetime,
 ) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def failed(
     status: dict[str, Any] = {
         "phase": "Failed",
         "conditions": [condition],
-        "operation": {"requestID": request_id},
+        "operation": msgspec.to_builtins(operation),
         "error": {
             "reason": failure.reason,
             "message": failure.message,

@@ -149,8 +149,7 @@ def _attaching(
     world: _World, one: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
 ) -> Iterator[Finding]:
     policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
-    began = one.status.operation.started_at if one.status.operation is not None else ""
-    seconds = _age(world, began or one.metadata.creation_timestamp)
+    seconds = _age(world, one.metadata.creation_timestamp)
     if seconds > policy.attach_timeout_seconds + MARGIN_SECONDS:
         yield _error(
             Check.ATTACHMENTS_ATTACH,
