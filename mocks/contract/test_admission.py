@@ -183,6 +183,9 @@ async def test_deletions_can_be_refused_by_the_old_object(world, enforced):
         ("request.kind.group == '' && request.resource.group == ''", ""),
         ("request.namespace == object.metadata.namespace && request.name == object.metadata.name", ""),
         ("oldObject == null", ""),
+        ("request.options.kind == 'CreateOptions' && !has(request.options.dryRun)", ""),
+        ("has(object.metadata.uid) && object.kind == 'ConfigMap' && object.apiVersion == 'v1'", ""),
+        ("request.userInfo.extra['a'] == ['b']", "no such key: extra"),
     ],
 )
 async def test_an_empty_field_of_the_request_is_an_absent_key(world, enforced, expression, words):
@@ -192,3 +195,123 @@ async def test_an_empty_field_of_the_request_is_an_absent_key(world, enforced, e
     assert "in force" in (await refused(world, ours, data={"a": "1"})).message
     reply = await world.post("configmaps", world.body("configmaps", world.name(), metadata=ours))
     assert (reply.code, words in reply.message) == (422 if words else 201, True)
+
+
+async def test_a_deletion_has_no_object_and_its_own_options(world, enforced):
+    told = {
+        "expression": "object == null && request.options.kind == 'DeleteOptions' && has(oldObject.data)",
+        "message": "looked",
+    }
+    ours = await enforced(told, rule={**RULE, "operations": ["DELETE"]})
+    for fields, refused_ in (({}, True), ({"data": {"a": "1"}}, False)):
+        made = await world.make("configmaps", metadata=ours, **fields)
+        path = world.path("configmaps", made["metadata"]["name"])
+        if refused_:
+            reply = await world.eventually(
+                lambda path=path: world.api.delete(path, dryRun="All"), lambda reply: reply.code != 200
+            )
+            assert "looked" in reply.message
+        else:
+            assert (await world.api.delete(path)).code == 200
+        if refused_:
+            assert (await world.api.merge(path, {"data": {"a": "1"}})).code == 200
+
+
+async def test_the_first_of_several_refusals_is_the_message_and_the_only_cause(world, enforced):
+    ours = await enforced(
+        {"expression": "false", "message": "first", "reason": "Forbidden"},
+        {"expression": "false", "message": "second"},
+    )
+    reply = await refused(world, ours)
+    assert (reply.code, "first" in reply.message) == (403, True)
+    (cause,) = reply.body["details"]["causes"]
+    assert cause["message"].endswith("denied request: first")
+
+
+async def test_a_variable_that_fails_is_named_where_it_is_used(world, enforced):
+    ours = await enforced(
+        {"expression": "!has(object.data) || variables.missing == ''"},
+        variables=[{"name": "missing", "expression": "object.data['missing']"}],
+    )
+    reply = await refused(world, ours, data={"a": "1"})
+    assert 'composited variable "missing" fails to evaluate: no such key: missing' in reply.message
+    await world.make("configmaps", metadata=ours)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "missing"),
+    [
+        (
+            {"variables": [{"name": "a", "expression": "variables.b"}, {"name": "b", "expression": "1"}]},
+            "spec.variables[0].expression",
+            "undefined field 'b'",
+        ),
+        (
+            {"validations": [{"expression": "variables.none"}]},
+            "spec.validations[0].expression",
+            "undeclared reference to 'variables'",
+        ),
+        (
+            {
+                "variables": [{"name": "a", "expression": "1"}],
+                "validations": [{"expression": "variables.none"}],
+            },
+            "spec.validations[0].expression",
+            "undefined field 'none'",
+        ),
+        (
+            {"validations": [{"expression": "has(request.object)"}]},
+            "spec.validations[0].expression",
+            "undefined field 'object'",
+        ),
+        (
+            {"validations": [{"expression": "request.uid == ''"}]},
+            "spec.validations[0].expression",
+            "undefined field 'uid'",
+        ),
+    ],
+    ids=[
+        "a later variable",
+        "no variables",
+        "no such variable",
+        "the object of a request",
+        "the uid of a request",
+    ],
+)
+async def test_what_no_request_and_no_variable_has_is_refused_with_the_policy(world, spec, field, missing):
+    world.requires("validatingadmissionpolicies")
+    rules = {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "true"}]}
+    body = world.body("validatingadmissionpolicies", world.name(), spec=rules | spec)
+    reply = await world.post("validatingadmissionpolicies", body)
+    assert (reply.code, reply.reason, field in reply.causes) == (422, "Invalid", True)
+    assert missing in reply.message
+
+
+@pytest.mark.parametrize(
+    ("versions", "expression", "missing"),
+    [
+        (["v1"], "object.dta.size() < 2", "undefined field 'dta'"),
+        (["v1"], "object.?metadata.?lables.hasValue()", "undefined field 'lables'"),
+        (["v1"], "object.data.size() < 2 && has(object.metadata.labels)", ""),
+        (["v1"], "dyn(object).dta.size() < 2", ""),
+        (["*"], "object.dta.size() < 2", ""),
+    ],
+    ids=["a field", "an optional field", "all there", "of unknown type", "every version"],
+)
+async def test_a_field_that_the_kind_does_not_have_is_warned_of_in_the_status(
+    world, versions, expression, missing
+):
+    world.requires("validatingadmissionpolicies")
+    spec = {
+        "matchConstraints": {"resourceRules": [{**RULE, "apiVersions": versions}]},
+        "validations": [{"expression": expression}],
+    }
+    made = await world.make("validatingadmissionpolicies", spec=spec)
+    path = world.path("validatingadmissionpolicies", made["metadata"]["name"])
+    reply = await world.eventually(
+        lambda: world.api.get(path), lambda reply: "typeChecking" in (reply.body.get("status") or {})
+    )
+    assert reply.body["status"]["observedGeneration"] == 1
+    warnings = reply.body["status"]["typeChecking"].get("expressionWarnings") or []
+    assert [one["fieldRef"] for one in warnings] == (["spec.validations[0].expression"] if missing else [])
+    assert all(missing in one["warning"] and "Kind=ConfigMap" in one["warning"] for one in warnings)

@@ -425,6 +425,15 @@ async def test_the_policies_let_the_daemons_do_their_work(wide):
             assert not await attempt(session, policy, *what), what
 
 
+async def test_the_type_checker_has_nothing_to_say_about_them(wide):
+    cluster, _ = wide
+    checked = {
+        name: one["status"]["typeChecking"]
+        for name, one in (await cluster.named(kinds.ADMISSION_POLICY)).items()
+    }
+    assert checked == dict.fromkeys(ATTEMPTS, {})
+
+
 async def test_without_any_one_validation_something_is_let_through(wide, pytestconfig):
     cluster, session = wide
     policies = {

@@ -56,7 +56,11 @@ class Attempt:
             "operation": self.operation,
             "userInfo": _without_empty(user),
             "dryRun": call.dry_run,
-            "options": {},
+            "options": {
+                "apiVersion": "meta.k8s.io/v1",
+                "kind": f"{self.operation.capitalize()}Options",
+                **({"dryRun": ["All"]} if call.dry_run else {}),
+            },
         }
         request = _without_empty(request)
         shown = [None if item is None else resource.served(item, version) for item in (self.new, self.old)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from drawbar.mocks.apiserver import optionals
@@ -26,13 +27,50 @@ _NAME = re.compile(r"^[A-Za-z_]\w*$")
 _SCALARS = {"string": "string", "integer": "int", "number": "double", "boolean": "bool"}
 
 
-def problem(text: str, variables: Mapping[str, Json], *, wanted: str = "bool") -> str | None:
+def _record(**fields: Json) -> Json:
+    return {"type": "object", "properties": fields}
+
+
+_STRING: Json = {"type": "string"}
+_KIND = _record(group=_STRING, version=_STRING, kind=_STRING)
+_RESOURCE = _record(group=_STRING, version=_STRING, resource=_STRING)
+_USER = _record(username=_STRING, uid=_STRING, groups={"type": "array"}, extra={"additionalProperties": True})
+ADMISSION: Mapping[str, Json] = MappingProxyType(
+    {
+        **{name: {} for name in ("authorizer", "namespaceObject", "object", "oldObject", "params")},
+        "request": _record(
+            kind=_KIND,
+            resource=_RESOURCE,
+            subResource=_STRING,
+            requestKind=_KIND,
+            requestResource=_RESOURCE,
+            requestSubResource=_STRING,
+            name=_STRING,
+            namespace=_STRING,
+            operation=_STRING,
+            userInfo=_USER,
+            dryRun={"type": "boolean"},
+            options={},
+        ),
+    }
+)
+"""The variables of admission policies. A request has no `object`, `oldObject` and `uid` there."""
+
+
+def problem(
+    text: str,
+    variables: Mapping[str, Json],
+    *,
+    wanted: str = "bool",
+    components: Mapping[str, Json] = MappingProxyType({}),
+) -> str | None:
     """What is wrong with an expression over some variables, or None.
 
     Args:
         text: the expression, known to parse.
         variables: each variable's schema (as in a CustomResourceDefinition); an empty one tells nothing.
-        wanted: the type that the expression must have.
+        wanted: the type that the expression must have; empty for any.
+        components: what the schemas refer to, as in an OpenAPI document.
     """
     tokens = list(optionals.tokens(text))
     bound = set(_bound(tokens))
@@ -42,11 +80,11 @@ def problem(text: str, variables: Mapping[str, Json], *, wanted: str = "bool") -
         if token not in variables:
             return f"ERROR: <input>:1:1: undeclared reference to '{token}' (in container '')"
         chain = list(_chain(tokens, index))
-        schema, missing = _followed(variables[token], chain)
+        schema, missing = _followed(variables[token], chain, components)
         if missing:
             return f"ERROR: <input>:1:1: undefined field '{missing}'"
         kind = _SCALARS.get(str(schema.get("type") or ""), "")
-        if index == 0 and len(tokens) == 1 + 2 * len(chain) and kind not in ("", wanted):
+        if wanted and index == 0 and len(tokens) == 1 + 2 * len(chain) and kind not in ("", wanted):
             return f"must evaluate to {wanted}"
     return None
 
@@ -73,16 +111,17 @@ def _is_variable(tokens: list[str], index: int) -> bool:
 
 def _chain(tokens: list[str], index: int) -> Iterator[str]:
     """The fields selected from a variable, up to the first call or index."""
-    while tokens[index + 1 : index + 2] == ["."] and index + 2 < len(tokens):
+    while tokens[index + 1 : index + 2] in (["."], [".?"]) and index + 2 < len(tokens):
         if tokens[index + 3 : index + 4] == ["("]:
             return
         yield tokens[index + 2]
         index += 2
 
 
-def _followed(schema: Json, chain: list[str]) -> tuple[Json, str]:
+def _followed(schema: Json, chain: list[str], components: Mapping[str, Json]) -> tuple[Json, str]:
     """The schema at the end of a chain, and the first field that does not exist."""
     for name in chain:
+        schema = _resolved(schema, components)
         properties = schema.get("properties")
         if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("additionalProperties"):
             return {}, ""
@@ -91,4 +130,10 @@ def _followed(schema: Json, chain: list[str]) -> tuple[Json, str]:
         if name not in properties:
             return {}, name
         schema = properties[name]
-    return schema, ""
+    return _resolved(schema, components), ""
+
+
+def _resolved(schema: Json, components: Mapping[str, Json]) -> Json:
+    """What a schema refers to, with or without words of its own beside it."""
+    (only,) = schema.get("allOf") or [schema]
+    return components[only["$ref"].rpartition("/")[2]] if "$ref" in only else schema

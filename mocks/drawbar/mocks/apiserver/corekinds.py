@@ -7,7 +7,7 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-from drawbar.mocks.apiserver import errors
+from drawbar.mocks.apiserver import errors, typechecking
 from drawbar.mocks.apiserver.errors import Cause
 from drawbar.mocks.apiserver.strategies import Call, Strategy
 from drawbar.mocks.apiserver.validation import admission, classicgates, events, leases, podclaims
@@ -152,17 +152,19 @@ class Leases(Strategy):
 
 
 class AdmissionPolicies(Strategy):
-    """ValidatingAdmissionPolicies; their types are never checked, and so nothing is found against them."""
+    """ValidatingAdmissionPolicies, with the status that the type checker writes."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Defaults, and the status that the type checker would write."""
-        status = {"observedGeneration": 1, "typeChecking": {}}
-        return {**item, "spec": admission.defaulted(item.get("spec") or {}), "status": status}
+        """Defaults, and the findings."""
+        return self._checked({**item, "spec": admission.defaulted(item.get("spec") or {})}, 1)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Defaults."""
+        """Defaults, and the findings about another spec."""
         item = super().prepare_update(item, old, call)
-        return {**item, "spec": admission.defaulted(item.get("spec") or {})}
+        item = {**item, "spec": admission.defaulted(item.get("spec") or {})}
+        if item["spec"] == old["spec"]:
+            return item
+        return self._checked(item, old["metadata"]["generation"] + 1)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """The spec."""
@@ -171,6 +173,12 @@ class AdmissionPolicies(Strategy):
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """The spec."""
         yield from admission.policy(item["spec"])
+
+    def _checked(self, item: Json, generation: int) -> Json:
+        if any(admission.policy(item["spec"])):
+            return item
+        status = typechecking.status(item["spec"], self.profile, self._store, generation=generation)
+        return {**item, "status": status}
 
 
 class AdmissionBindings(Strategy):

@@ -15,7 +15,7 @@ Policies do not judge policies and their bindings, nor what the server does by i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,23 +153,28 @@ def judge(policy: Json, variables: Json) -> Iterator[Denial]:
                 yield Denial(message=f"failed to evaluate match condition '{condition['name']}': {error}")
             return
     known: Json = {}
+    failed: dict[str, str] = {}
     for variable in policy.get("variables") or ():
+        name = variable["name"]
         try:
-            value = expressions.evaluate(variable["expression"], {**variables, "variables": known})
-        except expressions.EvaluationError:
-            continue  # as in Kubernetes, only an expression that uses the variable fails
-        known = {**known, variable["name"]: value}
+            known[name] = expressions.evaluate(variable["expression"], {**variables, "variables": known})
+        except expressions.EvaluationError as error:
+            # Only an expression that uses the variable fails.
+            failed[f"no such key: {name}"] = f'composited variable "{name}" fails to evaluate: {error}'
     for validation in policy.get("validations") or ():
-        yield from _validation(validation, {**variables, "variables": known}, fails=fails)
+        yield from _validation(validation, {**variables, "variables": known}, failed, fails=fails)
 
 
-def _validation(validation: Json, variables: Json, *, fails: bool) -> Iterator[Denial]:
+def _validation(
+    validation: Json, variables: Json, failed: Mapping[str, str], *, fails: bool
+) -> Iterator[Denial]:
     text, reason = validation["expression"], validation.get("reason") or "Invalid"
     try:
         holds = expressions.evaluate(text, variables)
     except expressions.EvaluationError as error:
         if fails:
-            yield Denial(message=f"expression '{text}' resulted in error: {error}")
+            why = failed.get(str(error), str(error))
+            yield Denial(message=f"expression '{text}' resulted in error: {why}")
         return
     if holds is True:
         return

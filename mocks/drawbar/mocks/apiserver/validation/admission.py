@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from drawbar.mocks.apiserver import celchecks, errors, expressions
@@ -15,8 +15,6 @@ ACTIONS = ("Audit", "Deny", "Warn")
 OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 MAX_MATCH_CONDITIONS = 64
-_NAMES = ("authorizer", "namespaceObject", "object", "oldObject", "params", "request", "variables")
-_VARIABLES: dict[str, Json] = {name: {} for name in _NAMES}
 
 
 def defaulted(spec: Json) -> Json:
@@ -60,10 +58,16 @@ def policy(spec: Json) -> Iterator[Cause]:
     yield from lists.distinct(
         conditions, "spec.matchConditions", _named, lambda item: item.get("name"), limit=MAX_MATCH_CONDITIONS
     )
-    yield from lists.distinct(
-        spec.get("variables") or [], "spec.variables", _variable, lambda item: item.get("name")
+    variables = spec.get("variables") or []
+    yield from lists.distinct(variables, "spec.variables", _variable, lambda item: item.get("name"))
+    for index, variable in enumerate(variables):
+        # A variable sees those before it alone.
+        yield from _expression(variable, f"spec.variables[{index}]", wanted="", known=variables[:index])
+    yield from lists.each(
+        spec.get("validations") or [],
+        "spec.validations",
+        lambda item, path: _validation(item, path, variables or None),
     )
-    yield from lists.each(spec.get("validations") or [], "spec.validations", _validation)
 
 
 def binding(spec: Json) -> Iterator[Cause]:
@@ -102,12 +106,23 @@ def _rule(rule: Json, path: str) -> Iterator[Cause]:
             yield errors.unsupported(f"{path}.operations[{index}]", operation, OPERATIONS)
 
 
-def _expression(item: Json, path: str, key: str = "expression", *, wanted: str = "bool") -> Iterator[Cause]:
+def _expression(
+    item: Json,
+    path: str,
+    key: str = "expression",
+    *,
+    wanted: str = "bool",
+    known: Sequence[Json] | None = None,
+) -> Iterator[Cause]:
     text = (item.get(key) or "").strip()
     if not text:
         yield errors.required(f"{path}.{key}", f"{key} is not specified")
         return
-    problem = expressions.problem(text) or celchecks.problem(text, _VARIABLES, wanted=wanted)
+    variables = dict(celchecks.ADMISSION)
+    if known is not None:
+        fields: Json = {one.get("name") or "": {} for one in known}
+        variables["variables"] = {"type": "object", "properties": fields}
+    problem = expressions.problem(text) or celchecks.problem(text, variables, wanted=wanted)
     if problem is not None:
         yield errors.invalid_value(f"{path}.{key}", text, f"compilation failed: {problem}")
 
@@ -124,13 +139,12 @@ def _variable(variable: Json, path: str) -> Iterator[Cause]:
     name = variable.get("name") or ""
     if not name.isidentifier():
         yield errors.invalid_value(f"{path}.name", name, "name is not a valid CEL identifier")
-    yield from _expression(variable, path)
 
 
-def _validation(validation: Json, path: str) -> Iterator[Cause]:
-    yield from _expression(validation, path)
+def _validation(validation: Json, path: str, variables: Sequence[Json] | None) -> Iterator[Cause]:
+    yield from _expression(validation, path, known=variables)
     if "messageExpression" in validation:
-        yield from _expression(validation, path, "messageExpression", wanted="string")
+        yield from _expression(validation, path, "messageExpression", wanted="string", known=variables)
     if validation.get("reason") and validation["reason"] not in REASONS:
         yield errors.unsupported(f"{path}.reason", validation["reason"], REASONS)
     if "\n" in (validation.get("message") or ""):
