@@ -274,3 +274,21 @@ def test_a_claim_never_has_more_than_its_class_gives(by_class, by_claim, order):
     changed = {name for name, value in both.environment.items() if alone.environment.get(name) != value}
     assert all(any(fnmatch.fnmatchcase(name, one) for one in patterns) for name in changed)
     assert both.claim_variables == ()
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 10**6, ["x" * 10**6] * 10**4, {"a": {"b": [[[[[]]]]]}}, 10**30, {str(n): n for n in range(10**5)}],
+)
+def test_a_value_of_any_size_stands_in_a_message_as_a_few_characters(value):
+    (problem,) = problems(HEAD | {"network": {"interfacePrefix": value}})
+    assert len(problem) < 200
+
+
+def test_of_a_thousand_problems_a_few_are_looked_for():
+    document = HEAD | {f"x{number}": 1 for number in range(1000)}
+    assert len(problems(document)) == parameters.PROBLEMS_MAX
+    with pytest.raises(parameters.Invalid, match=r"; and many more$"):
+        parameters.decode(document, CLASS)
+    variables = HEAD | {"environment": {f"1{number}": 1 for number in range(1000)}}
+    assert list(problems(variables)) == ["environment has 1000 variables: 64 are the most"]

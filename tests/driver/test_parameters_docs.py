@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from drawbar.driver.api import parameters
@@ -19,8 +20,9 @@ def test_the_examples_are_what_the_webhook_lets_through():
     documents = list(yaml.safe_load_all(example))
     assert [one["kind"] for one in documents] == ["DeviceClass", "ResourceClaim"]
     for one in documents:
+        written = msgspec.Raw(msgspec.json.encode(one))
         kind = review.Kind(group="resource.k8s.io", version="v1", kind=one["kind"])
-        request = review.Request(uid="u", kind=kind, operation="CREATE", object=one)
+        request = review.Request(uid="u", kind=kind, operation="CREATE", object=written)
         assert list(review.problems(request, "drawbar.dev")) == []
         assert "DeviceParameters" in str(one)
 

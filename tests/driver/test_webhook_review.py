@@ -1,8 +1,11 @@
 """What the webhook answers to an AdmissionReview."""
 
+import tracemalloc
+
 import msgspec
 import pytest
 
+from drawbar.driver.api import parameters
 from drawbar.driver.webhook import review
 
 HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
@@ -136,3 +139,47 @@ def test_what_is_being_deleted_is_let_through():
 def test_what_is_no_review_is_said_to_be_none(body):
     with pytest.raises(review.Unreadable):
         review.read(body)
+
+
+def test_more_than_the_api_server_takes_is_refused_unread():
+    many = shaped("ResourceClaim", config(*[GOOD] * 33))
+    large = shaped("ResourceClaim", config(GOOD | {"environment": {"A": "x" * 70_000}}))
+    body = msgspec.json.encode(shaped("ResourceClaim", config(GOOD)))
+    digits = msgspec.Raw(body.replace(b'"user":1000', b'"user":' + b"1" * 5000))
+    for after, words in (
+        (many, "spec.devices.config is larger than any configuration"),
+        (large, "spec.devices.config[0].opaque.parameters are larger than 64 KiB"),
+        (digits, "spec.devices.config[0].opaque.parameters"),
+    ):
+        assert asked("ResourceClaim", after)["response"]["status"]["message"].startswith(words)
+        assert allowed("ResourceClaim", after, after, operation="UPDATE") == (after is not many)
+
+
+def test_the_work_for_a_body_without_a_true_word_is_bounded(monkeypatch):
+    compared = []
+
+    def matches(word, *args, **options):
+        compared.append(word)
+        return []
+
+    monkeypatch.setattr(parameters.difflib, "get_close_matches", matches)
+    unknown = HEAD | {f"{number}{'x' * 1000}": [[]] for number in range(50)}
+    said = asked("ResourceClaim", shaped("ResourceClaim", config(*[unknown] * 32)))
+    assert said["response"]["status"]["message"].endswith("more")
+    assert len(compared) == 32 * parameters.PROBLEMS_MAX
+    assert max(map(len, compared)) <= parameters.SHOWN_CHARS
+
+
+def test_what_nobody_reads_of_an_object_is_not_made_anything_of():
+    head = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":'
+    kind = b'{"group":"resource.k8s.io","version":"v1","kind":"ResourceClaim"}'
+    object_ = b'{"metadata":{"labels":[%s]},"spec":{"devices":{"requests":[%s]}}}'
+    lists = b",".join([b"[]"] * 300_000)
+    body = head + object_ % (lists, lists) + b',"kind":' + kind + b"}}"
+    tracemalloc.start()
+    try:
+        assert review.answer(review.read(body), "drawbar.dev")["response"]["allowed"]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(body)

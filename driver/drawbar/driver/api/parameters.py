@@ -9,7 +9,9 @@ Source: `resource.k8s.io` OpaqueDeviceConfiguration; `docs/parameters.md`.
 
 import difflib
 import enum
+import itertools
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +32,8 @@ ID_MAX = 2**32 - 2  # the last one means "unchanged" to the kernel (chown(2))
 TIMEOUT_MAX_SECONDS = 86_400
 SHOWN_CHARS = 40
 PROBLEMS_SHOWN = 4
+# More are not looked for: what is wrong in a thousand places is anybody's to write, and looked at by a process that all share.
+PROBLEMS_MAX = 16
 # The variables that name the device to the container.
 RESERVED_PREFIX = "DRAWBAR_"
 
@@ -40,6 +44,9 @@ _INTERFACE = re.compile(r"[a-z][a-z0-9]{0,11}")
 _MODE = re.compile(r"0?[0-7]{3}")
 # With a number it would be the interface of the pod itself.
 _POD_INTERFACE = "eth"
+# Of lists and objects only what there is room for is written.
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxdict, _REPR.maxlist = 2, 4, 4
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -109,7 +116,7 @@ class Invalid(Exception):
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         rest = len(problems) - PROBLEMS_SHOWN
-        more = f"; and {rest} more" if rest > 0 else ""
+        more = f"; and {rest if len(problems) < PROBLEMS_MAX else 'many'} more" if rest > 0 else ""
         super().__init__("; ".join(problems[:PROBLEMS_SHOWN]) + more)
         self.problems = problems
 
@@ -138,10 +145,11 @@ def decode(document: object, source: Source, *, path: str = "") -> DeviceParamet
         path: of the document, for the messages.
 
     Raises:
-        Invalid: it holds none, or they cannot be; lists everything.
+        Invalid: it holds none, or they cannot be; lists everything, `PROBLEMS_MAX` problems at most.
     """
     problems = tuple(
-        f"{_joined(path, where) or 'the document'}{clause}" for where, clause in _problems(document, source)
+        f"{_joined(path, where) or 'the document'}{clause}"
+        for where, clause in itertools.islice(_problems(document, source), PROBLEMS_MAX)
     )
     if problems:
         raise Invalid(problems)
@@ -193,7 +201,7 @@ def _object(
     for key, value in held.items():
         where, field = _joined(path, _segment(key)), fields.get(key)
         if field is None:
-            near = difflib.get_close_matches(str(key), fields, n=1)
+            near = difflib.get_close_matches(str(key)[:SHOWN_CHARS], fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(fields)}"
             yield where, f" is no field of {KIND}: {hint}"
         elif field.by_class and source is Source.CLAIM:
@@ -214,6 +222,7 @@ def _environment(value: Any) -> Iterator[tuple[str, str]]:
         return
     if len(value) > VARIABLES_MAX:
         yield "", f" has {len(value)} variables: {VARIABLES_MAX} are the most"
+        return
     for name, text in value.items():
         # A value may hold what nobody should read, and stands in no message.
         where = _below(name)
@@ -304,7 +313,9 @@ def _segment(key: object) -> str:
 
 def _shown(value: object) -> str:
     """A value in a message: cut, and without line breaks."""
-    text = repr(value)
+    if isinstance(value, str | list):
+        value = value[: SHOWN_CHARS + 1]
+    text = _REPR.repr(value) if isinstance(value, list | dict) else repr(value)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
 
 

@@ -5,16 +5,21 @@ on the DeviceClass of a claim is theirs to say, since the class may change. Neve
 way out, and an update that leaves the parameters as they are; else a finalizer could not be removed from what an older
 version let in.
 
+Nobody knows who asks, so the work for a question is bounded: of an object only the configuration is read, of that only
+`ENTRIES_MAX` entries of `PARAMETERS_BYTES`, and the rest is passed over by the decoder without making anything of it.
+
 Claims have had their configuration in the same place in each version of `resource.k8s.io` since v1alpha3.
 Source: `admission.k8s.io/v1` AdmissionReview.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from drawbar.driver.api import meta, parameters
+
+T = TypeVar("T")
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -23,11 +28,17 @@ ALPHA = "v1alpha3"
 # 422 is what the API server itself says of a field that cannot be.
 UNPROCESSABLE = 422
 
+# The API server takes 32 entries, each with parameters of 10 KiB, which it may write as six times as much.
+ENTRIES_MAX = 32
+PARAMETERS_BYTES = 64 * 1024
+CONFIGURATION_BYTES = ENTRIES_MAX * (PARAMETERS_BYTES + 16 * 1024)
+
 _PLACES = {
-    "ResourceClaim": (("spec", "devices", "config"), parameters.Source.CLAIM),
-    "ResourceClaimTemplate": (("spec", "spec", "devices", "config"), parameters.Source.CLAIM),
-    "DeviceClass": (("spec", "config"), parameters.Source.CLASS),
+    "ResourceClaim": (("devices",), parameters.Source.CLAIM),
+    "ResourceClaimTemplate": (("spec", "devices"), parameters.Source.CLAIM),
+    "DeviceClass": ((), parameters.Source.CLASS),
 }
+_NOTHING = msgspec.Raw(b"null")
 
 
 class Kind(meta.Struct, frozen=True):
@@ -42,15 +53,15 @@ class Request(meta.Struct, frozen=True):
     """One write.
 
     Attributes:
-        object: as it is to be; None for a deletion.
-        old_object: as it was; None for a creation.
+        object: as it is to be, in JSON; null for a deletion.
+        old_object: as it was; null for a creation.
     """
 
     uid: str
     kind: Kind
     operation: str = ""
-    object: Any = None
-    old_object: Any = None
+    object: msgspec.Raw = _NOTHING
+    old_object: msgspec.Raw = _NOTHING
 
 
 class Review(meta.Struct, frozen=True):
@@ -101,36 +112,116 @@ def answer(request: Request, driver: str) -> dict[str, Any]:
 def problems(request: Request, driver: str) -> Iterator[str]:
     """What is wrong with the driver's parameters in the object, each with its place."""
     place = _PLACES.get(request.kind.kind)
-    if place is None or request.kind.group != GROUP or _is_leaving(request.object):
+    if place is None or request.kind.group != GROUP:
         return
     path, source = place
-    before, after = _at(request.old_object, path), _at(request.object, path)
-    if before == after:
+    written = _decoded(request.object, _Object)
+    if written is None or written.metadata.deletion_timestamp is not None:
         return
-    # That it is a list of objects is the API server's to see to.
-    for index, entry in enumerate(after if isinstance(after, list) else ()):
-        opaque = _at(entry, ("opaque",))
-        if not isinstance(opaque, dict) or opaque.get("driver") != driver:
-            continue
-        wanted = opaque.get("parameters")
-        if request.kind.version == ALPHA and _at(wanted, ("kind",)) == parameters.ALLOCATION_KIND:
+    after = _entries(written, path)
+    where = ".".join(("spec", *path, "config"))
+    if after is None:
+        yield f"{where} is larger than any configuration that the API server takes"
+        return
+    ours = {index: one.parameters for index, one in after.items() if one.driver == driver}
+    known = _decoded(request.old_object, _Object)
+    before = (_entries(known, path) if known is not None else None) or {}
+    if ours == {index: one.parameters for index, one in before.items() if one.driver == driver}:
+        return
+    for index, wanted in ours.items():
+        entry = f"{where}[{index}].opaque.parameters"
+        if isinstance(wanted, _TooMuch):
+            yield f"{entry}{wanted.clause}"
+        elif request.kind.version == ALPHA and _kind(wanted) == parameters.ALLOCATION_KIND:
             # The controller that allocates there reads them.
             continue
-        where = f"{'.'.join(path)}[{index}].opaque.parameters"
-        try:
-            parameters.decode(wanted, source, path=where)
-        except parameters.Invalid as invalid:
-            yield from invalid.problems
+        else:
+            try:
+                parameters.decode(wanted, source, path=entry)
+            except parameters.Invalid as invalid:
+                yield from invalid.problems
 
 
-def _is_leaving(found: Any) -> bool:
-    return _at(found, ("metadata", "deletionTimestamp")) is not None
+class _Metadata(meta.Struct, frozen=True):
+    deletion_timestamp: Any = None
 
 
-def _at(found: Any, path: tuple[str, ...]) -> Any:
-    """What stands at a place; None where there is nothing."""
-    for key in path:
-        if not isinstance(found, dict):
-            return None
-        found = found.get(key)
-    return found
+class _Spec(meta.Struct, frozen=True):
+    config: msgspec.Raw = _NOTHING
+    devices: msgspec.Raw = _NOTHING
+    spec: msgspec.Raw = _NOTHING
+
+
+class _Object(meta.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: msgspec.Raw = _NOTHING
+
+
+class _RawOpaque(meta.Struct, frozen=True):
+    driver: str = ""
+    parameters: msgspec.Raw = _NOTHING
+
+
+class _Entry(meta.Struct, frozen=True):
+    opaque: _RawOpaque | None = None
+
+
+class _TooMuch(meta.Struct, frozen=True):
+    """Parameters that are not read; as often as they are the same, they are equal."""
+
+    clause: str
+    written: bytes
+
+
+class _Opaque(meta.Struct, frozen=True):
+    """Parameters, read as far as they may be."""
+
+    driver: str
+    parameters: Any
+
+
+def _entries(found: _Object, path: tuple[str, ...]) -> Mapping[int, _Opaque] | None:
+    """The opaque configuration, by its place in the list; None for more than is read.
+
+    That it is a list of objects is the API server's to see to: what is not is passed over.
+    """
+    held = found.spec
+    for key in (*path, "config"):
+        spec = _decoded(held, _Spec)
+        if spec is None:
+            return {}
+        held = getattr(spec, key)
+    text = bytes(held)
+    if len(text) > CONFIGURATION_BYTES:
+        return None
+    entries = _decoded(held, list[msgspec.Raw]) or []
+    if len(entries) > ENTRIES_MAX:
+        return None
+    read = {index: _decoded(raw, _Entry) for index, raw in enumerate(entries)}
+    return {
+        index: _Opaque(driver=one.opaque.driver, parameters=_parameters(one.opaque.parameters))
+        for index, one in read.items()
+        if one is not None and one.opaque is not None
+    }
+
+
+def _parameters(raw: msgspec.Raw) -> Any:
+    text = bytes(raw)
+    if len(text) > PARAMETERS_BYTES:
+        return _TooMuch(clause=f" are larger than {PARAMETERS_BYTES // 1024} KiB", written=text)
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return _TooMuch(clause=" are nested too deeply, or hold a number that is too long", written=text)
+
+
+def _decoded(raw: msgspec.Raw, into: type[T]) -> T | None:
+    """None for something else than that."""
+    try:
+        return msgspec.json.decode(raw, type=into)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _kind(found: Any) -> Any:
+    return found.get("kind") if isinstance(found, dict) else None
