@@ -122,6 +122,34 @@ BEGIN = {
 ATTACHING = {
     "another claim wants it": ({"wish": OTHER}, [actions.Delete]),
     "nobody wants it": ({"wish": None}, [actions.Delete]),
+    "its node is mapped to another host meanwhile": ({"wish": wish(host_id="h2")}, [actions.Delete]),
+    "its node is mapped to another host, and the fabric has just connected it to the first": (
+        {
+            "attachment": attachment(ATTACHED),
+            "host_id": "h1",
+            "attach": call("succeeded"),
+            "wish": wish(host_id="h2", attached_said=True),
+        },
+        [actions.Delete],
+    ),
+    "its node is mapped to another host while a pod may be using it": (
+        {
+            "attachment": attachment(ATTACHED),
+            "host_id": "h1",
+            "attach": call("succeeded"),
+            "wish": wish(host_id="h2", attached_said=True, visible_said=True),
+        },
+        [],
+    ),
+    "its node is mapped to no host for the moment": (
+        {
+            "attachment": attachment(ATTACHED),
+            "host_id": "h1",
+            "attach": call("succeeded"),
+            "wish": wish(host_id=None, attached_said=True, visible_said=True),
+        },
+        [],
+    ),
     "held by hand": ({"wish": None, "attachment": attachment(claim=None)}, [actions.Ask(side=ATTACH)]),
     "made by hand without the finalizer": (
         {"wish": None, "attachment": attachment(claim=None, finalizers=())},

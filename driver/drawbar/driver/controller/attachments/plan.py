@@ -164,7 +164,14 @@ def _is_for(attachment: attachments.DeviceAttachment, wish: actions.Wish | None)
         and spec.claim is not None
         and (spec.claim.uid, spec.allocation_timestamp, spec.node_name)
         == (wish.claim.uid, wish.allocation_timestamp, wish.node)
+        and not _is_misdirected(attachment, wish)
     )
+
+
+def _is_misdirected(attachment: attachments.DeviceAttachment, wish: actions.Wish) -> bool:
+    """Whether the claim's node is mapped to another host by now; what a pod may be using stays where it is."""
+    in_use = attachment.holds(attachments.VISIBLE) or wish.visible_said
+    return not in_use and wish.host_id not in (None, attachment.spec.host_id)
 
 
 def _hold(

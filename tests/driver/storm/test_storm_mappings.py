@@ -1,0 +1,60 @@
+"""A Fabric whose hosts are mapped to other nodes, or whose devices move to another pool, while a claim waits."""
+
+import asyncio
+
+import pytest
+
+from drawbar.driver.kube import client, kinds
+
+
+async def swap_the_hosts(storm):
+    hosts = [{"host": "h-n1", "node": "n2"}, {"host": "h-n2", "node": "n1"}]
+    await storm.api.patch(
+        kinds.FABRIC, "f", {"spec": {"hosts": hosts}}, content=client.Patch.MERGE, into=dict
+    )
+
+
+async def taints(storm):
+    return [
+        taint for spec in await storm.specs() for one in spec["devices"] for taint in one.get("taints", ())
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5, 5.0], ids=["asked", "nearly-connected", "connected"])
+def test_a_mapping_that_changes_in_mid_attach_ends_on_the_right_host_and_blames_no_device(in_storm, seconds):
+    async def steps(storm):
+        await storm.allocate("d0", "n1")
+        await asyncio.sleep(seconds)
+        await swap_the_hosts(storm)
+        tainted = []
+        for _ in range(20):
+            await asyncio.sleep(1)
+            for one in await storm.attachments():
+                # The node sees what its host has, and reports what it is asked to release.
+                if one["spec"]["hostID"] == "h-n2" or "deletionTimestamp" in one["metadata"]:
+                    await storm._node_acts(one)
+            tainted += await taints(storm)
+        assert storm.connections() == {"d0": "h-n2"}
+        (one,) = await storm.attachments()
+        assert (one["spec"]["hostID"], one["spec"]["nodeName"]) == ("h-n2", "n1")
+        (claim,) = await storm.claims()
+        (said,) = claim["status"]["devices"]
+        assert [condition["type"] for condition in said["conditions"]] == ["drawbar.dev/attached"]
+        assert tainted == []
+
+    in_storm(steps)
+
+
+def test_a_device_in_use_stays_where_it_is_when_the_mapping_changes(in_storm):
+    async def steps(storm):
+        await storm.allocate("d0", "n1")
+        await asyncio.sleep(5)
+        await storm.nodes_do_their_duty()
+        await asyncio.sleep(1)
+        before = await storm.attachments()
+        await swap_the_hosts(storm)
+        await asyncio.sleep(60)
+        assert await storm.attachments() == before
+        assert storm.connections() == {"d0": "h-n1"}
+
+    in_storm(steps)
