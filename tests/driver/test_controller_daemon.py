@@ -61,6 +61,27 @@ async def test_a_node_that_claims_to_be_the_host_of_another_unmaps_nobody_and_is
             assert node["metadata"]["labels"]["fabric.drawbar.dev/fab"] == "true"
 
 
+async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_are_shown_on_the_fabric(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        label = {"metadata": {"labels": {f"fabric.drawbar.dev/{NODES[0]}": "gpu.example.com"}}}
+        await cluster.api.patch(
+            kinds.NODE, NODES[1], label, content=client.Patch.MERGE, into=dict, manager="test"
+        )
+        cluster.start()
+        await cluster.make_fabric(NODES[0])
+
+        async def shown():
+            return (await cluster.fabric_condition("Degraded", NODES[0])).get("message", "")
+
+        message = await until(
+            shown, lambda value: "make the Fabric anew" in value and "kubectl label" in value
+        )
+        assert f"the node {NODES[0]} has the name of this Fabric" in message
+        assert f"node {NODES[1]} has the label fabric.drawbar.dev/{NODES[0]}=gpu.example.com" in message
+
+
 async def test_an_allocated_device_is_attached_once_said_and_detached_when_released(controller_world, until):
     async with controller_world() as cluster:
         cluster.start()

@@ -25,6 +25,11 @@ from drawbar.fabric import contract
 
 log = logging.getLogger(__name__)
 
+# A node daemon may publish the pools that begin with its node's name.
+NAMESAKE = (
+    "the node {name} has the name of this Fabric, so its daemon could publish in the Fabric's pools; make the Fabric anew "
+    "by another name"
+)
 # Changes that come together become one write.
 GATHER_SECONDS = 0.05
 # The labels look at every node: at 5,000 nodes once a second at most.
@@ -273,6 +278,8 @@ class Chores:
             self.map(view.name)
             mapped = [node for name in sorted(view.nodes.host_of) if (node := self._view.nodes.get(name))]
             view.report("node labels", "; ".join(labels.foreign(mapped, view.name, value=value)))
+            namesake = self._view.nodes.get(view.name) is not None
+            view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
         reached = {view.name: self._with_room(view) if view.listed else None for view in self._view.sessions}
         changes = labels.plan(self._view.nodes, reached, self._closed(), value=value)
         self.refusals.retain(_NODE, {_NODE + change.node for change in changes})

@@ -108,7 +108,7 @@ class Session:
         self.nodes = hosts.NodeMap()
         self.turns = turns.Turns()
         self.faults = faults.Ledger()
-        # A sentence by what it is about: a device's name, `node labels`, or empty for the fabric as a whole.
+        # A sentence by what it is about: a device's name, `node labels`, `its name` or empty for the fabric as a whole.
         self.troubles: dict[str, str] = {}
         self._hosts: dict[str, contract.Host] = {}
         self._devices: dict[str, contract.Device] = {}
