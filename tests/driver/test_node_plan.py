@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.node import executor
 from drawbar.driver.node.attachments import actions, failures, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
@@ -102,6 +103,12 @@ def tried(one=CARD, lack="", *, at=0, since=0, reason=""):
     return actions.Attempt(card=one, lack=lack, reason=reason, at=moment(at), since=moment(since))
 
 
+def since(of, kind):
+    """When the condition became what it is, by the clock of this test; None unless it holds."""
+    known = meta.find(of.status.conditions, kind)
+    return meta.moment(known.last_transition_time) if known is not None and known.is_true else None
+
+
 def observed(of, match=None, **changes):
     known = {
         "lack": None,
@@ -111,6 +118,9 @@ def observed(of, match=None, **changes):
         "since": START,
         "patience": datetime.timedelta(seconds=60),
         "told": False,
+        "attached_at": since(of, attachments.ATTACHED),
+        "visible_at": since(of, attachments.VISIBLE),
+        "leaving_at": (of.deleting and meta.moment(of.metadata.deletion_timestamp)) or None,
     } | changes
     return actions.Observed(attachment=of, match=match or matching.Absent(), **known)
 
@@ -421,3 +431,29 @@ def test_a_failure_names_the_device_or_where_it_should_be(case):
     (action,) = plan.plan(seen, moment(seconds))
     assert "SN1" in action.message or CARD.address in action.message
     assert not action.message.endswith(".")
+
+
+@pytest.mark.parametrize("skew_seconds", [-600, 600], ids=["behind", "ahead"])
+def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_the_controllers_clock_says(
+    skew_seconds,
+):
+    attached = attachment(condition(attachments.ATTACHED, at=moment(skew_seconds)))
+    waiting = observed(attached, attached_at=START)
+    assert plan.plan(waiting, moment(59)) == (actions.LookAgain(at=moment(60)),)
+    (failed,) = plan.plan(waiting, moment(60))
+    assert failed.reason == failures.NOT_FOUND
+
+
+def test_a_daemon_notes_when_it_first_saw_what_holds():
+    memory = executor.Memory(uid="a")
+    for number, of in enumerate(
+        (
+            attachment(),
+            attachment(ATTACHED),
+            attachment(ATTACHED, VISIBLE),
+            attachment(ATTACHED, deleting=True),
+        )
+    ):
+        memory.see(of, moment(number))
+    known = (attachments.ATTACHED, attachments.VISIBLE, executor.DELETION)
+    assert [memory.seen.since(one) for one in known] == [moment(1), None, moment(3)]

@@ -87,6 +87,12 @@ def attachment(*conditions, deleting=False, node=None):
     )
 
 
+def since(of, kind):
+    """When the condition became what it is, by the clock of this test; None unless it holds."""
+    known = meta.find(of.status.conditions, kind)
+    return meta.moment(known.last_transition_time) if known is not None and known.is_true else None
+
+
 def observed(of, match=None, **changes):
     known = {
         "lack": None,
@@ -96,6 +102,9 @@ def observed(of, match=None, **changes):
         "since": START,
         "patience": datetime.timedelta(seconds=60),
         "told": False,
+        "attached_at": since(of, attachments.ATTACHED),
+        "visible_at": since(of, attachments.VISIBLE),
+        "leaving_at": (of.deleting and meta.moment(of.metadata.deletion_timestamp)) or None,
     } | changes
     return actions.Observed(attachment=of, match=match or matching.Absent(), **known)
 

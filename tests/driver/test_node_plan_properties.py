@@ -362,9 +362,18 @@ class Node(stateful.RuleBasedStateMachine):
             since=self.since,
             patience=seconds(60),
             told=self.told,
+            attached_at=self._since(attachments.ATTACHED),
+            visible_at=self._since(attachments.VISIBLE),
+            leaving_at=meta.moment(self.attachment.metadata.deletion_timestamp)
+            if self.attachment.deleting
+            else None,
             leaving=self.leaving,
             released=released,
         )
+
+    def _since(self, kind):
+        known = meta.find(self.attachment.status.conditions, kind)
+        return meta.moment(known.last_transition_time) if known is not None and known.is_true else None
 
     def _condition(self, kind, *, status, reason="R", message=""):
         known = self.attachment.status.conditions

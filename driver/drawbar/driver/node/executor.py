@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
+from drawbar.driver import sightings
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, devices, errors, kernel
 from drawbar.driver.node.attachments import actions, cleaning, failures, matching, plan, reporting
@@ -23,6 +24,7 @@ ROUNDS_MAX = 8
 """Of planning in one call; an arrival takes two, a step of a release one, a device that was cleaned four."""
 AGAIN_SECONDS = 0.05
 """After so many rounds others have their turn."""
+DELETION = "deletion"
 _VENDOR_BYTES = 4
 _ALL_ONES = "its configuration space answers with ones alone"
 Clock = Callable[[], datetime.datetime]
@@ -37,6 +39,7 @@ class Memory:
         told: the claim knows of the failure.
         attempt: the last try to make the device ready.
         leaving: the device, since its release was begun.
+        seen: by condition, and for its deletion, when that was first seen to hold.
         looked: the kernel was asked for the device since it was attached.
     """
 
@@ -45,6 +48,13 @@ class Memory:
     looked: bool = False
     attempt: actions.Attempt | None = None
     leaving: model.Card | None = None
+    seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
+
+    def see(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
+        """Note what of the attachment holds now."""
+        for kind in (attachments.ATTACHED, attachments.VISIBLE):
+            self.seen.see(kind, attachment.holds(kind) or None, now)
+        self.seen.see(DELETION, attachment.deleting or None, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +147,8 @@ class _Work:
     async def observe(self, done: _Done) -> actions.Observed:
         """Everything the plan rests on; slots and links, which have no events, are read if they matter."""
         context, attachment = self._context, self._attachment
+        self._memory.see(attachment, context.clock())
+        seen = self._memory.seen
         match = context.match(attachment)
         stale = self._stale(match)
         if stale is not None:
@@ -155,6 +167,9 @@ class _Work:
             since=context.since,
             patience=context.patience,
             told=self._memory.told,
+            attached_at=seen.since(attachments.ATTACHED),
+            visible_at=seen.since(attachments.VISIBLE),
+            leaving_at=seen.since(DELETION),
             health=context.judged.of(key) if context.judged is not None else verdicts.UNKNOWN,
             leaving=self._memory.leaving,
             released=done.released,

@@ -43,6 +43,9 @@ class Observed:
         since: when this daemon began to look.
         patience: how long a device may take to become ready.
         told: the claim knows of the failure.
+        attached_at: when this daemon first saw the attachment `Attached`; None while it is not.
+        visible_at: the same of `Visible`.
+        leaving_at: when this daemon first saw that it is being deleted.
         health: what was judged of the device.
         leaving: the device as it was when its release was begun in this run of the daemon.
         released: what came of a release step in this round; None before it.
@@ -58,6 +61,9 @@ class Observed:
     since: datetime.datetime
     patience: datetime.timedelta
     told: bool
+    attached_at: datetime.datetime | None = None
+    visible_at: datetime.datetime | None = None
+    leaving_at: datetime.datetime | None = None
     health: verdicts.Verdict = verdicts.UNKNOWN
     leaving: model.Card | None = None
     released: outcomes.Outcome | None = None

@@ -89,8 +89,7 @@ def _stragglers(observed: Observed, now: datetime.datetime) -> tuple[Action, ...
 
 
 def _held(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
-    asked = observed.attachment.metadata.deletion_timestamp
-    said = (meta.moment(asked) if asked is not None else now) + _seconds(PREPARED_AFTER_SECONDS)
+    said = (observed.leaving_at or now) + _seconds(PREPARED_AFTER_SECONDS)
     if now < said:
         return (LookAgain(at=said),)
     message = f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it"

@@ -13,6 +13,8 @@ the scheduler could pick the device again before the taint. After a reboot the d
 as after an attach. What the device is made to do (`PowerSlot`, `Initialise`, `Clean`, `Release`) comes before what is
 said of it; what came of it is observed, and the plan is made again.
 
+Times count from when this daemon first saw something: the timestamps in objects are of other machines' clocks.
+
 Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
 
@@ -121,8 +123,7 @@ def _health(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     if not said and verdict.status is verdicts.Status.UNKNOWN:
         return ()
     if not said and verdict.status is verdicts.Status.HEALTHY:
-        visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
-        settled = _since(visible, now) + _seconds(HEALTHY_AFTER_SECONDS)
+        settled = (observed.visible_at or now) + _seconds(HEALTHY_AFTER_SECONDS)
         if now < settled:
             return (LookAgain(at=settled),)
     return (ReportHealth(verdict=verdict),)
@@ -196,7 +197,7 @@ def _next_look(observed: Observed, now: datetime.datetime) -> datetime.datetime:
 def _deadline(observed: Observed, now: datetime.datetime) -> datetime.datetime:
     """Until when the device has time to become ready."""
     status = observed.attachment.status
-    begun = _since(meta.find(status.conditions, attachments.ATTACHED), now)
+    begun = observed.attached_at or now
     if status.node is not None and status.node.boot_id != observed.boot_id:
         begun = max(begun, observed.since)
     elif observed.attachment.holds(attachments.VISIBLE) and observed.attempt is not None:
@@ -216,12 +217,6 @@ def _is_failed(observed: Observed) -> bool:
 
 def _failed(failure: failures.Failure) -> ReportFailed:
     return ReportFailed(reason=failure.reason, message=failure.message)
-
-
-def _since(condition: meta.Condition | None, now: datetime.datetime) -> datetime.datetime:
-    if condition is None or condition.last_transition_time is None:
-        return now
-    return meta.moment(condition.last_transition_time)
 
 
 def _seconds(amount: float) -> datetime.timedelta:
