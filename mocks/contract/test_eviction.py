@@ -204,9 +204,26 @@ async def test_a_rule_without_effect_only_informs(lab, run):
     await spared.spared()
 
 
+def blind_to_rules(can):
+    """Whether this is 1.36, and not the proposal laid over it."""
+    return can.minor == 36 and "-kep-" not in can.version
+
+
+async def test_the_scheduler_of_1_36_does_not_see_rules(lab):
+    """It watches them in v1beta2, and takes only objects of v1alpha3's type."""
+    lab.world.requires("devicetaintrules")
+    if not blind_to_rules(lab.world.can):
+        pytest.skip(f"the scheduler of {lab.world.can.version} sees rules")
+    await lab.pool(device("d1"))
+    await rule(lab, "d1", "NoSchedule")
+    await lab.bound(await lab.pod(await lab.claim()))
+
+
 async def test_a_rule_keeps_new_pods_from_the_device(lab):
     lab.world.needs("taints")
     lab.world.requires("devicetaintrules")
+    if blind_to_rules(lab.world.can):
+        pytest.skip(f"the scheduler of {lab.world.can.version} does not see rules")
     await lab.pool(device("d1"))
     made = await rule(lab, "d1", "NoSchedule")
     claim = await lab.claim()

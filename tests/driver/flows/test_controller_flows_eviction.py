@@ -231,8 +231,10 @@ async def test_an_administrators_rule_previews_then_evicts_and_the_device_comes_
         await cluster.gone("a")
         await cluster.until(told, lambda value: value.get("reason") == "Completed")
         await cluster.is_free("disk-0")
-        await cluster.pod("b")
-        assert (await cluster.running("b"))[1] == ["disk-1"]
+        # The scheduler of 1.36 does not see rules: it would give the device out again, and again.
+        if server["profile"] != "1.36":
+            await cluster.pod("b")
+            assert (await cluster.running("b"))[1] == ["disk-1"]
         # The rule is the administrator's: nothing of it stands in our slices, and we do not touch it.
         assert await cluster.taints("disk-0") == set()
         await cluster.api.delete(rule, "recall")

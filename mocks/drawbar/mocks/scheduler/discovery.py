@@ -22,6 +22,7 @@ TAINT_SCHEMA = "io.k8s.api.resource.v1.DeviceTaint"
 
 
 ALLOCATES_FROM_COMPLETE_POOLS = 36
+UNSEEN_VERSION = "v1beta2"
 
 
 class _Version(msgspec.Struct):
@@ -46,6 +47,20 @@ async def taint_rules(api: client.Client) -> kinds.Kind | None:
     An API server that does not answer is asked again, with growing pauses.
     """
     return await _answered(lambda: _taint_rules(api), "DeviceTaintRules")
+
+
+async def rules_for_scheduling(api: client.Client) -> kinds.Kind | None:
+    """DeviceTaintRules that keep a scheduler from giving devices; None where there are none, or it does not see them.
+
+    The scheduler of 1.36 watches them in v1beta2 and takes only objects of v1alpha3's type, so it sees none; its eviction
+    controller does. Not so where the proposal is laid over the release.
+
+    Source: deviceTaintAdd, k8s.io/dynamic-resource-allocation/resourceslice/tracker, 1.36.
+    """
+    rules = await taint_rules(api)
+    if rules is None or rules.version != UNSEEN_VERSION or await eviction_rates(api):
+        return rules
+    return None
 
 
 async def gives_from_incomplete_pools(api: client.Client) -> bool:

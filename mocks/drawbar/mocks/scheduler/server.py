@@ -80,7 +80,7 @@ class Scheduler:
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
         self._from_incomplete = await discovery.gives_from_incomplete_pools(self._api)
-        rules = await discovery.taint_rules(self._api)
+        rules = await discovery.rules_for_scheduling(self._api)
         reflectors: list[reflector.Reflector[Any]] = [
             self._classes,
             self._slices,
