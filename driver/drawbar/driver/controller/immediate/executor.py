@@ -267,7 +267,7 @@ class Allocator:
         decided = plan.plan(observed, self._judge.meets, self.view.clock())
         if isinstance(decided, plan.Wait) and self._judge.faults:
             expression, reason = next(iter(self._judge.faults.items()))
-            text = f"{decided.message}; the selector {demands.shown(expression)} fails: {reason}"
+            text = f"{decided.message}; a selector fails: {reason}; it is {demands.shown(expression)}"
             return plan.Wait(reason=decided.reason, message=text)
         return decided
 
