@@ -104,7 +104,8 @@ class World:
     async def published(self):
         return await until(self.slices, bool)
 
-    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", pool=POOL, **result):
+    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", pool=POOL, at="", **result):
+        """Does what a scheduler does; `at` is the timestamp, now unless it is given, and None for none."""
         claim = await self.api.create(
             kinds.CLAIM,
             {
@@ -141,7 +142,7 @@ class World:
             "allocation": {
                 "devices": {"results": results},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-                "allocationTimestamp": now,
+                **({} if at is None else {"allocationTimestamp": at or now}),
             },
             "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],
         }

@@ -114,3 +114,61 @@ async def test_one_who_waited_before_the_controller_led_is_told_too(controller_w
 
         found = await until(looked, lambda value: any("not reached" in note for *_, note in value))
         assert {reason for _, reason, _ in found} == {"DeviceWaiting"}
+
+
+async def test_a_pod_that_waits_for_its_node_is_told_once(controller_world, until):
+    async with controller_world() as cluster:
+        one = await controller(cluster)
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate(DEVICE, pod="pod-1")
+        await until(cluster.said, lambda value: "attached" in value.get(DEVICE, {}))
+
+        async def looked(patience_seconds=0.0, name="pod-1"):
+            one._waits.look_at_nodes(patience_seconds)
+            kind = "Pod" if name == "pod-1" else "ResourceClaim"
+            return [entry for entry in await told(cluster, kind, name) if "waiting for its node" in entry[2]]
+
+        assert await looked(3600.0) == []
+        await until(looked, bool)
+        for name in ("pod-1", "c1"):
+            ((kind, reason, note),) = await looked(name=name)
+            assert (kind, reason) == ("Normal", "DeviceWaiting")
+            assert "node-1 to report it ready" in note
+
+
+async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions_is_told_once(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        one = await controller(cluster)
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate(DEVICE, pod="pod-1", bindingConditions=[], bindingFailureConditions=[])
+        # That of a node's own pool is none of the controller's.
+        await cluster.allocate(
+            "local", name="c2", pool="node-1", bindingConditions=[], bindingFailureConditions=[]
+        )
+
+        async def looked():
+            one._waits.look_at_allocations()
+            return await told(cluster, "ResourceClaim", "c1")
+
+        await until(looked, bool)
+        ((kind, reason, note),) = await looked()
+        assert (kind, reason) == ("Warning", "DeviceNeverAttached")
+        assert "DRADeviceBindingConditions" in note
+        assert await told(cluster, "ResourceClaim", "c2") == []
+
+
+async def test_an_allocation_without_a_timestamp_is_told_why_it_cannot_be_used(controller_world, until):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.published()
+        await cluster.allocate(DEVICE, pod="pod-1", at=None)
+        said = await until(cluster.said, bool)
+        assert said == {DEVICE: {"attach-failed": "NoAllocationTimestamp"}}
+        found = await until(lambda: told(cluster, "ResourceClaim", "c1"), bool)
+        assert found[0][:2] == ("Warning", "NoAllocationTimestamp")
+        assert await cluster.attachments() == {}

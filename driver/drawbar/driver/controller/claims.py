@@ -14,6 +14,15 @@ from drawbar.driver.api import attachments, bindings, claims, configurations, me
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions
 
+# Nothing tells this allocation from the next one of the claim, and the API server refuses the timestamp that the scheduler
+# adds when it reserves the claim for a pod (`status.allocation: field is immutable`, 1.36).
+NO_TIMESTAMP = attachments.Failure(
+    reason="NoAllocationTimestamp",
+    message=(
+        "the claim was allocated without status.allocation.allocationTimestamp, so no scheduler can bind a pod to it; "
+        "whatever allocated it must set the timestamp, or leave the claim to the scheduler"
+    ),
+)
 ClaimKey = tuple[str, str]
 Clock = Callable[[], datetime.datetime]
 
@@ -40,6 +49,19 @@ def devices(
         names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device): result
         for result in claim.results(driver)
         if wanted in result.binding_conditions
+    }
+
+
+def without_conditions(
+    claim: claims.ResourceClaim | None, driver: str
+) -> dict[names.DeviceKey, claims.AllocationResult]:
+    """Return the devices that a claim was given without binding conditions, those of a node's own pool among them."""
+    if claim is None:
+        return {}
+    return {
+        names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device): result
+        for result in claim.results(driver)
+        if not result.binding_conditions
     }
 
 
@@ -166,6 +188,8 @@ def wish(
         return None
     where = bindings.Key(pool=result.pool, device=result.device)
     said, unfit = configurations.judged(allocation, driver)
+    if allocation.allocation_timestamp is None:
+        unfit = NO_TIMESTAMP
     return actions.Wish(
         claim=_reference(claim, driver, where),
         node=allocation.node,

@@ -109,6 +109,9 @@ class _Controller:
         self._uids: dict[str, names.DeviceKey] = {}
         self._index = claim_index.Index(options.driver, surroundings.clock)
         self._observers = claim_index.Index(options.driver, surroundings.clock, devices=adminaccess.devices)
+        self._unattached = claim_index.Index(
+            options.driver, surroundings.clock, devices=claim_index.without_conditions
+        )
         self._placed = index.Index()
         self._calls = calls.Calls(self._call_settled)
         role = drivers.resource(credentials.ROLE, options.driver)
@@ -184,7 +187,7 @@ class _Controller:
         )
         self._chores.done = self._chore_done
         self._lanes = lanes.Lanes(self._reconcile)
-        self._waits = waits.Waits(context=self._context)
+        self._waits = waits.Waits(context=self._context, unattached=self._unattached)
         self._watch()
 
     def _watch(self) -> None:
@@ -350,6 +353,7 @@ class _Controller:
             self._journeys.claim_changed(keys, old, new)
         self._immediate.changed(old, new)
         self._observers.change(old, new)
+        self._unattached.change(old, new)
         if adminaccess.devices(new, self._options.driver):
             self._answer(new)
 

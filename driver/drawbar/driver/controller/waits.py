@@ -16,6 +16,13 @@ from drawbar.driver.controller.fabrics import session
 LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
 REASON = "DeviceWaiting"
+# A node that is quick needs a second or two; one that takes longer makes users ask.
+NODE_PATIENCE_SECONDS = 15.0
+NEVER_ATTACHED = "DeviceNeverAttached"
+NO_CONDITIONS = (
+    "the device was allocated without binding conditions, so it is never attached: the scheduler is older than Kubernetes "
+    "1.34 or has the feature gate DRADeviceBindingConditions off; delete the claim once that is mended"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,16 +30,22 @@ class Waits:
     """Those who wait, and what they were told last."""
 
     context: context.Context
+    unattached: claim_index.Index
     _told: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
+    _told_of_node: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
+    _told_never: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Looks until cancelled, for those too who waited before this process led."""
-        self._told.clear()
+        for told in (self._told, self._told_of_node, self._told_never):
+            told.clear()
         keys = self.context.index.keys()
         self.context.journeys.resume(key for key in keys if not self._is_attached(key))
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.look(PATIENCE_SECONDS)
+            self.look_at_nodes(NODE_PATIENCE_SECONDS)
+            self.look_at_allocations()
 
     def look(self, patience_seconds: float) -> None:
         """Tells everybody who has waited as long as that, unless that was told."""
@@ -47,7 +60,60 @@ class Waits:
             if claim is None or why is None or self._told.get(key) == (claim.metadata.uid, why):
                 continue
             self._told[key] = (claim.metadata.uid, why)
-            telling.tell(self.context.recorder, claim, key, warning=False, reason=REASON, message=why)
+            self._tell(claim, key, REASON, why)
+
+    def look_at_nodes(self, patience_seconds: float) -> None:
+        """Tells everybody whose device is attached and has waited for its node as long as that, once per allocation."""
+        now, waiting = self.context.clock(), set()
+        given = self.context.index.keys()
+        for key in given:
+            known = self.context.attachments.get(key.attachment)
+            if known is None or known.deleting or not known.holds(attachments.ATTACHED):
+                continue
+            for claim in self.context.index.of(key):
+                seen = self.context.index.seen(claim)
+                wish = claim_index.wish(claim, self.context.driver, key, None, seen)
+                if wish is None or not wish.attached_said or wish.visible_said or wish.failed_said:
+                    continue
+                waiting.add(key)
+                since = self.context.placed.attached_since(key.attachment) or now
+                told = (claim.metadata.uid, wish.allocation_timestamp or "")
+                if (now - since).total_seconds() >= patience_seconds and self._told_of_node.get(key) != told:
+                    self._told_of_node[key] = told
+                    message = f"attached, waiting for its node {wish.node} to report it ready"
+                    self._tell(claim, key, REASON, message)
+        for over in self._told_of_node.keys() - waiting:
+            del self._told_of_node[over]
+
+    def look_at_allocations(self) -> None:
+        """Tells everybody who was given a fabric device without binding conditions, once per allocation."""
+        here, given = set(), self.unattached.keys()
+        for key in given:
+            fabric = self.context.fabrics.get(key.fabric)
+            # A node's own pool may have the name of a Fabric.
+            if fabric is None or fabric.device(key.device) is None:
+                continue
+            here.add(key)
+            for claim in self.unattached.of(key):
+                allocation = claim.status.allocation
+                stamp = allocation.allocation_timestamp if allocation is not None else None
+                told = (claim.metadata.uid, stamp or "")
+                if self._told_never.get(key) != told:
+                    self._told_never[key] = told
+                    self._tell(claim, key, NEVER_ATTACHED, NO_CONDITIONS, warning=True)
+        for over in self._told_never.keys() - here:
+            del self._told_never[over]
+
+    def _tell(
+        self,
+        claim: claims.ResourceClaim,
+        key: names.DeviceKey,
+        reason: str,
+        message: str,
+        *,
+        warning: bool = False,
+    ) -> None:
+        telling.tell(self.context.recorder, claim, key, warning=warning, reason=reason, message=message)
 
     def _is_attached(self, key: names.DeviceKey) -> bool:
         known = self.context.attachments.get(key.attachment)

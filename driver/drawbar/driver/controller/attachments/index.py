@@ -28,6 +28,7 @@ class Index:
         self._held: sightings.Sightings[str] = sightings.Sightings()
         self._idle: sightings.Sightings[str] = sightings.Sightings()
         self._deleting: sightings.Sightings[str] = sightings.Sightings()
+        self._since: sightings.Sightings[str] = sightings.Sightings()
 
     def change(
         self,
@@ -58,6 +59,8 @@ class Index:
         name, uid, spec = found.metadata.name, found.metadata.uid, found.spec
         claim = spec.claim.uid if spec.claim is not None else ""
         self._held.see(name, (uid, claim, spec.allocation_timestamp) if new is not None else None, now)
+        attached = new is not None and new.holds(attachments.ATTACHED)
+        self._since.see(name, (uid, claim, spec.allocation_timestamp) if attached else None, now)
         idle = new is not None and spec.idle_since is not None
         self._idle.see(name, (uid, spec.idle_since) if idle else None, now)
         self._deleting.see(name, uid if new is not None and new.deleting else None, now)
@@ -65,6 +68,10 @@ class Index:
     def held_since(self, name: str) -> datetime.datetime | None:
         """Return when the attachment was first seen to be for its claim; None for one that is not there."""
         return self._held.since(name)
+
+    def attached_since(self, name: str) -> datetime.datetime | None:
+        """Return when the attachment was first seen attached for its claim; None while it is not."""
+        return self._since.since(name)
 
     def idle_since(self, name: str) -> datetime.datetime | None:
         """Return when the attachment was first seen to be idle; None for one that is not."""
