@@ -214,8 +214,8 @@ class Release:
     async def node_is_ready(self) -> None:
         """Waits for the Node, and gives it the label by which the chart finds hosts of a fabric."""
         await self._settle(self._node_unready)
-        labels = yaml.safe_load((CHART / "values.yaml").read_text())["node"]["nodeSelector"]
-        change = {"metadata": {"labels": labels}}
+        label = yaml.safe_load((CHART / "values.yaml").read_text())["node"]["hostLabels"][0]
+        change = {"metadata": {"labels": {label: "true"}}}
         await self._api.patch(kinds.NODE, NODE, change, content=client.Patch.MERGE, into=dict)
 
     def _values(self, burst: int) -> dict[str, Any]:
