@@ -128,6 +128,17 @@ async def test_a_process_that_cannot_be_started_is_said_and_tried_again(process,
     assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
 
 
+async def test_a_machine_that_is_too_busy_is_to_blame_itself_and_the_expression_is_tried_again(
+    process, monkeypatch
+):
+    monkeypatch.setattr(evaluation, "PATIENCE_SECONDS", 0.0)
+    outcome = await process.evaluate(IS_GPU, DRIVER, [device("a")])
+    assert "the machine is too busy" in outcome.fault
+    assert (outcome.again_seconds, process.pid) == (evaluation.FAILED_SECONDS, None)
+    monkeypatch.undo()
+    assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
+
+
 async def test_it_ends_after_a_quiet_time_and_comes_back(process, monkeypatch):
     monkeypatch.setattr(evaluation, "IDLE_SECONDS", 0.01)
     await process.evaluate(IS_GPU, DRIVER, [device("a")])

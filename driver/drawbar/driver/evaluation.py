@@ -35,8 +35,8 @@ CHUNK_SECONDS = 1.0
 """Of processor time, for so many devices."""
 TOTAL_SECONDS = 5.0
 """Of processor time, for all devices."""
-# A machine that is busy with other things gets ten times as long.
-PATIENCE_SECONDS = 10.0
+# With the start of the process. On a machine that is busy with other things a second of processor time takes longer.
+PATIENCE_SECONDS = 30.0
 MEMORY_BYTES = 128 * 1024 * 1024
 IDLE_SECONDS = 60.0
 REFUSED_SECONDS = 600.0
@@ -110,7 +110,11 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 class _Over(Exception):
-    """The process ended instead of an answer, or none came in time."""
+    """The process ended instead of an answer."""
+
+
+class _Late(Exception):
+    """No answer came in time."""
 
 
 class Process:
@@ -144,6 +148,10 @@ class Process:
                 log.warning("cannot start the process that evaluates selectors: %s", error)
                 text = f"selectors cannot be evaluated now: {error.strerror}"
                 return Outcome(fault=text, again_seconds=FAILED_SECONDS)
+            except _Late:
+                text = f"it was not evaluated within {PATIENCE_SECONDS:g} s: the machine is too busy"
+                used = seconds + CHUNK_SECONDS
+                return Outcome(fault=text, again_seconds=FAILED_SECONDS, seconds=used)
             except _Over:
                 return self._refuse(digest, seconds + CHUNK_SECONDS)
             seconds += outcome.seconds
@@ -222,8 +230,9 @@ async def _exchange(child: asyncio.subprocess.Process, question: bytes) -> Outco
             child.stdin.write(question + b"\n")
             await child.stdin.drain()
             return msgspec.json.decode(await child.stdout.readuntil(b"\n"), type=Outcome)
+    except TimeoutError as error:
+        raise _Late from error
     except (
-        TimeoutError,
         ConnectionError,
         EOFError,
         asyncio.LimitOverrunError,
