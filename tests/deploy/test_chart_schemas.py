@@ -6,6 +6,8 @@ import re
 import pytest
 import yaml
 
+from drawbar.mocks.testing import helm
+
 OPTIONAL = {
     "driverName": ("drawbar.dev", "gpu.example.com"),
     "policies": ({"enabled": True}, {"enabled": False}),
@@ -35,6 +37,8 @@ OPTIONAL = {
             "sidecars": [{"name": "adapter", "image": "registry.example.com/adapter:1"}],
             "extraVolumes": [{"name": "more", "emptyDir": {}}],
             "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+            "extraEnv": [{"name": "KUBERNETES_SERVICE_HOST", "value": "10.0.0.1"}],
+            "hostNetwork": True,
             "tolerations": [{"operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
             "podLabels": {"a": "b"},
@@ -50,6 +54,9 @@ OPTIONAL = {
             "podAnnotations": {"a": "b"},
             "priorityClassName": "",
             "privileged": False,
+            "extraVolumes": [{"name": "more", "hostPath": {"path": "/srv/bitstreams"}}],
+            "extraVolumeMounts": [{"name": "more", "mountPath": "/srv/bitstreams"}],
+            "extraEnv": [{"name": "A", "value": "b"}],
         },
     ),
     "image": (
@@ -135,6 +142,43 @@ async def test_the_controllers_pod_is_restricted_and_there_are_two_that_can_lead
     assert "hostPath" not in str(pod["volumes"])
     assert found["PodDisruptionBudget", "drawbar-controller"]["spec"]["maxUnavailable"] == 1
     assert found["NetworkPolicy", "drawbar-controller"]["spec"]["ingress"] == []
+
+
+@pytest.mark.parametrize(
+    ("component", "kind"), [("controller", "Deployment"), ("node", "DaemonSet")], ids=["controller", "node"]
+)
+async def test_a_pod_has_the_volumes_variables_and_network_that_the_values_give_it(render, component, kind):
+    name = f"drawbar-{component}"
+    usual = named(await render())[kind, name]["spec"]["template"]["spec"]
+    assert not {"hostNetwork", "dnsPolicy"} & usual.keys()
+    values = {
+        "extraVolumes": [{"name": "more", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+        "extraEnv": [{"name": "A", "value": "b"}],
+        "hostNetwork": True,
+    }
+    spec = named(await render(**{component: values}))[kind, name]["spec"]
+    pod = spec["template"]["spec"]
+    container, before = pod["containers"][0], usual["containers"][0]
+    assert pod["volumes"] == [*usual["volumes"], *values["extraVolumes"]]
+    assert container["volumeMounts"] == [*before["volumeMounts"], *values["extraVolumeMounts"]]
+    assert container["env"] == [*before["env"], *values["extraEnv"]]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+
+
+async def test_a_controller_in_the_nodes_network_makes_room_for_the_next_on_its_node(render):
+    spec = named(await render(controller={"hostNetwork": True}))["Deployment", "drawbar-controller"]["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    (port,) = spec["template"]["spec"]["containers"][0]["ports"]
+    assert (port["hostPort"], port["containerPort"]) == (9179, 9179)
+
+
+async def test_two_proxies_on_one_port_of_the_node_are_refused(render):
+    both = {"controller": {"hostNetwork": True}, "node": {"hostNetwork": True}}
+    metrics = {"enabled": True, "proxy": {"image": "registry.example.com/proxy:1"}}
+    with pytest.raises(helm.HelmError, match="port 8443 of the node"):
+        await render(metrics=metrics, **both)
+    await render(**both)
 
 
 async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where_the_host_has_it(render):

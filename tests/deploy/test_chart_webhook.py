@@ -32,7 +32,7 @@ WEBHOOKS = kinds.Kind(
 
 
 def webhook(**changes):
-    return {"webhook": {"enabled": True} | changes}
+    return {"webhook": {"enabled": True} | changes, "networkPolicy": {"apiServerCIDRs": ["10.0.0.1/32"]}}
 
 
 def named(documents):
@@ -48,7 +48,7 @@ def rendered(render):
     """`await rendered(**values)`: by kind and name the objects of the webhook."""
 
     async def found(driver="drawbar.dev", **values):
-        everything = await render(driverName=driver, networkPolicy={"webhookFrom": []}, **webhook(**values))
+        everything = await render(driverName=driver, **webhook(**values))
         return named(one for one in everything if is_webhooks(one))
 
     return found
@@ -76,10 +76,29 @@ async def test_its_pod_is_restricted_and_its_account_may_nothing(render):
     assert NAME not in subjects
 
 
-async def test_it_is_asked_by_anybody_and_asks_nobody(rendered):
-    policy = (await rendered())["NetworkPolicy", NAME]["spec"]
-    assert policy["ingress"] == [{"ports": [{"port": 9443, "protocol": "TCP"}]}]
+ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "peers"),
+    [
+        ({"apiServerCIDRs": ["10.0.0.1/32"]}, [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
+        ({"apiServerCIDRs": ["10.0.0.1/32"], "webhookFrom": [ANYWHERE]}, [ANYWHERE]),
+    ],
+    ids=["the API server's addresses", "what is given"],
+)
+async def test_it_is_asked_by_the_api_server_alone_and_asks_nobody(render, given, peers):
+    found = named(await render(**webhook() | {"networkPolicy": given}))
+    policy = found["NetworkPolicy", NAME]["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": 9443, "protocol": "TCP"}], "from": peers}]
     assert (policy["egress"], policy["policyTypes"]) == ([], ["Ingress", "Egress"])
+
+
+async def test_it_is_not_opened_to_everybody_unasked(render):
+    with pytest.raises(helm.HelmError, match=r"networkPolicy\.apiServerCIDRs"):
+        await render(**webhook() | {"networkPolicy": {}})
+    # Where no policy is wanted at all, nothing has to be said.
+    await render(**webhook() | {"networkPolicy": {"enabled": False}})
 
 
 async def test_it_is_asked_about_what_has_parameters_of_its_driver_and_of_no_other(rendered):
