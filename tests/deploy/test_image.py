@@ -131,6 +131,12 @@ def test_neither_an_installer_nor_a_double_nor_a_way_to_other_code_is_in_it(root
     found = {path.relative_to(roots[0] / PACKAGES).parts[0] for path in (roots[0] / PACKAGES).iterdir()}
     assert not {"pip", "setuptools", "pytest", "hatchling", "bin"} & found
     assert not (roots[0] / PACKAGES / "drawbar" / "mocks").exists()
+    # It takes devices of virtual machines by whatever socket a Fabric names.
+    assert not (roots[0] / PACKAGES / "drawbar" / "fabric" / "qemu").exists()
+    (points,) = (roots[0] / PACKAGES).glob("drawbar-*.dist-info/entry_points.txt")
+    registered = points.read_text()
+    assert "drawbar.fabric.grpc" in registered
+    assert not [name for name in ("mocks", "qemu") if name in registered]
     assert [path for path in roots[0].rglob("*") if path.suffix == ".pth" or path.is_symlink()] == []
     words = [sys.executable, "-IS", roots[0] / PROGRAM, "--help"]
     told = subprocess.run(words, capture_output=True, text=True, check=True)
