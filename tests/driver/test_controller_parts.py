@@ -291,11 +291,13 @@ def test_the_index_follows_claims_and_gives_the_devices_concerned():
     index = claim_index.Index(DRIVER, lambda: NOW)
     first, second = claim("a", "b"), claim("b", "c")
     assert index.change(None, first) == (key("a"), key("b"))
+    assert index.pools("f") == {"a": "f/e", "b": "f/e"}
     assert set(index.change(first, second)) == {key("a"), key("b"), key("c")}
+    assert (index.pools("f"), index.pools("g")) == ({"b": "f/e", "c": "f/e"}, {})
     assert index.of(key("a")) == ()
     assert index.of(key("c")) == (second,)
     assert set(index.change(second, None)) == {key("b"), key("c")}
-    assert list(index.keys()) == []
+    assert (list(index.keys()), index.pools("f")) == ([], {})
 
 
 @pytest.mark.parametrize(

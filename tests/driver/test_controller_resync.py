@@ -8,6 +8,7 @@ import pytest
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
 from drawbar.driver.controller import chores, daemons
+from drawbar.driver.controller import claims as claims_index
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.fabrics import directory
 from drawbar.driver.kube import client, config, kinds, reflector
@@ -69,7 +70,10 @@ async def resyncs(loop, path):
         }
         sessions = directory.Directory(None, registry.adapter_class)
         living = daemons.Daemons(judged=False)
-        view = chores.View(**known, placed=index.Index(), sessions=sessions, daemons=living)
+        allocated = claims_index.Index("drawbar.dev", loop.now)
+        view = chores.View(
+            **known, placed=index.Index(), allocated=allocated, sessions=sessions, daemons=living
+        )
         done = chores.Chores(api, driver="drawbar.dev", view=view, clock=loop.now, watchdog=rounds)
         tasks = [loop.create_task(one.run()) for one in known.values()]
         tasks.append(loop.create_task(done.work()))

@@ -208,7 +208,15 @@ class Counting(fabrics.Reservation, frozen=True):
 def chores_of(**sessions):
     """The chores of these Fabrics' sessions, in a cluster with nothing in it."""
     view = chores.View(
-        fabrics={}, attachments={}, placed={}, claims={}, nodes={}, slices={}, sessions=sessions
+        fabrics={},
+        attachments={},
+        placed={},
+        claims={},
+        allocated={},
+        nodes={},
+        slices={},
+        sessions=sessions,
+        daemons={},
     )
     return chores.Chores(None, driver="drawbar.dev", view=view, clock=None, watchdog=readiness.Watchdog())
 

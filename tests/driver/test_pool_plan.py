@@ -110,6 +110,34 @@ def test_a_device_that_moves_between_enclosures_leaves_before_it_arrives():
     assert [one.name for one in second.slice.spec.devices] == ["a", "c"]
 
 
+def test_a_device_that_a_claim_was_given_leaves_its_pool_only_once_the_claim_lets_go_of_it():
+    known = published(device("a", "z"), device("b", "e"))
+    moved = observed(device("a", "e"), device("b", "e"), published=known, claimed={"a": "f/z"})
+    (change,) = plan.plan(moved, NOW)
+    assert (change.slice.spec.pool.name, [one.name for one in change.slice.spec.devices]) == ("f/z", ["a"])
+    later = observed(device("a", "e"), device("b", "e"), published=known)
+    assert kinds(plan.plan(later, NOW)) == [plan.Delete, plan.Replace]
+
+
+def test_a_device_that_moved_before_its_claim_was_seen_goes_back_with_its_taints_and_is_offered_once():
+    known = published(device("a", "e"), device("b", "e"))
+    facts = {"claimed": {"a": "f/z"}, "failing": {"a": "LinkDown"}}
+    first, second = plan.plan(observed(device("a", "e"), device("b", "e"), published=known, **facts), NOW)
+    assert [
+        (one.slice.spec.pool.name, [held.name for held in one.slice.spec.devices]) for one in (first, second)
+    ] == [
+        ("f/e", ["b"]),
+        ("f/z", ["a"]),
+    ]
+    assert FAILED in taints(second, "a")
+
+
+def test_no_device_goes_back_into_a_pool_that_is_full():
+    others = [device(f"o{number:02}", "z") for number in range(64)]
+    known = published(device("a", "e"), *others)
+    assert plan.plan(observed(device("a", "e"), *others, published=known, claimed={"a": "f/z"}), NOW) == ()
+
+
 def test_a_second_slice_of_one_pool_goes():
     known = published(device("a"))
     twin = slices.ResourceSlice(metadata=meta.ObjectMeta(name="twin", uid="t"), spec=known[0].spec)

@@ -159,7 +159,7 @@ class Storm:
 
     # Claims, as a scheduler makes and ends them.
 
-    async def allocate(self, device, node):
+    async def allocate(self, device, node, *, pool=None):
         pools = {
             one["name"]: spec["pool"]["name"]
             for spec in await self.specs()
@@ -180,7 +180,7 @@ class Storm:
         result = {
             "request": "r",
             "driver": DRIVER,
-            "pool": pools[device],
+            "pool": pool or pools[device],
             "device": device,
             "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
             "bindingFailureConditions": [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"],

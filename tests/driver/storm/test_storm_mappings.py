@@ -58,3 +58,35 @@ def test_a_device_in_use_stays_where_it_is_when_the_mapping_changes(in_storm):
         assert storm.connections() == {"d0": "h-n1"}
 
     in_storm(steps)
+
+
+def test_a_claim_whose_device_was_published_in_another_pool_meanwhile_has_it_alone(in_storm):
+    async def steps(storm):
+        await storm.allocate("d0", "n1", pool="f/before")
+        await asyncio.sleep(5)
+        offered = [
+            (spec["pool"]["name"], one["name"]) for spec in await storm.specs() for one in spec["devices"]
+        ]
+        assert [pool for pool, name in offered if name == "d0"] == ["f/before"]
+        await storm.nodes_do_their_duty()
+        (one,) = await storm.attachments()
+        await storm._node_says(one, "Visible", "False", reason="DeviceLost")
+        await asyncio.sleep(1)
+        (marked,) = [
+            (spec["pool"]["name"], {taint["key"] for taint in one["taints"]})
+            for spec in await storm.specs()
+            for one in spec["devices"]
+            if one.get("taints")
+        ]
+        assert marked[0] == "f/before"
+        assert "drawbar.dev/device-lost" in marked[1]
+        await storm.release(0, deletes=True)
+        await asyncio.sleep(1)
+        await storm.nodes_do_their_duty()
+        await asyncio.sleep(900)
+        offered = [
+            (spec["pool"]["name"], one["name"]) for spec in await storm.specs() for one in spec["devices"]
+        ]
+        assert sorted(offered) == [("f/e", name) for name in ("d0", "d1", "d2", "d3")]
+
+    in_storm(steps)

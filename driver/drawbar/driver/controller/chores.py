@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from drawbar.driver import claimstatus
 from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
 from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, refusals
+from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import context, index
 from drawbar.driver.controller.fabrics import directory, session, status
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -68,6 +69,7 @@ class View:
     attachments: reflector.Reflector[attachments.DeviceAttachment]
     placed: index.Index
     claims: reflector.Reflector[claims.ResourceClaim]
+    allocated: claim_index.Index
     nodes: reflector.Reflector[nodes.Node]
     slices: reflector.Reflector[slices.ResourceSlice]
     sessions: directory.Directory
@@ -352,6 +354,7 @@ class Chores:
                 probations=view.faults.probations(_probation(fabric), self._blamed(fabric)),
                 failures=view.faults.failures(),
                 missing=view.missing,
+                claimed=self._view.allocated.pools(name),
             )
         overdue = self._view.placed.overdue(name, self._clock())
         return sources.observed(

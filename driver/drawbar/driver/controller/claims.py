@@ -6,7 +6,7 @@ and this index holds only ours.
 """
 
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver import sightings
@@ -94,6 +94,8 @@ class Index:
         self._failed: sightings.Sightings[ClaimKey] = sightings.Sightings()
         self._claims: dict[names.DeviceKey, dict[ClaimKey, claims.ResourceClaim]] = {}
         self._by_pod: dict[str, dict[ClaimKey, claims.ResourceClaim]] = {}
+        # By fabric and device.
+        self._pools: dict[str, dict[str, str]] = {}
 
     def change(
         self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None
@@ -111,7 +113,20 @@ class Index:
             self._claims.setdefault(key, {})[new.metadata.namespace, new.metadata.name] = new
         self._change_pods(old if before else None, new if after else None)
         self._see(old if before else None, new if after else None)
-        return tuple(before | after)
+        keys = tuple(before | after)
+        for key in keys:
+            if key not in before or key not in after or before[key].pool != after[key].pool:
+                self._note_pool(key)
+        return keys
+
+    def _note_pool(self, key: names.DeviceKey) -> None:
+        found, known = self.of(key), self._pools.setdefault(key.fabric, {})
+        if found:
+            known[key.device] = self._devices(found[0], self._driver)[key].pool
+        else:
+            known.pop(key.device, None)
+            if not known:
+                del self._pools[key.fabric]
 
     def _see(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         claim = new or old
@@ -155,6 +170,10 @@ class Index:
     def keys(self) -> Iterator[names.DeviceKey]:
         """All devices that some claim was given."""
         return iter(tuple(self._claims))
+
+    def pools(self, fabric: str) -> Mapping[str, str]:
+        """By the name of each device of the fabric that a claim has the pool that the oldest allocation names."""
+        return self._pools.get(fabric, {})
 
     def of(self, key: names.DeviceKey) -> tuple[claims.ResourceClaim, ...]:
         """The claims that were given this device, the oldest allocation first."""

@@ -139,6 +139,7 @@ class _Controller:
                 attachments=self._attachments,
                 placed=self._placed,
                 claims=self._claims,
+                allocated=self._index,
                 nodes=self._nodes,
                 slices=self._slices,
                 sessions=self._directory,
@@ -349,6 +350,8 @@ class _Controller:
         keys = self._index.change(old, new)
         for key in keys:
             self._lanes.add(key)
+            if self._has_moved(key, old) or self._has_moved(key, new):
+                self._chores.add(chores.What.PUBLISH, key.fabric)
         if keys and self._tasks is not None:
             self._journeys.claim_changed(keys, old, new)
         self._immediate.changed(old, new)
@@ -483,6 +486,15 @@ class _Controller:
 
     def _is_ours(self, key: names.DeviceKey) -> bool:
         return self._attachments.get(key.attachment) is not None
+
+    def _has_moved(self, key: names.DeviceKey, claim: claims.ResourceClaim | None) -> bool:
+        """Whether the device was given to the claim out of a pool that its enclosure does not have."""
+        view, given = self._directory.get(key.fabric), claim_index.devices(claim, self._options.driver)
+        device = view.device(key.device) if view is not None else None
+        if device is None or key not in given:
+            return False
+        pool = names.pool(key.fabric, device.enclosure)
+        return given[key].pool != pool and not given[key].pool.startswith(f"{pool}/")
 
     def _shows_owner(self, key: names.DeviceKey) -> bool:
         """Whose a device is shows in its pool only while it is connected, or if it is reserved."""

@@ -1,7 +1,9 @@
 """Which pool a device belongs to, decided purely.
 
 Invariant: a device never changes its pool while it is published, wherever others come and go. Only its own change (of
-enclosure or model) or a new rule about its model moves it, and never while a claim has it, published or not.
+enclosure or model) or a new rule about its model moves it, and never while a claim has it, published or not. One that
+moved before its claim was seen goes back to the pool out of which it was given: in the other it would be offered again, and
+a taint there would not be about the claim's device.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,11 +24,13 @@ class Rules:
     Attributes:
         restricted: models whose devices have pools of their own.
         held: names of devices that stay where they are.
+        claimed: by device name the pool that the allocation of a claim names.
         given: by device name the pool out of which a claim was given it; what is published goes before.
     """
 
     restricted: Collection[str] = ()
     held: Collection[str] = ()
+    claimed: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -46,15 +50,19 @@ def pools(
     }
     homes: dict[str, str] = {}
     filled: dict[str, int] = {}
+    full = {one.spec.pool.name for one in published if len(one.spec.devices) >= DEVICES_MAX}
     for one in published:
+        pool = one.spec.pool.name
         for device in one.spec.devices:
-            wanted = first.get(device.name)
-            if wanted is None or not (device.name in rules.held or _belongs(one.spec.pool.name, wanted)):
-                continue
-            homes[device.name] = one.spec.pool.name
-            filled[one.spec.pool.name] = filled.get(one.spec.pool.name, 0) + 1
-    for name in rules.given.keys() & (first.keys() - homes.keys()):
-        homes[name] = rules.given[name]
+            wanted, claimed = first.get(device.name), rules.claimed.get(device.name)
+            stays = device.name in rules.held or pool == claimed or (wanted and _belongs(pool, wanted))
+            returns = claimed is not None and claimed != pool and claimed not in full
+            if wanted is not None and stays and not returns:
+                homes[device.name] = pool
+                filled[pool] = filled.get(pool, 0) + 1
+    given = {**rules.given, **rules.claimed}
+    for name in sorted(given.keys() & (first.keys() - homes.keys())):
+        homes[name] = given[name]
         filled[homes[name]] = filled.get(homes[name], 0) + 1
     for name in sorted(first.keys() - homes.keys()):
         partition = 0

@@ -36,7 +36,8 @@ class Observed:
     Attributes:
         devices: what the fabric has; None while it never told, and then devices neither come nor go.
         attached_by_us: names of devices that a claim's attachment covers.
-        given: by their name the pools out of which they were given.
+        claimed: by their name the pools that the allocations of claims name.
+        given: by their name the pools out of which they were given, as their attachments have it.
         held: names of devices that an operator attached by hand.
         failing: by device name the reason of a failed attach that is not over.
         lost: names of devices that a claim has and that are not there any more.
@@ -65,6 +66,7 @@ class Observed:
     fabric: str
     devices: tuple[contract.Device, ...] | None
     attached_by_us: frozenset[str]
+    claimed: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
     failing: Mapping[str, str] = field(default_factory=dict)
@@ -206,7 +208,12 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
             _Candidate(pool=pool, device=device, standing=_standing(observed, device, None))
             for pool, device in published
         )
-    rules = homes.Rules(restricted=observed.restricted, held=observed.attached_by_us, given=observed.given)
+    rules = homes.Rules(
+        restricted=observed.restricted,
+        held=observed.attached_by_us,
+        claimed=observed.claimed,
+        given=observed.given,
+    )
     places = homes.pools(observed.fabric, observed.devices, observed.published, rules)
     found: dict[str, _Candidate] = {}
     given = {device.name for _, device in published} & observed.attached_by_us

@@ -91,6 +91,7 @@ class Told:
         silent_seconds: how long it has not been reached.
         probations: by device name how long its failure counts, where it is not the usual time.
         failures: by device name how often in a row it failed.
+        claimed: by device name the pool that the allocation of a claim names.
         missing: names of the devices that count as they were although they are not listed.
     """
 
@@ -99,6 +100,7 @@ class Told:
     silent_seconds: float
     probations: dict[str, datetime.timedelta]
     failures: Mapping[str, int] = field(default_factory=dict)
+    claimed: Mapping[str, str] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
 
 
@@ -130,6 +132,7 @@ def observed(
         # Nothing new is given out of a fabric that goes; what is attached stays until its claim lets go.
         devices=() if fabric.deleting else told.devices,
         attached_by_us=frozenset(name for name, one in verdicts.items() if one.ours),
+        claimed=told.claimed,
         given=given(attached),
         held=frozenset(name for name, one in verdicts.items() if one.held),
         failing={name: one.failing for name, one in verdicts.items() if one.failing},
