@@ -1,0 +1,68 @@
+"""Who waits for a device is told why, at most once for each cause."""
+
+import datetime
+import types
+
+import pytest
+
+from drawbar.driver.api import claims, meta
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import names, waits
+from drawbar.driver.kube import events
+
+DRIVER, PODS = "drawbar.dev", 20
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+
+
+def claim(number):
+    result = claims.AllocationResult(
+        request="r",
+        driver=DRIVER,
+        pool="fab/e",
+        device=f"d{number}",
+        binding_conditions=(f"{DRIVER}/attached", f"{DRIVER}/visible"),
+    )
+    return claims.ResourceClaim(
+        metadata=meta.ObjectMeta(name=f"c{number}", namespace="ns", uid=f"u{number}", resource_version="1"),
+        status=claims.ClaimStatus(
+            allocation=claims.Allocation(
+                devices=claims.DeviceAllocation(results=(result,)),
+                node_selector=claims.one_node("n1"),
+                allocation_timestamp="2026-01-02T00:00:00Z",
+            ),
+            reserved_for=(claims.Consumer(resource="pods", name=f"p{number}", uid=f"p{number}"),),
+        ),
+    )
+
+
+class Context(types.SimpleNamespace):
+    """Claims that wait for devices of a fabric whose manager is down; nobody sends the Events."""
+
+    def __init__(self):
+        index = claim_index.Index(DRIVER, lambda: NOW)
+        for number in range(PODS):
+            index.change(None, claim(number))
+        down = types.SimpleNamespace(connected=False, message="down")
+        keys = [names.DeviceKey(fabric="fab", device=f"d{number}") for number in range(PODS)]
+        super().__init__(
+            driver=DRIVER,
+            index=index,
+            fabrics={"fab": types.SimpleNamespace(connection=down)},
+            attachments={},
+            recorder=events.Recorder(None, controller=DRIVER, instance="i"),
+            journeys=types.SimpleNamespace(waiting=lambda _seconds: tuple(keys)),
+        )
+
+
+@pytest.mark.parametrize("room", [1000, 10])
+def test_what_was_dropped_because_the_queue_is_full_is_not_tried_again_every_five_seconds(monkeypatch, room):
+    monkeypatch.setattr(events, "QUEUE_LIMIT", room)
+    context = Context()
+    looking = waits.Waits(context=context, unattached=claim_index.Index(DRIVER, lambda: NOW))
+    looking.look(5.0)
+    dropped = context.recorder.dropped
+    # Of each device the claim and its pod.
+    assert dropped == max(0, 2 * PODS - room)
+    for _ in range(20):
+        looking.look(5.0)
+    assert context.recorder.dropped == dropped
