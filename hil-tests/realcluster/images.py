@@ -85,7 +85,8 @@ def drawbar(folder: Path) -> tuple[Path, str]:
     """An archive of Drawbar's image and the image's name: that of IMAGE, or built.
 
     Raises:
-        errors.Unavailable: it cannot be built here.
+        errors.Unavailable: what builds it is not there, or Debian's packages are not.
+        errors.RealClusterError: the Containerfile does not build.
     """
     named = os.environ.get(ARCHIVE)
     if named:
@@ -100,7 +101,10 @@ def drawbar(folder: Path) -> tuple[Path, str]:
     flags = os.environ.get(BUILD_FLAGS, "").split()
     build = ["podman", "build", "--isolation", "chroot", "--network", "host", "--build-arg", f"BASE={BASE}"]
     containerfile = str(CHECKOUT / "deploy" / "image" / "Containerfile")
-    _run([*build, *flags, "-f", containerfile, "-t", DRAWBAR, str(CHECKOUT)])
+    try:
+        _run([*build, *flags, "-f", containerfile, "-t", DRAWBAR, str(CHECKOUT)])
+    except errors.Unavailable as error:
+        raise errors.RealClusterError(f"{error}; {BUILD_FLAGS} has further flags for it") from error
     archive = folder / "drawbar.tar"
     _run(["podman", "save", "--format", "docker-archive", "-o", str(archive), DRAWBAR])
     return archive, DRAWBAR

@@ -63,6 +63,26 @@ def test_an_archive_that_was_made_before_is_used_under_its_own_name(busybox, mon
         images.drawbar(tmp_path)
 
 
+def test_a_containerfile_that_does_not_build_is_a_failure_and_a_missing_builder_is_not(tmp_path, monkeypatch):
+    monkeypatch.delenv(images.ARCHIVE, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    program(tmp_path / "mmdebstrap", 'for last; do :; done; : >"$last"')
+    program(tmp_path / "podman", '[ "$1" != build ] || { echo no wheel >&2; exit 1; }')
+    with pytest.raises(
+        errors.RealClusterError, match="podman build failed: no wheel; PODMAN_BUILD"
+    ) as caught:
+        images.drawbar(tmp_path)
+    assert not isinstance(caught.value, errors.Unavailable)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(errors.Unavailable, match="apt-get install mmdebstrap"):
+        images.drawbar(tmp_path)
+
+
+def program(path, script):
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
 def test_what_a_node_with_containers_lacks_is_named_in_one_line():
     line = container_node.lacking(NODE)
     assert "containerd 1.7 or later" in line
