@@ -23,8 +23,11 @@ FAILURES = frozenset(
         "InvalidParameters",
         "ModelsConflict",
         "NoFreePort",
+        "NoAllocationTimestamp",
         "NodeLimitReached",
         "NodeNotOnFabric",
+        "NodeNotResponding",
+        "OperationPending",
         # The node's.
         "DeviceNotFound",
         "DriverNotBound",
