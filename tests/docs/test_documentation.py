@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from drawbar.driver.api import configurations
-from drawbar.driver.controller import adminaccess, policies
+from drawbar.driver.controller import adminaccess, claims, policies
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.attachments import plan as controller_plan
 from drawbar.driver.controller.pools import taints
@@ -86,7 +86,7 @@ def test_every_reason_of_a_failure_is_documented():
         for module in (configurations, controller_plan, policies, adminaccess, failures, departure, outcomes)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str)
-    } | set(calls.REASONS.values())
+    } | {*calls.REASONS.values(), claims.NO_TIMESTAMP.reason}
     page = (ROOT / "docs" / "conditions.md").read_text()
     rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     assert reasons <= rows
