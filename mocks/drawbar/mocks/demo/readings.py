@@ -28,6 +28,13 @@ class Reading:
     sighting: Callable[[Any, str], progress.ClaimSeen | None]
 
 
+class _OwnedClaim(claims.ResourceClaim, frozen=True):
+    """A claim with all of its metadata: the driver itself does not keep the owners, by which the demo knows the pod."""
+
+    def __post_init__(self) -> None:
+        """Keep what was decoded."""
+
+
 def of(version: str) -> Reading:
     """The reading of a version: v1, v1alpha3 or v1alpha2."""
     return _READINGS[version]
@@ -68,7 +75,7 @@ def _classic(found: classic.Claim, pod: str) -> progress.ClaimSeen:
 
 
 _READINGS = {
-    "v1": Reading(into=claims.ResourceClaim, sighting=_modern),
+    "v1": Reading(into=_OwnedClaim, sighting=_modern),
     "v1alpha3": Reading(into=classic_v1alpha3.ResourceClaim, sighting=_v1alpha3),
     "v1alpha2": Reading(into=classic_v1alpha2.ResourceClaim, sighting=_v1alpha2),
 }
