@@ -155,8 +155,11 @@ async def test_a_malformed_fabric_is_told_on_the_object_and_stops_no_other(
         cluster.start()
         await cluster.make_fabric("broken", **spec)
         await cluster.make_fabric()
-        found = await until(lambda: cluster.fabric_condition("Connected", "broken"), bool)
-        assert (found["status"], found["reason"]) == ("False", reason)
+        found = await until(
+            lambda: cluster.fabric_condition("Connected", "broken"),
+            lambda value: value.get("status") == "False",
+        )
+        assert found["reason"] == reason
         assert word in found["message"]
         assert await cluster.published()
 

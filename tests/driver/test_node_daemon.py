@@ -27,7 +27,7 @@ RESULT = {
 
 
 @contextlib.asynccontextmanager
-async def world(tmp_path):
+async def world(tmp_path, **changes):
     """An API server with the deployed files, a node with an empty slot, and its running daemon."""
     tree = sysfs.SysfsTree.create(tmp_path / "sys", uevent_socket=tmp_path / "uevents")
     async with apiserver.serving() as server, tree.reacting():
@@ -42,6 +42,7 @@ async def world(tmp_path):
                 cdi_dir=tmp_path / "cdi",
                 sysfs=tmp_path / "sys",
                 uevents=f"unix:{tmp_path / 'uevents'}",
+                **changes,
             )
             task = asyncio.Task(daemon.run(options))
             try:
@@ -192,7 +193,7 @@ async def controller_says(api, **status):
 
 @pytest.mark.timeout(60)
 async def test_a_device_that_never_comes_fails_the_claim_once_the_controller_has_tainted_it(tmp_path, until):
-    async with world(tmp_path) as (api, _tree, _socket):
+    async with world(tmp_path, visible_timeout_seconds=1.0) as (api, _tree, _socket):
         claim = await allocated_claim(api)
         await attachment_for(api, claim)
         await controller_says(api)
