@@ -31,13 +31,8 @@ class Transport(asyncio.Transport):
         self._unread_bytes = 0
         self._reading = True
         self._writing_paused = False
-        self._ended = self._closing = self._lost = False
-        self._on_lost: list[Callable[[], None]] = []
+        self._ended = self._closing = False
         self.other: Transport | None = None
-
-    def when_lost(self, callback: Callable[[], None]) -> None:
-        """Call it once when this end is closed for good."""
-        self._on_lost.append(callback)
 
     # What a protocol may ask of its transport.
 
@@ -140,11 +135,8 @@ class Transport(asyncio.Transport):
         self._loop.call_soon(self._lose, error)
 
     def _lose(self, error: Exception | None) -> None:
-        self._lost = True
         self.other = None
         self._protocol.connection_lost(error)
-        for callback in self._on_lost:
-            callback()
 
 
 class Server(asyncio.AbstractServer):
@@ -153,7 +145,6 @@ class Server(asyncio.AbstractServer):
     def __init__(self, network: "Network", address: Address, factory: Factory, sock: socket.socket) -> None:
         self._network, self._address, self._sock = network, address, sock
         self.factory = factory
-        self.connections: set[Transport] = set()
         self._closed = asyncio.Event()
 
     @property
