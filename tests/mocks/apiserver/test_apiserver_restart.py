@@ -5,6 +5,7 @@ import gc
 import json
 import resource
 import signal
+import socket
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -87,7 +88,7 @@ async def test_the_next_server_goes_on_with_the_state_file(
 ) -> None:
     path = tmp_path / "state"
     async with apiserver.serving(state=path, tls=True) as server:
-        token, port, certificate = server.token_for("default:app", node="n1"), server.url, server.certificate
+        token, certificate = server.token_for("default:app", node="n1"), server.certificate
     api = await start(state=path)
     await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
     await api.post(MAPS, make_config_map("kept"))
@@ -99,7 +100,9 @@ async def test_the_next_server_goes_on_with_the_state_file(
         await start(state=path)
     copy = tmp_path / "copy"
     copy.write_bytes(path.read_bytes())
-    async with apiserver.serving(state=copy, tls=True, port=int(port.rpartition(":")[2]) + 1) as server:
+    with socket.create_server(("127.0.0.1", 0)) as free:  # the recorded port is the first server's
+        port: int = free.getsockname()[1]
+    async with apiserver.serving(state=copy, tls=True, port=port) as server:
         assert server.certificate == certificate
         assert server.token_for("default:app", node="n1") == token
         assert server.token_for() == api.headers["Authorization"].removeprefix("Bearer ")
