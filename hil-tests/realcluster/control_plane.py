@@ -13,13 +13,14 @@ import json
 import secrets
 import socket
 import ssl
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
+
+import trustme
 
 from realcluster import errors, processes, programs
 from realcluster.binaries import Binaries
@@ -225,7 +226,7 @@ class ControlPlane:
         folder.chmod(0o700)
         key = folder / "service-account.key"
         if not key.exists():
-            key.write_bytes(_rsa_key())
+            key.write_bytes(trustme.CA(key_type=trustme.KeyType.RSA).private_key_pem.bytes())
         (folder / "tokens.csv").write_text(programs.tokens(self._tokens))
         for user, token in self._tokens.items():
             self._write_kubeconfig(self.settings.kubeconfig(user), user, token)
@@ -260,14 +261,6 @@ class ControlPlane:
             return self.request("GET", path)
         except (errors.RealClusterError, FileNotFoundError):
             return ""
-
-
-def _rsa_key() -> bytes:
-    try:
-        done = subprocess.run(["openssl", "genrsa", "2048"], check=True, capture_output=True, timeout=60)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise errors.Unavailable(f"openssl makes no key: {error}: apt-get install openssl") from error
-    return done.stdout
 
 
 def _ports(base: int | None) -> programs.Ports:

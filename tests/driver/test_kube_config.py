@@ -13,7 +13,7 @@ from aiohttp import web
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks import apiserver
-from drawbar.mocks.apiserver import certificates
+from drawbar.mocks.apiserver import listeners
 
 SECRET = "s3cr3t-t0ken"
 URL = "https://10.0.0.1:6443"
@@ -37,7 +37,7 @@ def kubeconfig(folder, *, cluster=None, user=None, **top):
 
 @pytest.fixture(scope="module")
 def pair():
-    return certificates.self_signed()
+    return listeners.issue_certificate()
 
 
 def test_a_token_is_sent_and_stays_out_of_the_representation(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 
 from drawbar.driver import errors, main
 from drawbar.driver.webhook import certificates, daemon, server, settings
-from drawbar.mocks.apiserver import certificates as throwaway
+from drawbar.mocks.apiserver import listeners
 
 PARAMETERS = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters", "colour": "red"}
 
@@ -38,7 +38,7 @@ class Pair:
         self.renew()
 
     def renew(self, *, whole=True):
-        self.text, key = throwaway.self_signed()
+        self.text, key = listeners.issue_certificate()
         self.certificate.write_bytes(self.text)
         if whole:
             self.key.write_bytes(key)
@@ -49,7 +49,8 @@ class Pair:
 
     @property
     def binary(self):
-        return ssl.PEM_cert_to_DER_cert(self.text.decode())
+        first, _, _ = self.text.partition(ssl.PEM_FOOTER.encode())
+        return ssl.PEM_cert_to_DER_cert(first.decode() + ssl.PEM_FOOTER)
 
     @property
     def trust(self):
@@ -156,7 +157,7 @@ async def test_a_certificate_is_read_once_for_the_start_so_that_no_renewal_comes
     key = pair.key.read_bytes()
     pipes = [pair.key.with_name(name) for name in ("first", "second")]
     other = pair.key.with_name("other")
-    other.write_bytes(throwaway.self_signed()[1])
+    other.write_bytes(listeners.issue_certificate()[1])
     for pipe in pipes:
         os.mkfifo(pipe)
     pipes[0].replace(pair.key)

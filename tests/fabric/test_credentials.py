@@ -2,13 +2,13 @@
 
 import asyncio
 import ssl
-import subprocess
 
 import pytest
 
 from drawbar.fabric import contract, errors, tls
 from drawbar.fabric.grpc import server
 from drawbar.fabric.grpc.adapter import GrpcAdapter
+from drawbar.mocks.apiserver import listeners
 from drawbar.mocks.fabric import SimulatedFabric, configuration
 
 DESCRIBED = b"""{"hosts": [{"id": "h1"}], "token": "s3cret-t0ken",
@@ -17,18 +17,9 @@ RIGHT = contract.Credentials(token="s3cret-t0ken")
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory):
+def pairs():
     """Two certificates with their keys, as PEM."""
-    folder = tmp_path_factory.mktemp("pem")
-    made = []
-    for name in ("manager", "other"):
-        arguments = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-subj", f"/CN={name}"]
-        where = ["-keyout", folder / f"{name}.key", "-out", folder / f"{name}.crt"]
-        names = ["-addext", f"subjectAltName=DNS:{name}"]
-        command = ["openssl", "req", "-x509", "-nodes", "-days", "2", *arguments, *names, *where]
-        subprocess.run(command, check=True, capture_output=True, timeout=30)
-        made.append(((folder / f"{name}.crt").read_text(), (folder / f"{name}.key").read_text()))
-    return made
+    return [[pem.decode() for pem in listeners.issue_certificate(name)] for name in ("manager", "other")]
 
 
 def test_half_a_pair_is_told():

@@ -1,4 +1,4 @@
-"""The port of a server: opened, closed for a while without losing the number, its connections dropped."""
+"""The port of a server: opened, closed for a while without losing the number, its connections dropped; and its certificate."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ class _ClientMistakes(logging.Filter):
 
 
 _logger.addFilter(_ClientMistakes())
+
+
+def issue_certificate(*names: str) -> tuple[bytes, bytes]:
+    """Return a throw-away certificate for these names (``localhost`` and this host's address if none), and its key, as PEM.
+
+    The certificate is followed by that of its authority, so the text serves as a chain and as what clients trust.
+    """
+    import trustme  # loads OpenSSL a second time, which takes half a second on a slow machine
+
+    authority = trustme.CA()
+    issued = authority.issue_cert(*(names or ("localhost", HOST)))
+    certificate = issued.cert_chain_pems[0].bytes() + authority.cert_pem.bytes()
+    return certificate, issued.private_key_pem.bytes()
 
 
 class Listener:

@@ -14,7 +14,6 @@ from typing import Any
 
 from drawbar.mocks.apiserver import (
     builtin,
-    certificates,
     definitions,
     kubeconfigs,
     listeners,
@@ -218,7 +217,7 @@ async def serving(
         identity = kept.identity if kept is not None else Identity()
         certificate, key = identity.certificate.encode(), identity.key.encode()
         if tls and not certificate:
-            certificate, key = certificates.self_signed()
+            certificate, key = listeners.issue_certificate()
         server.certificate = certificate if tls else None
         context = _tls(certificate, key) if tls else None
         async with listeners.listening(gate.handle, port=port or identity.port, context=context) as listener:
