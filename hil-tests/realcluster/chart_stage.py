@@ -34,7 +34,7 @@ FABRIC = "rack"
 SLOTS = 4
 MODERN_SINCE = 34
 READY_SECONDS = 240.0
-"""Pods that start one after the other, with a Python interpreter for each probe."""
+"""Pods that start one after the other."""
 POLL_SECONDS = 0.5
 SERVICE = str(next(ipaddress.ip_network(programs.SERVICE_RANGE).hosts()))
 """Of the Service `kubernetes`."""

@@ -2,10 +2,13 @@
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 
+from drawbar.driver.controller import daemons
+from drawbar.driver.operation.http import address, probe
 from drawbar.mocks.testing import helm
 
 OPTIONAL = {
@@ -191,7 +194,52 @@ async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where
     hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
     mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
     assert {name: mounts[name] for name in hosts} == hosts
-    assert mounts.keys() - hosts.keys() == {"config"}
+    assert mounts.keys() - hosts.keys() == {"config", "run"}
+
+
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+PROXY = {"enabled": True, "proxy": {"image": "registry.example.com/proxy:1"}}
+
+
+@pytest.mark.parametrize("metrics", [{}, PROXY], ids=["without-proxy", "with-proxy"])
+@pytest.mark.parametrize(
+    ("component", "kind"), [("controller", "Deployment"), ("node", "DaemonSet")], ids=["controller", "node"]
+)
+async def test_probes_are_the_small_program_and_ask_where_the_daemon_serves(render, component, kind, metrics):
+    found = named(await render(metrics=metrics))
+    pod = found[kind, f"drawbar-{component}"]["spec"]["template"]["spec"]
+    container, *proxies = pod["containers"]
+    commands = [container[name]["exec"]["command"] for name in PROBES]
+    assert commands == [["drawbar-probe", "alive"], ["drawbar-probe", "alive"], ["drawbar-probe", "ready"]]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    endpoint = address.parse(variables[probe.VARIABLE])
+    # The same for the daemon: nothing else that it reads names another.
+    (text,) = found["ConfigMap", f"drawbar-{component}"]["data"].values()
+    assert "http" not in yaml.safe_load(text)
+    if endpoint.family is address.Family.UNIX:
+        (volume,) = [
+            one["name"]
+            for one in container["volumeMounts"]
+            if one["mountPath"] == str(Path(endpoint.host).parent)
+        ]
+        assert {"name": volume, "emptyDir": {}} in pod["volumes"]
+    for proxy in proxies:
+        assert f"--upstream=http://{endpoint}/" in proxy["args"]
+
+
+@pytest.mark.parametrize(
+    ("component", "kind"), [("controller", "Deployment"), ("node", "DaemonSet")], ids=["controller", "node"]
+)
+async def test_probes_survive_a_busy_node_and_a_daemon_that_hangs_costs_the_label_within_a_minute(
+    render, component, kind
+):
+    pod = named(await render())[kind, f"drawbar-{component}"]["spec"]["template"]["spec"]
+    _, alive, ready = (pod["containers"][0][name] for name in PROBES)
+    assert alive["timeoutSeconds"] * alive["failureThreshold"] >= 120
+    assert ready["timeoutSeconds"] * ready["failureThreshold"] >= 30
+    # The next probe begins a period after the last one at most, and each one hangs until its deadline.
+    longest = ready["periodSeconds"] + ready["timeoutSeconds"] * ready["failureThreshold"]
+    assert longest + daemons.GRACE_SECONDS <= 60
 
 
 SAFE, OLD = "drawbar.node-restriction.kubernetes.io/host", "drawbar.dev/host"

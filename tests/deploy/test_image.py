@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 IMAGE = ROOT / "deploy" / "image"
 SECONDS = 600
 PACKAGES = "usr/local/lib/drawbar"
-PROGRAM = "usr/local/bin/drawbar"
+PROGRAMS = "usr/local/bin"
 BILL = "usr/local/share/drawbar/sbom.cdx.json"
 
 
@@ -138,7 +138,7 @@ def test_neither_an_installer_nor_a_double_nor_a_way_to_other_code_is_in_it(root
     assert "drawbar.fabric.grpc" in registered
     assert not [name for name in ("mocks", "qemu") if name in registered]
     assert [path for path in roots[0].rglob("*") if path.suffix == ".pth" or path.is_symlink()] == []
-    words = [sys.executable, "-IS", roots[0] / PROGRAM, "--help"]
+    words = [sys.executable, "-IS", roots[0] / PROGRAMS / "drawbar", "--help"]
     told = subprocess.run(words, capture_output=True, text=True, check=True)
     verbs = set(re.findall(r"^ {4}(\w+)", told.stdout, re.MULTILINE))
     assert verbs == set(main.VERBS)
@@ -159,13 +159,14 @@ class Installed:
         file = self.cluster.path / f"installed-{key}"
         file.write_text(text)
         (container,) = workload["spec"]["template"]["spec"]["containers"]
+        given = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+        variables = given | environment
 
         async def run(command, output):
-            assert command[0] == "drawbar"
             words = [word.replace(f"/etc/drawbar/{key}", str(file)) for word in command[1:]]
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-IS", str(self.root / PROGRAM), *words),
-                env={"PATH": os.defpath, **environment},
+                *(sys.executable, "-IS", str(self.root / PROGRAMS / command[0]), *words),
+                env={"PATH": os.defpath, **variables},
                 stdout=output,
                 stderr=output,
             )
@@ -219,6 +220,7 @@ async def test_both_daemons_start_from_it_by_the_charts_commands_and_give_a_pod_
                 "NODE_NAME": "node-1",
                 "POD_UID": "5f1b5a2e-0000-4000-8000-000000000001",
                 "DRAWBAR_KUBECONFIG": str(token),
+                "DRAWBAR_HTTP_ADDRESS": f"unix:{cluster.path / 'n.sock'}",
                 "DRAWBAR_KUBELET_DIR": str(home / "k"),
                 "DRAWBAR_CDI_DIR": str(home / "k" / "cdi"),
                 "DRAWBAR_SYSFS": str(home / "sys"),

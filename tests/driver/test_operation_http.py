@@ -6,6 +6,7 @@ import http
 import json
 import socket
 import stat
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from drawbar.driver.node.operation import address as node_address
 from drawbar.driver.operation import errors, readiness
-from drawbar.driver.operation.http import address, check, pages, server
+from drawbar.driver.operation.http import address, check, pages, probe, server
 
 HELLO = {"/hello": lambda: server.Answer(status=http.HTTPStatus.OK, content=b'"hello"')}
 
@@ -168,6 +169,64 @@ async def test_an_address_that_can_never_be_listened_on_is_an_error(endpoint, tm
 def test_nobody_answers_is_one_sentence(endpoint):
     with pytest.raises(errors.AddressError, match="no daemon answers at unix:"):
         check.ask(endpoint, "/readyz")
+
+
+async def run_probe(*words, where=None, options=()):
+    """Runs the probe as the image does; gives its status, what it printed, and its errors."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-IS", *options, probe.__file__, *words),
+        env={} if where is None else {probe.VARIABLE: str(where)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.parametrize("family", ["unix", "tcp"])
+async def test_the_probe_passes_on_what_the_daemon_answers(endpoint, port, family):
+    where = endpoint if family == "unix" else port
+    missing = readiness.Readiness({"kubelet": lambda: "it has not registered the driver"})
+    served = pages.pages(readiness.Watchdog(), missing, lambda: b"")
+    async with server.serving(where, served):
+        assert await run_probe("alive", where=where) == (0, '{"alive": true, "overdue": []}\n', "")
+        status, told, _ = await run_probe("ready", where=where)
+        assert (status, json.loads(told)["ready"]) == (1, False)
+    status, told, problem = await run_probe("alive", where=where)
+    assert (status, told) == (1, "")
+    assert problem.startswith(f"no daemon answers at {where}: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ([], "unix:/x"),
+        (["metrics"], "unix:/x"),
+        (["ready", "now"], "unix:/x"),
+        (["ready"], None),
+        (["ready"], "auto"),
+        (["ready"], "off"),
+    ],
+)
+async def test_a_probe_that_cannot_ask_says_how_it_is_used(words, where):
+    status, _, problem = await run_probe(*words, where=where)
+    assert status == probe.USAGE
+    assert probe.VARIABLE in problem
+
+
+async def test_a_probe_imports_next_to_nothing(endpoint):
+    async def imported(*words):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-IS", "-X", "importtime", *words),
+            env={probe.VARIABLE: str(endpoint)},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, lines = await process.communicate()
+        return {line.rpartition("|")[2].strip() for line in lines.decode().splitlines() if "|" in line}
+
+    more = await imported(probe.__file__, "alive") - await imported("-c", "0")
+    assert more <= {"_socket", "posix"}
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 {{- end -}}
 {{- define "drawbar.nodeConfig" -}}
 {{- $decided := dict "driverName" .Values.driverName "kubeletDir" .Values.node.kubeletDir "cdiDir" .Values.node.cdiDir -}}
-{{- if .Values.metrics.enabled }}{{ $_ := set $decided "http" (dict "address" "127.0.0.1:9178") }}{{ end -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.node.config) $decided) -}}
 {{- end -}}
 
