@@ -10,8 +10,8 @@ import pytest
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import claims, demands, fabrics, meta, nodes, slices
+from drawbar.driver.controller import absences, faults, hosts, names, refusals
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import faults, hosts, names, refusals
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.immediate import executor, observation
 from drawbar.driver.controller.pools import devices, generations
@@ -83,13 +83,19 @@ class Pools:
 class World:
     """An allocator, what it sees, and what it wrote; it is the client and the recorder itself."""
 
-    def __init__(self, *found, settle=0.1, enabled=True, evaluator=None):
+    def __init__(self, *found, settle=0.1, enabled=True, evaluator=None, node_gone_seconds=0):
         reserved = fabrics.Reservation(models=("H100",))
         spec = fabrics.FabricSpec(
-            adapter="a", endpoint="e", policy=fabrics.Policy(immediate=reserved, probation_seconds=0)
+            adapter="a",
+            endpoint="e",
+            policy=fabrics.Policy(
+                immediate=reserved, probation_seconds=0, node_gone_seconds=node_gone_seconds
+            ),
         )
         fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
         self.session, self.pools = Session(*found), Pools()
+        self.session.spec = spec
+        self.ahead = datetime.timedelta()
         self.claims, self.writes, self.events, self.refuse, self.config = Store(), [], [], 0, []
         self.read_classes, self.selector = [], SELECTOR
         # By claim name, beside those of its class.
@@ -104,9 +110,10 @@ class World:
             attachments=Store(),
             placed=index.Index(),
             nodes=self.nodes,
+            absences=absences.Absences(self.nodes, Store({"fab": self.session}), self.now),
             given=self.index,
             pools=self.pools,
-            clock=_now,
+            clock=self.now,
         )
         self.allocator = executor.Allocator(
             api=self,
@@ -120,6 +127,10 @@ class World:
             settle_seconds=settle,
         )
         self.pools.changed = self.allocator.published
+
+    def now(self):
+        """The world's clock, which the test can set forward."""
+        return _now() + self.ahead
 
     def change(self, claim):
         old = self.claims.get(claim.metadata.name)
@@ -383,6 +394,26 @@ async def test_a_claim_whose_node_is_gone_gets_a_device_on_another(until):
             "NodeGone",
             "ImmediatelyAllocated",
         ]
+
+
+async def test_a_claim_keeps_its_device_while_its_node_may_come_back(until):
+    world = World(gpu("g-0"), node_gone_seconds=60)
+    async with running(world):
+        world.ask()
+
+        async def given():
+            return world.given()
+
+        await until(given, lambda found: found == {"c": ["g-0"]})
+        del world.nodes["node-1"]
+        claim = world.claims.get("c")
+        allocation, memory = claim.status.allocation, world.allocator._known["default", "c"]
+        left = await world.allocator._review(claim, allocation, memory)
+        assert 55 < left <= 60
+        assert world.given() == {"c": ["g-0"]}
+        world.ahead = datetime.timedelta(seconds=60)
+        await world.allocator._review(claim, allocation, memory)
+        assert [reason for _, reason in world.events] == ["ImmediatelyAllocated", "NodeGone"]
 
 
 async def test_a_node_that_is_cordoned_or_full_is_not_chosen(until):

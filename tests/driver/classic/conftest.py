@@ -35,6 +35,9 @@ class State:
         self, *, devices=2, node_names=("n1", "n2"), ports=None, window=128, models=("m",), pool=f"{FABRIC}/e"
     ):
         self.now = START
+        # How long a Node may be missing before it counts as gone, and since when each is.
+        self.node_grace = datetime.timedelta()
+        self.missing_since = {}
         self.pool = pool
         fabric = names.fabric_of(pool)
         self.numbers = itertools.count(1)
@@ -141,6 +144,11 @@ class State:
             contexts=dict(self.contexts),
             pods=dict(self.pods),
             nodes=dict(self.nodes),
+            gone_at={
+                name: self.missing_since.setdefault(one.spec.node_name, self.now) + self.node_grace
+                for name, one in self.attachments.items()
+                if one.spec.node_name not in self.nodes
+            },
             attachments=tuple(self.attachments.values()),
             inventory=stock.Inventory(fabrics={fabric.name: fabric}, devices=shown),
             judge=lambda device, expression: expression in (device.model, device.key.device),

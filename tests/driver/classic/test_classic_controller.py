@@ -370,3 +370,24 @@ async def test_pods_that_compete_for_devices_are_all_served_by_scheduler_and_con
                 lambda one: not one["metadata"].get("finalizers"),
             )
         nodes.cancel()
+
+
+async def test_an_attempt_survives_that_its_node_is_deleted_and_created_again(running, until):
+    async with running("1.31-classic") as classic:
+        await classic.claim()
+        await classic.context(await classic.pod(), selectedNode=NODES[0], potentialNodes=list(NODES))
+        ((name, before),) = (await classic.attached()).items()
+
+        async def mapped():
+            return (await classic.world.fabric_condition("HostsMapped"))["message"]
+
+        node = await classic.api.read(kinds.NODE, NODES[0], into=dict)
+        whole = await mapped()
+        await classic.api.delete(kinds.NODE, NODES[0])
+        await until(mapped, lambda found: found != whole)
+        again = {"metadata": {"name": NODES[0], "labels": node["metadata"]["labels"]}}
+        await classic.make(kinds.NODE, again)
+        await until(mapped, lambda found: found == whole)
+        await classic.node_says(name, attachments.VISIBLE)
+        await classic.allocated()
+        assert (await classic.attachments())[name]["metadata"]["uid"] == before["metadata"]["uid"]

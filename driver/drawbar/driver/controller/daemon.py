@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, pods, slices
 from drawbar.driver.controller import (
+    absences,
     adminaccess,
     chores,
     cluster,
@@ -166,6 +167,7 @@ class _Controller:
             recorder=self._recorder,
             journeys=measured.journeys,
             clock=surroundings.clock,
+            absences=absences.Absences(self._nodes, self._directory, surroundings.clock),
             borrowers=self._classic.borrowers,
         )
         self._classic.serve(
@@ -389,11 +391,11 @@ class _Controller:
 
     def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
         if new is not None:
-            self._context.absent.see(new.metadata.name, None, self._clock())
+            self._context.absences.see(new.metadata.name)
         elif old is not None:
             self._daemons.forget(old.metadata.name)
             if any(self._placed.on(old.metadata.name)):
-                self._context.absent.see(old.metadata.name, "gone", self._clock())
+                self._context.absences.see(old.metadata.name)
         if old is None or new is None or hosts.shape(old) != hosts.shape(new):
             self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
         if old is not None and (new is None or new.out_of_service != old.out_of_service):
@@ -465,7 +467,9 @@ class _Controller:
 
     def witnesses(self, fabric: str) -> dict[str, losses.Witness]:
         return {
-            one.spec.device: losses.witness(one, node_gone=self._nodes.get(one.spec.node_name) is None)
+            one.spec.device: losses.witness(
+                one, node_gone=self._context.absences.is_gone(one.spec.node_name, (one.spec.fabric,))
+            )
             for one in self._placed.of(fabric)
         }
 

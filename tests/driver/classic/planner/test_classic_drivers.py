@@ -24,6 +24,7 @@ def decided(document, driver):
         contexts={},
         pods={},
         nodes={},
+        gone_at={},
         attachments=(),
         inventory=stock.Inventory(),
         judge=lambda device, expression: False,

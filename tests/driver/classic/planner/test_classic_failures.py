@@ -7,7 +7,7 @@ import pytest
 from tests.driver.classic.planner import scenes
 
 from drawbar.driver.api import attachments, classic, handles, slices
-from drawbar.driver.controller.classic import actions, memory, requests
+from drawbar.driver.controller.classic import actions, memory, plan, requests
 
 CLAIM = handles.WHOLE_CLAIM
 DAY = datetime.timedelta(days=1)
@@ -69,6 +69,34 @@ def test_an_attempt_on_a_node_that_died_is_given_up(world):
     cluster.settle()
     del cluster.nodes["n1"]
     (step,) = scenes.of(cluster.decide(), actions.Detach)
+    assert step.reason == "NodeGone"
+
+
+def test_an_attempt_goes_on_where_the_node_is_made_again_within_its_grace(world):
+    cluster, _ = scenes.waiting(world, selected="n1")
+    cluster.node_grace = datetime.timedelta(seconds=60)
+    cluster.settle()
+    node = cluster.nodes.pop("n1")
+    assert scenes.of(cluster.settle(), actions.Detach) == []
+    # It looks when the grace is over, whatever changes before.
+    decision = plan.plan(cluster.observed(), cluster.memory, cluster.now)
+    assert decision.look_again == cluster.now + cluster.node_grace
+    cluster.now += cluster.node_grace / 2
+    cluster.nodes["n1"] = node
+    cluster.settle()
+    cluster.attach_all()
+    (step,) = scenes.of(cluster.settle(), actions.Allocate)
+    assert step.handle.node == "n1"
+
+
+def test_an_attempt_ends_where_the_node_stays_away_for_its_grace(world):
+    cluster, _ = scenes.waiting(world, selected="n1")
+    cluster.node_grace = datetime.timedelta(seconds=60)
+    cluster.settle()
+    del cluster.nodes["n1"]
+    cluster.settle()
+    cluster.now += cluster.node_grace
+    (step,) = scenes.of(cluster.settle(), actions.Detach)
     assert step.reason == "NodeGone"
 
 

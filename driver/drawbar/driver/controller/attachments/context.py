@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from drawbar.driver import sightings
 from drawbar.driver.api import attachments, claims, drivers, nodes
+from drawbar.driver.controller import absences, names, refusals
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names, refusals
 from drawbar.driver.controller.attachments import actions, calls
 from drawbar.driver.controller.attachments import index as attachment_index
 from drawbar.driver.controller.fabrics import session
@@ -57,7 +56,7 @@ class Context:
         binding_timeout: how long the scheduler itself waits.
         placed: the same attachments, by fabric and by node.
         intended: node and model of the attachments that are being created at this moment.
-        absent: since when the nodes of attachments have had no Node object.
+        absences: which nodes count as gone, and from when on.
         borrowers: who else has devices attached; None where nobody can.
     """
 
@@ -77,9 +76,9 @@ class Context:
     recorder: events.Recorder
     journeys: journeys.Journeys
     clock: Callable[[], datetime.datetime]
+    absences: absences.Absences
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
     borrowers: Borrowers | None = None
-    absent: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
 
     @property
     def manager(self) -> str:

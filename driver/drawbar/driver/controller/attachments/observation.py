@@ -10,9 +10,6 @@ from drawbar.driver.controller import marks, names, policies
 from drawbar.driver.controller.attachments import actions, plan
 from drawbar.driver.controller.attachments import context as attachment_context
 
-# Of a node that an administrator calls gone: whatever the clock says.
-LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
-
 
 class Observation:
     """One device, looked at once.
@@ -57,7 +54,11 @@ class Observation:
                 and plan.problem(attachment) is not None
                 and context.pools.is_tainted(self._key.fabric, self._key.device)
             ),
-            node_gone_at=self._node_gone_at(attachment.spec.node_name) if attachment is not None else None,
+            node_gone_at=(
+                context.absences.gone_at(attachment.spec.node_name, (self._key.fabric,))
+                if attachment is not None
+                else None
+            ),
             given_up=self.session is not None and self.session.given_up,
             patience=patience,
             ready_patience=context.patience,
@@ -108,16 +109,6 @@ class Observation:
             if where == node and key.fabric == fabric and context.attachments.get(key.attachment) is None
         )
         return found
-
-    def _node_gone_at(self, name: str) -> datetime.datetime | None:
-        """When a node counts as gone: at once if an administrator says so; one without an object may come back."""
-        context, now = self._context, self._context.clock()
-        node = context.nodes.get(name)
-        context.absent.see(name, "gone" if node is None else None, now)
-        if node is not None:
-            return LONG_AGO if node.out_of_service else None
-        grace = self.session.spec.policy.node_gone_seconds if self.session is not None else 0
-        return (context.absent.since(name) or now) + datetime.timedelta(seconds=grace)
 
     def _wish(self) -> actions.Wish | None:
         """The claim that the attachment is for, if it still wants the device, else the one that waits longest.

@@ -15,7 +15,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments, classic, handles, nodes
+from drawbar.driver.api import attachments, classic, handles
 from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.classic import actions, memory, requests
 
@@ -92,13 +92,13 @@ class Observed:
 
     Attributes:
         wanted_by: uids of the claims that somebody waits for.
-        nodes: by name.
+        gone_at: by the name of an attachment from when on its node counts as gone, of nodes that are not there.
         patience: from the moment an attempt was first seen to giving it up.
         seen: by the name of an attachment when it was first seen to be for its claim.
     """
 
     wanted_by: frozenset[str]
-    nodes: Mapping[str, nodes.Node]
+    gone_at: Mapping[str, datetime.datetime]
     patience: datetime.timedelta
     seen: Mapping[str, datetime.datetime]
 
@@ -211,10 +211,11 @@ def _failure(
     if len(held) > _planned(held) or len({_attempt_of(one) for one in held}) > 1:
         message = "devices were asked for twice, by decisions on an old view"
         return attachments.Failure(reason=MIXED, message=message)
-    place = held[0].spec.node_name
-    node = observed.nodes.get(place)
-    if node is None or node.out_of_service:
-        return attachments.Failure(reason=NODE_GONE, message=f"node {place} is gone")
+    gone_at = [observed.gone_at[one.metadata.name] for one in held if one.metadata.name in observed.gone_at]
+    if gone_at and now >= max(gone_at):
+        return attachments.Failure(reason=NODE_GONE, message=f"node {held[0].spec.node_name} is gone")
+    if gone_at:
+        notes.look_at(max(gone_at))
     if claim.uid not in observed.wanted_by:
         return attachments.Failure(reason=ABANDONED, message="no pod waits for it any more")
     return _too_late(held, observed, notes, now)

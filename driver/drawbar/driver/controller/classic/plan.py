@@ -53,6 +53,7 @@ class Observed:
         contexts: by uid.
         pods: that are there, with those that wait among them.
         nodes: by name.
+        gone_at: by the name of an attachment from when on its node counts as gone, of nodes that are not there.
         attachments: of this driver.
         inventory: of all fabrics.
         judge: whether a device meets an expression.
@@ -66,6 +67,7 @@ class Observed:
     contexts: Mapping[str, classic.Context]
     pods: Mapping[classic.Name, classic.Pod]
     nodes: Mapping[str, nodes.Node]
+    gone_at: Mapping[str, datetime.datetime]
     attachments: tuple[attachments.DeviceAttachment, ...]
     inventory: stock.Inventory
     judge: stock.Judge
@@ -160,7 +162,7 @@ class _Round:
                 held.setdefault(one.spec.claim.uid, []).append(one)
         rest = attempts.Observed(
             wanted_by=frozenset(one.claim.uid for party in self._parties for one in party.waiting),
-            nodes=self._observed.nodes,
+            gone_at=self._observed.gone_at,
             patience=self._observed.patience,
             seen=self._observed.seen,
         )

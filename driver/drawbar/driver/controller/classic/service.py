@@ -103,12 +103,22 @@ class Service:
             contexts=dict(self._known.contexts),
             pods=dict(self._known.pods),
             nodes={node.metadata.name: node for node in self._context.nodes},
+            gone_at=self._gone_at(),
             attachments=tuple(self._context.attachments),
             inventory=inventory.inventory(self._view),
             judge=self._judge.meets,
             patience=self._context.patience,
             seen=self._seen(),
         )
+
+    def _gone_at(self) -> dict[str, datetime.datetime]:
+        """Return by the name of an attachment from when on its node counts as gone, of nodes that are not there."""
+        absences = self._context.absences
+        moments = {
+            one.metadata.name: absences.gone_at(one.spec.node_name, (one.spec.fabric,))
+            for one in self._context.attachments
+        }
+        return {name: moment for name, moment in moments.items() if moment is not None}
 
     def _seen(self) -> dict[str, datetime.datetime]:
         """Return by the name of an attachment when it was first seen to be for its claim."""

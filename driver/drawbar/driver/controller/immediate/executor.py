@@ -200,8 +200,7 @@ class Allocator:
             return None
         if claim.status.allocation is not None:
             memory.asked = None
-            await self._review(claim, memory)
-            return None
+            return await self._review(claim, claim.status.allocation, memory)
         if not self.enabled:
             message = "the claim asks for immediate allocation, which is off (immediateAllocation of the controller)"
             self._tell(claim, memory, TURNED_OFF, message)
@@ -214,15 +213,20 @@ class Allocator:
         left = memory.not_before - asyncio.get_running_loop().time()
         return left if left > 0 else await self._allocate(claim, memory)
 
-    async def _review(self, claim: claims.ResourceClaim, memory: _Memory) -> None:
-        allocation = claim.status.allocation
-        node = self.view.nodes.get(allocation.node or "") if allocation is not None else None
-        gone = node is None or node.out_of_service
+    async def _review(
+        self, claim: claims.ResourceClaim, allocation: claims.Allocation, memory: _Memory
+    ) -> float | None:
+        """Takes an allocation back that came to nothing; gives the seconds until its node counts as gone."""
+        of_fabrics = {names.fabric_of(one.pool) for one in claim.results(self.view.driver)}
+        gone_at = self.view.absences.gone_at(allocation.node or "", of_fabrics)
+        now = self.view.clock()
+        gone = gone_at is not None and gone_at <= now
         decided = plan.review(claim, self.view.driver, node_gone=gone) if self.enabled else None
         if decided is not None:
             await self._carry_out(decided, claim, memory)
         elif plan.is_ready(claim, self.view.driver):
             memory.failures, memory.devices, memory.nodes = 0, frozenset(), frozenset()
+        return (gone_at - now).total_seconds() if gone_at is not None and not gone else None
 
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
         while True:
@@ -414,6 +418,7 @@ def of(
         attachments=context.attachments,
         placed=context.placed,
         nodes=context.nodes,
+        absences=context.absences,
         given=context.index,
         pools=context.pools,
         clock=context.clock,

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, claims, demands, fabrics, nodes
+from drawbar.driver.controller import absences, names, policies
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.classic import inventory as classic_inventory
 from drawbar.driver.controller.classic import stock
@@ -26,6 +26,7 @@ class View:
     attachments: reflector.Reflector[attachments.DeviceAttachment]
     placed: index.Index
     nodes: reflector.Reflector[nodes.Node]
+    absences: absences.Absences
     given: claim_index.Index
     pools: publisher.Publisher
     clock: Callable[[], datetime.datetime]
