@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-import http
 import json
+import os
 import socket
 import stat
 import sys
@@ -11,14 +11,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.driver.node.operation import address as node_address
 from drawbar.driver.operation import errors, readiness
-from drawbar.driver.operation.http import address, check, pages, probe, server
+from drawbar.driver.operation.http import address, check, probe, server
 
-HELLO = {"/hello": lambda: server.Answer(status=http.HTTPStatus.OK, content=b'"hello"')}
+HELLO = {"/hello": lambda: web.Response(text='"hello"', content_type="application/json")}
 
 
 @pytest.fixture
@@ -63,27 +64,36 @@ async def test_a_real_client_gets_the_page(endpoint, port, family):
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"GET /other HTTP/1.1\r\n\r\n", b"404"),
-        (b"POST /hello HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", b"405"),
-        (b"\r\n\r\n", b"404"),
-        (b"GET\r\n\r\n", b"404"),
-        (b"\xff\x00 /hello\r\n\r\n", b"405"),
+        (b"GET /other HTTP/1.1\r\nHost: h\r\n\r\n", b"404"),
+        (b"POST /hello HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx", b"405"),
+        (b"GET /hello HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET\r\n\r\n", b"400"),
+        (b"\xff\x00 /hello\r\n\r\n", b"400"),
     ],
 )
-async def test_other_requests_are_refused(endpoint, request_, status):
+async def test_other_requests_are_refused_without_a_word_in_the_log(endpoint, request_, status, caplog):
     async with server.serving(endpoint, HELLO):
         assert (await raw(endpoint, request_)).split(b" ")[1] == status
+    assert caplog.records == []
 
 
-async def test_a_request_without_end_is_cut_off(endpoint):
+@pytest.mark.parametrize("part", [b"x", b"hello HTTP/1.1\r\nHost: h\r\n" + b"X: y\r\n" * 8])
+async def test_a_request_without_end_is_cut_off(endpoint, part):
     async with server.serving(endpoint, HELLO):
-        assert await raw(endpoint, b"GET /" + b"x" * (server.REQUEST_LIMIT_BYTES * 4)) == b""
+        answer = await raw(endpoint, b"GET /" + part * server.LINE_LIMIT_BYTES)
+        assert answer == b"" or answer.split(b" ")[1] == b"400"
+
+
+async def test_a_request_that_takes_too_long_is_cut_off(endpoint, monkeypatch):
+    monkeypatch.setattr(server, "REQUEST_TIMEOUT_SECONDS", 0.01)
+    async with server.serving(endpoint, HELLO):
+        assert await raw(endpoint, b"GET /hello") == b""
 
 
 async def test_silent_callers_do_not_keep_others_out_for_ever(endpoint, until):
     async with server.serving(endpoint, HELLO):
         silent = [await asyncio.open_unix_connection(endpoint.host) for _ in range(server.CONNECTIONS_LIMIT)]
-        request = b"GET /hello HTTP/1.1\r\n\r\n"
+        request = b"GET /hello HTTP/1.1\r\nHost: h\r\n\r\n"
         assert await raw(endpoint, request) == b""
         for _, writer in silent[:2]:
             writer.close()
@@ -99,7 +109,7 @@ async def test_open_connections_do_not_hold_up_the_end(endpoint, tmp_path):
             reader, writer = await asyncio.open_unix_connection(endpoint.host)
             writer.write(b"GET ")
             # Connections are taken up in turn: once this one is answered, that one is open.
-            await raw(endpoint, b"GET /hello HTTP/1.1\r\n\r\n")
+            await raw(endpoint, b"GET /hello HTTP/1.1\r\nHost: h\r\n\r\n")
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
         writer.close()
@@ -155,6 +165,21 @@ async def test_a_live_socket_is_not_taken_away(endpoint):
         assert (await asyncio.to_thread(check.ask, endpoint, "/hello")).good
 
 
+async def test_a_socket_that_another_instance_is_making_is_neither_replaced_nor_swept(
+    endpoint, tmp_path, until
+):
+    """Between its binding and its listening it looks like that of a dead daemon."""
+    path = tmp_path / "h.sock"
+    with socket.socket(socket.AF_UNIX) as begun, server._locked(tmp_path):
+        begun.bind(str(path))
+        path.with_name("http-begun.sock").hardlink_to(path)
+        made = path.stat()
+        async with server.serving(endpoint, HELLO, pause_seconds=60):
+            server.sweep(tmp_path)
+            assert os.path.samestat(path.stat(), made)
+            assert path.stat().st_nlink == 2
+
+
 @pytest.mark.parametrize("obstacle", ["file", "no-directory"])
 async def test_an_address_that_can_never_be_listened_on_is_an_error(endpoint, tmp_path, obstacle):
     if obstacle == "file":
@@ -187,7 +212,7 @@ async def run_probe(*words, where=None, options=()):
 async def test_the_probe_passes_on_what_the_daemon_answers(endpoint, port, family):
     where = endpoint if family == "unix" else port
     missing = readiness.Readiness({"kubelet": lambda: "it has not registered the driver"})
-    served = pages.pages(readiness.Watchdog(), missing, lambda: b"")
+    served = server.pages(readiness.Watchdog(), missing, lambda: b"")
     async with server.serving(where, served):
         assert await run_probe("alive", where=where) == (0, '{"alive": true, "overdue": []}\n', "")
         status, told, _ = await run_probe("ready", where=where)
@@ -276,13 +301,13 @@ class Clock:
 
 def answered(page):
     answer = page()
-    return answer.status.value, json.loads(answer.content)
+    return answer.status, json.loads(answer.text)
 
 
 def test_the_daemon_is_ready_once_nothing_is_missing():
     known, registered = readiness.Milestone("not known"), readiness.Milestone("not registered")
     ready = readiness.Readiness({"attachments": known.missing, "kubelet": registered.missing})
-    page = pages.pages(readiness.Watchdog(), ready, bytes)["/readyz"]
+    page = server.pages(readiness.Watchdog(), ready, bytes)["/readyz"]
     known.reach(True)
     assert answered(page) == (503, {"ready": False, "missing": {"kubelet": "not registered"}})
     registered.reach(True)
@@ -294,7 +319,7 @@ def test_the_daemon_is_ready_once_nothing_is_missing():
 def test_the_daemon_is_alive_while_nothing_hangs():
     clock = Clock()
     watchdog = readiness.Watchdog(clock)
-    page = pages.pages(watchdog, readiness.Readiness({}), bytes)["/healthz"]
+    page = server.pages(watchdog, readiness.Readiness({}), bytes)["/healthz"]
     with (
         watchdog.watching("attachment a", limit_seconds=10),
         watchdog.watching("attachment b", limit_seconds=99),

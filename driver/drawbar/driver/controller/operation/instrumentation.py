@@ -12,7 +12,7 @@ from drawbar.driver.controller.fabrics import connecting
 from drawbar.driver.controller.operation import adapters, gauges, journeys, metrics
 from drawbar.driver.kube import client
 from drawbar.driver.operation import errors, readiness, requests
-from drawbar.driver.operation.http import pages, server
+from drawbar.driver.operation.http import server
 
 
 class Instrumentation:
@@ -80,7 +80,7 @@ class Instrumentation:
         if endpoint is None:
             yield
             return
-        answers = pages.pages(self.watchdog, self.readiness, self.metrics.rendered, self._said)
+        answers = server.pages(self.watchdog, self.readiness, self.metrics.rendered, self._said)
         async with server.serving(endpoint, answers):
             yield
 

@@ -16,7 +16,7 @@ from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.operation import address, instruments, metrics
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.operation import errors, readiness, requests
-from drawbar.driver.operation.http import pages, server
+from drawbar.driver.operation.http import server
 
 
 class Audited(Protocol):
@@ -145,7 +145,7 @@ class Instrumentation:
         if endpoint is None:
             yield
             return
-        answers = pages.pages(self.watchdog, self.readiness, self.metrics.rendered)
+        answers = server.pages(self.watchdog, self.readiness, self.metrics.rendered)
         server.sweep(options.data_dir)
         async with server.serving(endpoint, answers):
             yield

@@ -28,7 +28,7 @@ def main() -> int:
         )
         return USAGE
     try:
-        answer = _fetched(where.removeprefix("unix:") if unix else (host.strip("[]"), int(port)), page)
+        answer = fetch(where.removeprefix("unix:") if unix else (host.strip("[]"), int(port)), page)
     except (OSError, OverflowError) as error:
         sys.stderr.write(f"no daemon answers at {where}: {error}\n")
         return 1
@@ -37,13 +37,14 @@ def main() -> int:
     return 0 if head.split(b" ", 2)[1:2] == [b"200"] else 1
 
 
-def _fetched(where: str | tuple[str, int], page: bytes) -> bytes:
+def fetch(where: str | tuple[str, int], page: bytes, timeout_seconds: float = TIMEOUT_SECONDS) -> bytes:
+    """Returns the answer of the daemon at a path or address, with its head; raises OSError if there is none."""
     family = _socket.AF_UNIX if isinstance(where, str) else _socket.AF_INET
     if not isinstance(where, str) and ":" in where[0]:
         family = _socket.AF_INET6
     connection = _socket.socket(family, _socket.SOCK_STREAM)
     try:
-        connection.settimeout(TIMEOUT_SECONDS)
+        connection.settimeout(timeout_seconds)
         connection.connect(where)
         connection.sendall(b"GET " + page + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = b""

@@ -1,208 +1,214 @@
-"""A small HTTP server for a few documents: enough for probes and for Prometheus.
+"""The HTTP server for probes and Prometheus.
 
-One request per connection, GET and HEAD, no bodies, and no more connections at once than `CONNECTIONS_LIMIT`. It is our
-own because aiohttp's costs 2.7 MB of memory on every node, for three pages that only this host can see.
+One request per connection, GET and HEAD. No more connections at once than `CONNECTIONS_LIMIT`; one that lasts longer than
+`REQUEST_TIMEOUT_SECONDS` is aborted, whatever its caller does, and the head of a request is bounded.
 
-An address that somebody else holds is waited for: with `hostNetwork` the instance that is being replaced still
-has the port for a moment.
+An address that another instance holds is tried again: with `hostNetwork` the instance that is being replaced still
+has the port for a moment. A UNIX socket is checked, replaced, bound and made to listen under a lock of its folder: between
+binding and listening it would look like that of a dead daemon to another instance.
 """
 
 import asyncio
 import contextlib
 import errno
-import http
+import fcntl
+import json
 import logging
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
-from drawbar.driver.operation import errors
+from aiohttp import http_exceptions, web
+
+from drawbar.driver.operation import errors, readiness
 from drawbar.driver.operation.http import address
 
 log = logging.getLogger(__name__)
+_requests = log.getChild("requests")
+# Bytes that are no HTTP are answered with 400; a traceback for each would fill the log.
+_requests.addFilter(
+    lambda record: (
+        not (record.exc_info and isinstance(record.exc_info[1], http_exceptions.HttpProcessingError))
+    )
+)
 
 CONNECTIONS_LIMIT = 16
-REQUEST_LIMIT_BYTES = 16 * 1024
+LINE_LIMIT_BYTES = 4096
+HEADERS_LIMIT = 32
 REQUEST_TIMEOUT_SECONDS = 5.0
 TAKEN_PAUSE_SECONDS = 2.0
 CLOSE_TIMEOUT_SECONDS = 1.0
 
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A document."""
-
-    status: http.HTTPStatus
-    content: bytes
-    content_type: str = "application/json"
+Pages = Mapping[str, Callable[[], web.Response]]
 
 
-Pages = Mapping[str, Callable[[], Answer]]
+def pages(
+    watchdog: readiness.Watchdog,
+    ready: readiness.Readiness,
+    metrics: Callable[[], bytes],
+    details: Callable[[], Mapping[str, object]] = dict,
+) -> Pages:
+    """Return the three pages by path.
+
+    Args:
+        watchdog: what hangs.
+        ready: what is missing.
+        metrics: the text of the last page.
+        details: what stands in `/readyz` besides, and does not make the daemon more or less ready.
+    """
+    return {
+        "/healthz": lambda: _verdict("alive", {"overdue": watchdog.overdue()}, {}),
+        "/readyz": lambda: _verdict("ready", {"missing": ready.missing()}, details()),
+        "/metrics": lambda: web.Response(body=metrics(), headers={"Content-Type": METRICS_TYPE}),
+    }
+
+
+def _verdict(name: str, why_not: dict[str, object], details: Mapping[str, object]) -> web.Response:
+    good = not any(why_not.values())
+    text = json.dumps({name: good, **why_not, **details}) + "\n"
+    return web.Response(status=200 if good else 503, text=text, content_type="application/json")
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    endpoint: address.Endpoint, pages: Pages, *, pause_seconds: float = TAKEN_PAUSE_SECONDS
+    endpoint: address.Endpoint, by_path: Pages, *, pause_seconds: float = TAKEN_PAUSE_SECONDS
 ) -> AsyncIterator[None]:
-    """Answers by path while the context lasts, from its entry on unless somebody else holds the address.
+    """Serve pages by path while the context lasts, from its entry on unless another process holds the address.
 
     Args:
         endpoint: where.
-        pages: by path what makes the document.
-        pause_seconds: how long until an address that somebody else holds is tried again.
+        by_path: what makes the response.
+        pause_seconds: how long until an address that another process holds is tried again.
 
     Raises:
         errors.AddressError: the address cannot be listened on, however long one waits.
     """
-    served = _Server(pages)
-    try:
-        await served.listen(endpoint)
-    except _Taken:
-        log.warning("the address for probes and metrics is taken, waiting", extra={"address": str(endpoint)})
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(_listen_when_free(served, endpoint, pause_seconds), name="http-address")
-        try:
-            yield
-        finally:
-            waiting.cancel()
-            await served.close()
-            if served.listening:
-                _remove(endpoint)
+    handlers = _Handlers(
+        _handler(by_path),
+        access_log=None,
+        logger=_requests,
+        max_line_size=LINE_LIMIT_BYTES,
+        max_field_size=LINE_LIMIT_BYTES,
+        max_headers=HEADERS_LIMIT,
+        lingering_time=0.0,
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        listening = await _listen(endpoint, handlers, stack)
+        if not listening:
+            log.warning(
+                "the address for probes and metrics is taken, waiting", extra={"address": str(endpoint)}
+            )
+        async with asyncio.TaskGroup() as tasks:
+            retrying = _listen_when_free(endpoint, handlers, stack, pause_seconds, listening=listening)
+            waiting = tasks.create_task(retrying, name="http-address")
+            try:
+                yield
+            finally:
+                waiting.cancel()
 
 
-class _Taken(Exception):
-    """Somebody else listens there."""
+class _Handlers(web.Server):
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Bound the number of connections, and how long each lasts."""
+        super().connection_made(handler, transport)
+        lasts = REQUEST_TIMEOUT_SECONDS if len(self.connections) <= CONNECTIONS_LIMIT else 0.0
+        asyncio.get_running_loop().call_later(lasts, transport.abort)
 
 
-async def _listen_when_free(served: "_Server", endpoint: address.Endpoint, pause_seconds: float) -> None:
-    while not served.listening:
+def _handler(by_path: Pages) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
+    async def handle(request: web.BaseRequest) -> web.Response:
+        page = by_path.get(request.path)
+        if page is None:
+            response = web.Response(status=404, text=f"here are {', '.join(by_path)}\n")
+        elif request.method not in ("GET", "HEAD"):
+            response = web.Response(status=405, text="only GET\n")
+        else:
+            response = page()
+        response.force_close()
+        return response
+
+    return handle
+
+
+async def _listen_when_free(
+    endpoint: address.Endpoint,
+    handlers: _Handlers,
+    stack: contextlib.AsyncExitStack,
+    pause_seconds: float,
+    *,
+    listening: bool,
+) -> None:
+    while not listening:
         await asyncio.sleep(pause_seconds)
-        with contextlib.suppress(_Taken):
-            await served.listen(endpoint)
+        listening = await _listen(endpoint, handlers, stack)
+        if listening:
             log.info("serving probes and metrics now", extra={"address": str(endpoint)})
 
 
-class _Server:
-    def __init__(self, pages: Pages) -> None:
-        self._pages = pages
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
-
-    @property
-    def listening(self) -> bool:
-        """Whether the address is ours."""
-        return self._server is not None
-
-    async def listen(self, endpoint: address.Endpoint) -> None:
-        """Raises `_Taken` if somebody else does."""
-        try:
-            if endpoint.family is address.Family.UNIX:
-                listener = _bound(Path(endpoint.host))
-                self._server = await asyncio.start_unix_server(
-                    self._connected, sock=listener, limit=REQUEST_LIMIT_BYTES
-                )
-            else:
-                self._server = await asyncio.start_server(
-                    self._connected, endpoint.host, endpoint.port, limit=REQUEST_LIMIT_BYTES
-                )
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise _Taken from error
-            raise errors.AddressError(
-                f"cannot serve probes and metrics on {endpoint}: {error.strerror or error}; choose another "
-                f"--http-address, or off"
-            ) from error
-
-    async def close(self) -> None:
-        """Ends all connections."""
-        if self._server is None:
-            return
-        self._server.close()
-        for writer in tuple(self._open):
-            writer.transport.abort()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
-                await self._server.wait_closed()
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= CONNECTIONS_LIMIT:
-            writer.transport.abort()
-            return
-        self._open.add(writer)
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
-                writer.write(await self._answered(reader))
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            # A caller that says nothing, too much, or is gone.
-            writer.transport.abort()
-        finally:
-            self._open.discard(writer)
-
-    async def _answered(self, reader: asyncio.StreamReader) -> bytes:
-        head = await reader.readuntil(b"\r\n\r\n")
-        method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
-        path = rest.split(" ", 1)[0].split("?", 1)[0]
-        page = self._pages.get(path)
-        if page is None:
-            known = ", ".join(self._pages)
-            answer = _plain(http.HTTPStatus.NOT_FOUND, f"here are {known}\n")
-        elif method not in ("GET", "HEAD"):
-            answer = _plain(http.HTTPStatus.METHOD_NOT_ALLOWED, "only GET\n")
-        else:
-            answer = page()
-        return _encoded(answer, with_content=method != "HEAD")
-
-
-def _plain(status: http.HTTPStatus, text: str) -> Answer:
-    return Answer(status=status, content=text.encode(), content_type="text/plain; charset=utf-8")
-
-
-def _encoded(answer: Answer, *, with_content: bool) -> bytes:
-    head = (
-        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
-        f"Content-Type: {answer.content_type}\r\n"
-        f"Content-Length: {len(answer.content)}\r\n"
-        f"Connection: close\r\n\r\n"
-    )
-    return head.encode("latin-1") + (answer.content if with_content else b"")
-
-
-def _bound(path: Path) -> socket.socket:
-    """A UNIX socket that only its owner can use; a dead one at its place is replaced, a live one is not."""
-    if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
-        raise FileExistsError(errno.EEXIST, "a file is in the way", str(path))
-    if _is_dead(path):
-        path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    mask = os.umask(0o077)
+async def _listen(endpoint: address.Endpoint, handlers: _Handlers, stack: contextlib.AsyncExitStack) -> bool:
+    """Serve until the stack ends; return False if another process holds the address."""
+    loop = asyncio.get_running_loop()
     try:
-        listener.bind(str(path))
-    except OSError:
-        listener.close()
-        raise
+        if endpoint.family is address.Family.UNIX:
+            path = Path(endpoint.host)
+            listener = await loop.create_unix_server(handlers, sock=_listening(path))
+        else:
+            listener = await loop.create_server(handlers, endpoint.host, endpoint.port)
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EWOULDBLOCK):
+            return False
+        raise errors.AddressError(
+            f"cannot serve probes and metrics on {endpoint}: {error.strerror or error}; choose another "
+            f"--http-address, or off"
+        ) from error
+    stack.push_async_callback(handlers.shutdown, CLOSE_TIMEOUT_SECONDS)
+    stack.callback(listener.close)
+    if endpoint.family is address.Family.UNIX:
+        # While it still listens: afterwards the path may be another instance's. Not in a thread: at the end these may
+        # all hang in the kernel, and this does not wait for anything.
+        stack.callback(path.unlink, missing_ok=True)
+    return True
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other daemons from changing sockets in the folder; raises BlockingIOError if one does right now."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
-        os.umask(mask)
+        os.close(descriptor)
+
+
+def _listening(path: Path) -> socket.socket:
+    """A UNIX socket that only its owner can use; a dead one at its place is replaced, a live one is not."""
+    with _locked(path.parent), contextlib.ExitStack() as stack:
+        if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FileExistsError(errno.EEXIST, "a file is in the way", str(path))
+        if _is_dead(path):
+            path.unlink(missing_ok=True)
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        mask = os.umask(0o077)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(mask)
+        listener.listen(CONNECTIONS_LIMIT)
+        stack.pop_all()
     return listener
 
 
 def sweep(data_dir: Path) -> None:
-    """Removes the sockets that dead daemons left beside the kubelet's; what lives stays."""
-    for path in data_dir.glob("http*.sock"):
-        with contextlib.suppress(OSError):
+    """Remove the sockets that dead daemons left beside the kubelet's; what lives stays."""
+    with contextlib.suppress(OSError), _locked(data_dir):
+        for path in data_dir.glob("http*.sock"):
             if stat.S_ISSOCK(path.lstat().st_mode) and _is_dead(path):
                 path.unlink(missing_ok=True)
-
-
-def _remove(endpoint: address.Endpoint) -> None:
-    # Not in a thread: at the end these may all hang in the kernel, and this does not wait for anything.
-    if endpoint.family is address.Family.UNIX:
-        Path(endpoint.host).unlink(missing_ok=True)
 
 
 def _is_dead(path: Path) -> bool:
