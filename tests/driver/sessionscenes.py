@@ -26,6 +26,10 @@ class Listener:
         """Nothing is attached."""
         return {}
 
+    def published(self, fabric):
+        """Nothing was published before."""
+        return ()
+
     def troubles_changed(self, fabric):
         """Not asked for here."""
 

@@ -1,6 +1,7 @@
 """A device that the fabric manager no longer lists is lost when its node agrees, or after three listings."""
 
 import asyncio
+import contextlib
 
 import pytest
 from tests.driver.attachmentscenes import ATTACHED, INVISIBLE, RELEASED, attachment
@@ -77,6 +78,7 @@ class Manager:
         self.devices_now = tuple(
             contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU) for number in range(count)
         )
+        self.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(2))
         self.events = asyncio.Queue()
         self.listed = []
 
@@ -94,7 +96,7 @@ class Manager:
         return contract.Inventory(version=str(len(self.listed)), devices=self.devices_now)
 
     async def hosts(self):
-        return ()
+        return self.hosts_now
 
     def watch(self, version):
         return Watching(self.events)
@@ -122,10 +124,13 @@ class Told(Listener):
     """What nodes report, and what was told of devices."""
 
     def __init__(self, **witnesses):
-        self.said, self.gone, self.troubles = witnesses, [], 0
+        self.said, self.gone, self.troubles, self.offered = witnesses, [], 0, ()
 
     def witnesses(self, fabric):
         return self.said
+
+    def published(self, fabric):
+        return self.offered
 
     def device_changed(self, fabric, old, new):
         if new is None:
@@ -219,3 +224,115 @@ async def test_the_first_listing_takes_no_attached_device_away_either():
     assert opened.devices == ()
     task.cancel()
     await asyncio.wait({task})
+
+
+@contextlib.asynccontextmanager
+async def started(manager, told):
+    """A session that has listed once, in virtual time."""
+    opened = session.Session(FABRIC, told, lambda name: manager)
+    task = asyncio.Task(opened.run())
+    await asyncio.sleep(1)
+    try:
+        yield opened
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@pytest.mark.parametrize(("count", "missing"), [(0, 8), (4, 4), (6, 0)], ids=["none", "half", "most"])
+@virtualtime.in_virtual_time
+async def test_the_first_listing_is_compared_with_what_is_published(count, missing):
+    manager, told = Manager(count=count), Told()
+    told.offered = [f"d{number}" for number in range(8)]
+    async with started(manager, told) as opened:
+        assert opened.missing == set(told.offered[count:] if missing else ())
+        assert opened.view.missing is bool(missing)
+        await asyncio.sleep(25)
+        assert opened.missing == frozenset()
+        assert opened.troubles == {}
+
+
+@virtualtime.in_virtual_time
+async def test_what_was_published_and_is_in_the_second_listing_was_never_missing():
+    manager, told = Manager(count=0), Told()
+    told.offered = ["d0", "d1"]
+    async with started(manager, told) as opened:
+        manager.devices_now = Manager(count=2).devices_now
+        await asyncio.sleep(12)
+        assert [one.id for one in opened.devices] == ["d0", "d1"]
+        assert (opened.missing, told.gone) == (frozenset(), [])
+
+
+def ids(opened):
+    return [one.id for one in opened.hosts]
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["none", "half"])
+@virtualtime.in_virtual_time
+async def test_hosts_that_one_listing_lacks_stay_until_two_further_listings_agree(left):
+    manager = Manager()
+    async with started(manager, Told()) as opened:
+        manager.hosts_now = manager.hosts_now[:left]
+        manager.events.put_nowait(contract.Resync())
+        await asyncio.sleep(19)
+        assert sorted(ids(opened)) == ["h0", "h1"]
+        assert "of 2 hosts any more" in opened.troubles[session.MISSING_HOSTS]
+        await asyncio.sleep(2)
+        assert ids(opened) == ["h0", "h1"][:left]
+        assert opened.troubles == {}
+
+
+@pytest.mark.parametrize("how", ["listed", "told"])
+@virtualtime.in_virtual_time
+async def test_a_host_that_comes_back_was_never_away(how):
+    manager = Manager()
+    async with started(manager, Told()) as opened:
+        whole, manager.hosts_now = manager.hosts_now, ()
+        manager.events.put_nowait(contract.Resync())
+        await asyncio.sleep(1)
+        manager.hosts_now = whole
+        if how == "told":
+            for host in whole:
+                manager.events.put_nowait(contract.HostChanged(version="9", host=host))
+            await asyncio.sleep(1)
+            assert opened.troubles == {}
+        await asyncio.sleep(25)
+        assert sorted(ids(opened)) == ["h0", "h1"]
+        assert opened.troubles == {}
+
+
+@virtualtime.in_virtual_time
+async def test_one_host_of_many_that_is_taken_out_goes_at_once():
+    manager = Manager()
+    manager.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(8))
+    async with started(manager, Told()) as opened:
+        manager.hosts_now = manager.hosts_now[:7]
+        manager.events.put_nowait(contract.Resync())
+        await asyncio.sleep(1)
+        assert len(opened.hosts) == 7
+
+
+@pytest.mark.parametrize("used", ["attached", "published"])
+@virtualtime.in_virtual_time
+async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_were_in_use(used):
+    manager, told = Manager(), Told(**({"d0": SHOWS} if used == "attached" else {}))
+    told.offered = ["d0"] if used == "published" else ()
+    manager.hosts_now = ()
+    async with started(manager, told) as opened:
+        assert (opened.listed, opened.hosts, opened.connection.connected) == (False, (), True)
+        assert opened.troubles == {session.MISSING_HOSTS: session.NO_HOSTS}
+        manager.hosts_now = Manager().hosts_now
+        await asyncio.sleep(11)
+        assert (opened.listed, sorted(ids(opened)), opened.troubles) == (True, ["h0", "h1"], {})
+
+
+@virtualtime.in_virtual_time
+async def test_a_fabric_without_hosts_is_believed_at_once_if_nothing_was_in_use_and_after_three_listings_else():
+    manager, told = Manager(), Told()
+    manager.hosts_now = ()
+    async with started(manager, told) as opened:
+        assert opened.listed
+    told.offered = ["d0"]
+    async with started(manager, told) as opened:
+        await asyncio.sleep(25)
+        assert (opened.listed, opened.hosts, opened.troubles) == (True, (), {})

@@ -80,6 +80,28 @@ def test_nothing_changes_while_the_fabric_never_told():
     assert plan.plan(observed(devices=None, published=published(device("a"))), NOW) == ()
 
 
+def test_what_one_doubtful_listing_lacks_stays_published_as_it_is():
+    known = published(device("a"), device("b"))
+    assert plan.plan(observed(device("a"), published=known, missing=frozenset({"b"})), NOW) == ()
+    (action,) = plan.plan(observed(device("a"), published=known), NOW)
+    assert [one.name for one in action.slice.spec.devices] == ["a"]
+
+
+def test_what_is_missing_keeps_its_room_and_others_go_to_another_pool():
+    known = published(*(device(f"a{number}") for number in range(64)))
+    missing = frozenset(one.name for one in known[0].spec.devices)
+    (action,) = plan.plan(observed(device("b"), published=known, missing=missing), NOW)
+    assert isinstance(action, plan.Create)
+    assert (action.slice.spec.pool.name, len(action.slice.spec.devices)) == ("f/e/1", 1)
+
+
+def test_what_is_reserved_is_withdrawn_though_it_is_missing():
+    known = published(device("a"), device("b"))
+    gone = {"missing": frozenset({"b"}), "reserved": frozenset({"b"})}
+    (action,) = plan.plan(observed(device("a"), device("b"), published=known, **gone), NOW)
+    assert [one.name for one in action.slice.spec.devices] == ["a"]
+
+
 def test_everything_is_withdrawn_where_binding_conditions_are_dropped():
     known = published(device("a"))
     assert kinds(plan.plan(observed(device("a"), published=known, keeps_conditions=False), NOW)) == [

@@ -51,6 +51,7 @@ async def degraded(storm):
     return next(one for one in status["conditions"] if one["type"] == "Degraded")
 
 
+LABEL = "fabric.drawbar.dev/f"
 ALL = ("d0", "d1", "d2", "d3")
 
 
@@ -67,11 +68,48 @@ def test_one_empty_listing_evicts_nobody(in_storm, lacking, restarted):
         await asyncio.sleep(5)
         condition = await degraded(storm)
         assert (condition["status"], condition["reason"]) == ("True", "DevicesMissing")
-        assert not any((await taints(storm)).values())
+        assert await taints(storm) == {name: [] for name in ALL}
         await asyncio.sleep(60)
         assert await taints(storm) == {name: [] for name in ALL}
         assert await storm.attachments() == before
         assert (await degraded(storm))["status"] == "False"
+
+    in_storm(steps)
+
+
+async def labelled(storm):
+    """The nodes to which pods with the fabric's devices can come."""
+    nodes = (await storm.api.list_all(kinds.NODE, into=dict)).items
+    return sorted(one["metadata"]["name"] for one in nodes if LABEL in one["metadata"].get("labels", {}))
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["while-it-runs", "at-its-start"])
+def test_one_listing_without_hosts_takes_no_node_away_and_fails_no_claim(in_storm, monkeypatch, restarted):
+    async def steps(storm):
+        await in_use(storm, "d0")
+        before = await labelled(storm)
+        assert before
+        if restarted:
+            await storm.kill_controller()
+        whole, left = storm.fabric.hosts, [1]
+
+        async def hosts():
+            left[0] -= 1
+            return () if left[0] >= 0 else await whole()
+
+        monkeypatch.setattr(storm.fabric, "hosts", hosts)
+        storm.fabric.console.resync()
+        if restarted:
+            storm.start_controller()
+        await asyncio.sleep(5)
+        assert left == [0]
+        assert (await degraded(storm))["reason"] == "DevicesMissing"
+        assert await labelled(storm) == before
+        await storm.allocate("d1", "n2")
+        await asyncio.sleep(15)
+        assert await labelled(storm) == before
+        assert (await degraded(storm))["status"] == "False"
+        assert storm.connections().keys() == {"d0", "d1"}
 
     in_storm(steps)
 

@@ -473,6 +473,9 @@ class _Controller:
             for one in self._placed.of(fabric)
         }
 
+    def published(self, fabric: str) -> frozenset[str]:
+        return frozenset(device.name for one in self._chores.pools.of(fabric) for device in one.spec.devices)
+
     def troubles_changed(self, fabric: str) -> None:
         self._chores.add(chores.What.STATUS, fabric, after=chores.GATHER_SECONDS)
 

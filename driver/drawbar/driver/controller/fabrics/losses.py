@@ -4,6 +4,8 @@ One listing may be empty or partial: a manager that restarts, or an adapter that
 attached is lost only when its node agrees, or when the node does not show it and two further listings, each at least
 `APART_SECONDS` after the one before, lack it too. A listing that lacks more than a quarter of all devices at once is held
 as doubtful: what nobody has stays then, too, until two further listings agree. Until a device is lost it counts as it was.
+The first listing after a start is compared with what is attached and what is published. Hosts are judged in the same way;
+no node speaks for them.
 """
 
 import enum
@@ -86,7 +88,7 @@ def judge(
     """Decide about devices that are not listed any more.
 
     Args:
-        absent: their names.
+        absent: their names; the same for hosts, by their ids.
         missing: what the last judgement said.
         witnesses: what nodes report, by the name of each device that has an attachment.
         now: when the listing was read, on the event loop's clock.
@@ -106,15 +108,16 @@ def judge(
     return Judgement(lost=tuple(lost), missing=kept)
 
 
-def trouble(missing: Collection[str], count: int) -> str:
-    """Return a sentence about the devices that are missing; empty when none is."""
+def trouble(missing: Collection[str], count: int, *, what: str = "devices") -> str:
+    """Return a sentence about the devices, or hosts, that are missing; empty when none is."""
     if not missing:
         return ""
     named = sorted(missing)[:NAMED_MAX]
     listed = ", ".join(named) + (", …" if len(missing) > NAMED_MAX else "")
+    agree = "their nodes or two" if what == "devices" else "two"
     return (
-        f"the fabric manager does not list {len(missing)} of {count} devices any more ({listed}); they count as they were "
-        "until their nodes or two further listings agree"
+        f"the fabric manager does not list {len(missing)} of {count} {what} any more ({listed}); they count as they were "
+        f"until {agree} further listings agree"
     )
 
 

@@ -11,7 +11,7 @@ it again.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
@@ -46,6 +46,11 @@ LIST_EVERY_SECONDS = 10.0
 # What its node still shows and the manager does not list may stay so.
 MISSING_EVERY_SECONDS = 60.0
 MISSING = "inventory"
+MISSING_HOSTS = "hosts"
+NO_HOSTS = (
+    "the fabric manager lists no host at all, although devices were offered or attached before: nothing of its first listing "
+    "is taken over until it lists one, or two further listings agree"
+)
 
 
 def _monotonic() -> float:
@@ -74,6 +79,10 @@ class Listener(Protocol):
 
     def witnesses(self, fabric: str) -> Mapping[str, losses.Witness]:
         """What nodes report, by the name of each device of the fabric that has an attachment."""
+        ...
+
+    def published(self, fabric: str) -> Collection[str]:
+        """Names of the devices in the fabric's slices."""
         ...
 
     def troubles_changed(self, fabric: str) -> None:
@@ -121,6 +130,8 @@ class Session:
         # The fabric's version as it was last listed.
         self._version = ""
         self._missing: Mapping[str, losses.Missing] = {}
+        # The same of hosts, by id; of the empty id while a first listing without any host is not believed.
+        self._missing_hosts: Mapping[str, losses.Missing] = {}
         # What was told since the listing under way began: names of devices, ids of hosts.
         self._told_devices: set[str] = set()
         self._told_hosts: dict[str, None] = {}
@@ -151,7 +162,7 @@ class Session:
             hosts=len(self._hosts),
             unpublished=self.unpublished,
             reserved=sum(wanted.holds(one.id, one.model) for one in self._devices.values()),
-            missing=bool(self._missing),
+            missing=bool(self._missing or self._missing_hosts),
         )
 
     @property
@@ -363,7 +374,7 @@ class Session:
                     if isinstance(event, contract.Resync):
                         break
                     self._take(event)
-                    if self._missing and limit.when() is None:
+                    if self._list_missing_seconds is not None and limit.when() is None:
                         limit.reschedule(_monotonic() + losses.APART_SECONDS)
         except TimeoutError:
             if not limit.expired():
@@ -371,9 +382,10 @@ class Session:
 
     @property
     def _list_missing_seconds(self) -> float | None:
-        if not self._missing:
+        missing = (*self._missing.values(), *self._missing_hosts.values())
+        if not missing:
             return None
-        undecided = any(one.undecided for one in self._missing.values())
+        undecided = any(one.undecided for one in missing)
         return losses.APART_SECONDS if undecided else MISSING_EVERY_SECONDS
 
     async def _list(self, adapter: contract.FabricAdapter) -> None:
@@ -390,12 +402,15 @@ class Session:
         """Takes over a listing, but for what was told since it began."""
         told = {host.id: host for host in listed_hosts}
         told |= {one: self._hosts[one] for one in self._told_hosts}
+        self._version = inventory.version
+        if not self._judge_hosts(told):
+            return
+        told |= {one: self._hosts[one] for one in self._missing_hosts}
         listed = {names.label(device.id): device for device in inventory.devices}
         first, self.listed = not self.listed, True
         judged, over = self._judge(listed, first=first)
         changed_hosts = told != self._hosts
         self._hosts = told
-        self._version = inventory.version
         if changed_hosts or first:
             self._listener.hosts_changed(self.name)
         self._miss(judged, *over)
@@ -403,14 +418,33 @@ class Session:
             if name not in self._told_devices:
                 self._put(name, device)
 
+    def _judge_hosts(self, told: Mapping[str, contract.Host]) -> bool:
+        """Judge what the absence of hosts from a listing means; return whether the listing can be taken over."""
+        known = dict.fromkeys((*self._hosts, *self._missing_hosts))
+        if not self.listed:
+            used = told or self._listener.witnesses(self.name) or self._listener.published(self.name)
+            known = {} if told or not used else {"": None}
+        absent = [one for one in known if one not in told]
+        self._missing_hosts = losses.judge(
+            absent,
+            missing=self._missing_hosts,
+            witnesses={},
+            now=_monotonic(),
+            sudden=losses.is_sudden(absent, self._missing_hosts, len(known)),
+        ).missing
+        accepted = self.listed or not self._missing_hosts
+        sentence = losses.trouble(self._missing_hosts, len(known), what="hosts") if accepted else NO_HOSTS
+        self.report(MISSING_HOSTS, sentence)
+        return accepted
+
     def _judge(
         self, listed: Mapping[str, contract.Device], *, first: bool
     ) -> tuple[losses.Judgement, list[str]]:
         """What the absence of devices from a listing means, and which devices are missing no more."""
         known = dict.fromkeys((*self._devices, *self._missing))
         witnesses = self._listener.witnesses(self.name) if first or known.keys() - listed.keys() else {}
-        # Before its first listing a session knows of the devices that are attached.
-        known |= dict.fromkeys(witnesses if first else ())
+        # Before its first listing a session knows of the devices that are attached, and of those that are published.
+        known |= dict.fromkeys((*witnesses, *self._listener.published(self.name)) if first else ())
         absent = [name for name in known if name not in listed and name not in self._told_devices]
         judged = losses.judge(
             absent,
@@ -434,10 +468,16 @@ class Session:
             if device is not None:
                 self._listener.device_changed(self.name, device, None)
             else:
-                # It was attached before this session began, and never listed.
+                # It was attached or published before this session began, and never listed.
                 self._listener.connection_changed(self.name)
         count = len(self._devices.keys() | self._missing.keys())
         self.report(MISSING, losses.trouble(self._missing, count))
+
+    def _find_host(self, host_id: str) -> None:
+        """A host that was missing is there."""
+        if host_id in self._missing_hosts:
+            self._missing_hosts = {one: seen for one, seen in self._missing_hosts.items() if one != host_id}
+            self.report(MISSING_HOSTS, losses.trouble(self._missing_hosts, len(self._hosts), what="hosts"))
 
     def _take(self, event: contract.WatchEvent) -> None:
         match event:
@@ -454,6 +494,7 @@ class Session:
                     self._told_hosts[host.id] = None
                 known = self._hosts.get(host.id)
                 self._hosts[host.id] = host
+                self._find_host(host.id)
                 if known is None or hosts.differ(known, host):
                     self._listener.hosts_changed(self.name)
             case contract.OperationChanged(operation=operation):

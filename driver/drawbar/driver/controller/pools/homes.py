@@ -24,12 +24,14 @@ class Rules:
     Attributes:
         restricted: models whose devices have pools of their own.
         held: names of devices that stay where they are.
+        unlisted: names of devices that stay published although they are not listed, and keep their room.
         claimed: by device name the pool that the allocation of a claim names.
         given: by device name the pool out of which a claim was given it; what is published goes before.
     """
 
     restricted: Collection[str] = ()
     held: Collection[str] = ()
+    unlisted: Collection[str] = ()
     claimed: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
 
@@ -57,6 +59,8 @@ def pools(
             wanted, claimed = first.get(device.name), rules.claimed.get(device.name)
             stays = device.name in rules.held or pool == claimed or (wanted and _belongs(pool, wanted))
             returns = claimed is not None and claimed != pool and claimed not in full
+            if device.name in rules.unlisted:
+                filled[pool] = filled.get(pool, 0) + 1
             if wanted is not None and stays and not returns:
                 homes[device.name] = pool
                 filled[pool] = filled.get(pool, 0) + 1

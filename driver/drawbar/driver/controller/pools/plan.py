@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from drawbar.driver.api import attachments, slices
+from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import devices, encoding, explanations, generations, homes, taints
 from drawbar.fabric import contract
 
@@ -208,9 +209,15 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
             _Candidate(pool=pool, device=device, standing=_standing(observed, device, None))
             for pool, device in published
         )
+    listed = {names.label(told.id) for told in observed.devices}
+    # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
+    # is there in the next.
+    stays = not observed.going and observed.form is not encoding.Encoding.WITHDRAWN
+    kept = (observed.attached_by_us | observed.missing) - listed if stays else frozenset()
     rules = homes.Rules(
         restricted=observed.restricted,
         held=observed.attached_by_us,
+        unlisted=kept,
         claimed=observed.claimed,
         given=observed.given,
     )
@@ -224,10 +231,8 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
         found[device.name] = _Candidate(
             pool=places[device.name], device=device, standing=_standing(observed, device, told)
         )
-    # Withdrawn under its claim it could not be tainted, and nothing would end its pods.
-    stays = not observed.going and observed.form is not encoding.Encoding.WITHDRAWN
     for pool, device in published:
-        if stays and device.name in observed.attached_by_us and device.name not in found:
+        if device.name in kept and device.name not in found:
             found[device.name] = _Candidate(
                 pool=pool, device=device, standing=_standing(observed, device, None)
             )
