@@ -151,7 +151,7 @@ def test_a_manager_that_is_down_is_tried_with_pauses_that_grow_and_are_bounded(w
         pauses = gaps(way.connected)
         assert pauses[0] < pauses[2] < pauses[4]
         assert max(pauses) <= session.PAUSE_MAX_SECONDS
-        assert min(pauses[4:]) >= session.PAUSE_MAX_SECONDS - session.PAUSE_FIRST_SECONDS
+        assert min(pauses[4:]) >= session.PAUSE_MAX_SECONDS / 2
         way.down, way.fabric = False, fabric
         await asyncio.sleep(5)
         assert opened.connection.connected, "one that comes back is found within 5 s"
@@ -171,7 +171,7 @@ def test_a_manager_that_refuses_the_credentials_is_not_asked_often(with_session)
         assert opened.connection.reason == "Unauthenticated"
         pauses = gaps(way.connected)
         assert max(pauses) > session.REFUSED_PAUSE_MAX_SECONDS / 2
-        assert len(way.connected) < 3600 / (session.REFUSED_PAUSE_MAX_SECONDS - 1) + 20
+        assert len(way.connected) < 7200 / session.REFUSED_PAUSE_MAX_SECONDS + 20
 
     with_session(work)
 

@@ -7,8 +7,8 @@ import itertools
 import pytest
 from tests.driver.sessionscenes import FABRIC, Listener
 
+from drawbar.driver import backoff
 from drawbar.driver.controller.fabrics import session
-from drawbar.driver.kube import reflector
 from drawbar.fabric import contract
 from drawbar.mocks.testing import virtualtime
 
@@ -77,14 +77,12 @@ async def test_a_manager_that_ends_each_watch_at_once_is_listed_after_pauses_tha
         await asyncio.sleep(3600)
         assert opened.connection.connected
         early, late = manager.pauses[:3], manager.pauses[8:]
-        assert 0 < manager.pauses[0] <= reflector.PAUSE_FIRST_SECONDS
+        assert 0 < manager.pauses[0] <= backoff.FIRST_SECONDS
         assert max(early) < min(late)
-        assert max(late) <= reflector.PAUSE_MAX_SECONDS
+        assert max(late) <= backoff.MAX_SECONDS
         # With jitter.
         assert len(set(late)) > 1
-        assert (
-            3600 / reflector.PAUSE_MAX_SECONDS < len(manager.listed) < 7200 / reflector.PAUSE_MAX_SECONDS + 20
-        )
+        assert 3600 / backoff.MAX_SECONDS < len(manager.listed) < 7200 / backoff.MAX_SECONDS + 20
 
 
 @virtualtime.in_virtual_time
@@ -92,11 +90,11 @@ async def test_a_watch_that_lived_is_followed_by_a_listing_at_once_and_forgives_
     manager = Manager(0.001)
     async with session_with(manager):
         await asyncio.sleep(600)
-        manager.watch_seconds = reflector.HEALTHY_SECONDS + 1
+        manager.watch_seconds = backoff.HEALTHY_SECONDS + 1
         await asyncio.sleep(600)
         assert manager.pauses[-3:] == [0.0, 0.0, 0.0]
         manager.watch_seconds = 0.001
         before = len(manager.pauses)
         await asyncio.sleep(10)
         short = list(itertools.dropwhile(lambda pause: pause == 0.0, manager.pauses[before:]))
-        assert 0 < short[0] <= reflector.PAUSE_FIRST_SECONDS
+        assert 0 < short[0] <= backoff.FIRST_SECONDS

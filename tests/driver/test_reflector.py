@@ -8,6 +8,7 @@ import json
 import pytest
 from aiohttp import web
 
+from drawbar.driver import backoff
 from drawbar.driver.api import meta
 from drawbar.driver.kube import bodies, client, config, errors, kinds, reflector
 from drawbar.mocks import apiserver
@@ -339,7 +340,7 @@ async def test_watches_that_end_at_once_are_asked_for_ever_more_seldom():
         await script.until_asked("watch", 4)
     times = script.times("watch")
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)][:3]
-    shortest = [reflector.PAUSE_FIRST_SECONDS * factor / 2 for factor in (1, 2, 4)]
+    shortest = [backoff.FIRST_SECONDS * factor / 2 for factor in (1, 2, 4)]
     assert all(pause >= least for pause, least in zip(pauses, shortest, strict=True)), pauses
     assert len(script.times("list")) == 1
 
@@ -351,7 +352,7 @@ async def test_watches_that_are_refused_do_not_make_it_list_without_pause(status
     async with scripted(script) as api, running(reflector.Reflector(api, KIND, into=Thing, changed=Seen())):
         await script.until_asked("list", 3)
     times = script.times("list")
-    assert times[2] - times[0] >= reflector.PAUSE_FIRST_SECONDS * 1.5
+    assert times[2] - times[0] >= backoff.FIRST_SECONDS * 1.5
 
 
 async def test_a_watch_goes_on_from_the_bookmark():
@@ -377,24 +378,6 @@ async def test_a_denied_list_is_said_once_and_tried_again_until_it_is_allowed(ca
                 await copy.synced.wait()
             task.cancel()
     assert [record.levelname for record in caplog.records if record.name == reflector.__name__] == ["WARNING"]
-
-
-@pytest.mark.parametrize(
-    ("lived", "asked_seconds", "least", "most"),
-    [
-        pytest.param([60.0], 0.0, 0.0, 0.0, id="a-watch-that-lived-is-renewed-at-once"),
-        pytest.param([0.0], 0.0, 0.1, 0.2, id="the-first-short-one-pauses"),
-        pytest.param([0.0] * 4, 0.0, 0.8, 1.6, id="the-pause-doubles"),
-        pytest.param([0.0] * 99, 0.0, 15.0, 30.0, id="the-pause-is-bounded"),
-        pytest.param([0.0] * 9 + [60.0, 0.0], 0.0, 0.1, 0.2, id="a-long-one-starts-anew"),
-        pytest.param([0.0], 7.0, 7.0, 7.0, id="the-server-names-the-pause"),
-        pytest.param([0.0], 1e9, 30.0, 30.0, id="the-server-names-an-absurd-pause"),
-    ],
-)
-def test_the_pause_after_rounds_that_lived_so_long(lived, asked_seconds, least, most):
-    backoff = reflector.Backoff()
-    pauses = [backoff.after(seconds, asked_seconds) for seconds in lived]
-    assert least <= pauses[-1] <= most
 
 
 async def test_the_memory_of_the_deleted_is_bounded():

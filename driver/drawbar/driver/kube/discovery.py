@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from drawbar.driver.kube import client, decoding, errors, reflector
+from drawbar.driver import backoff
+from drawbar.driver.kube import client, decoding, errors
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ async def _asked(api: client.Client, path: str, into: type[T]) -> T:
 
 async def settled(api: client.Client, group: str) -> Mapping[str, frozenset[str]]:
     """The same, asked until the API server answers; nothing where it does not allow the question."""
-    backoff, said = reflector.Backoff(), ""
+    pauses, said = backoff.Backoff(), ""
     while True:
         try:
             return await resources(api, group)
@@ -73,5 +74,4 @@ async def settled(api: client.Client, group: str) -> Mapping[str, frozenset[str]
             if str(error) != said:
                 said = str(error)
                 log.warning("cannot learn what the API server serves, trying again: %s", error)
-        # Nothing was watched yet.
-        await asyncio.sleep(backoff.after(0.0))
+        await asyncio.sleep(pauses.failed())

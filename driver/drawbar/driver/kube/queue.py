@@ -6,17 +6,16 @@ with its failures and is jittered. The queue holds each key at most once, so the
 """
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
+
+from drawbar.driver import backoff
 
 K = TypeVar("K", bound=Hashable)
 
 PAUSE_FIRST_SECONDS = 0.05
 PAUSE_MAX_SECONDS = 60.0
-# Beyond this many doublings the pause has long reached its maximum.
-DOUBLINGS_MAX = 16
 
 
 class WorkQueue(Generic[K]):
@@ -28,7 +27,7 @@ class WorkQueue(Generic[K]):
         self._busy: set[K] = set()
         self._again: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
-        self._failures: dict[K, int] = {}
+        self._failures: dict[K, backoff.Backoff] = {}
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
@@ -60,10 +59,9 @@ class WorkQueue(Generic[K]):
 
     def retry(self, key: K) -> float:
         """Asks for attention after this key's back-off; gives the pause in seconds."""
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        ceiling = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * float(2 ** min(failures, DOUBLINGS_MAX)))
-        pause = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
+        if key not in self._failures:
+            self._failures[key] = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
+        pause = self._failures[key].failed()
         self.add_after(key, pause)
         return pause
 

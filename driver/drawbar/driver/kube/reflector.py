@@ -14,22 +14,16 @@ or smaller, and `too_large(metadata)` is called once for it; all other objects a
 
 import asyncio
 import logging
-import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
+from drawbar.driver import backoff
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, errors, kinds
 
 log = logging.getLogger(__name__)
 
-PAUSE_FIRST_SECONDS = 0.2
-PAUSE_MAX_SECONDS = 30.0
-# Beyond this many doublings the pause has long reached its maximum.
-DOUBLINGS_MAX = 16
-# A watch that lived this long did its work, however it ended.
-HEALTHY_SECONDS = 5.0
 # The answer of a write is late by seconds at most; so many objects do not go in that time.
 DELETED_LIMIT = 1000
 FRESH_SECONDS = 10.0
@@ -47,23 +41,6 @@ class Item(Protocol):
 
 T = TypeVar("T", bound=Item)
 Key = tuple[str, str]
-
-
-class Backoff:
-    """The pauses between rounds of list and watch."""
-
-    def __init__(self) -> None:
-        self._short_rounds = 0
-
-    def after(self, lived_seconds: float, asked_seconds: float = 0.0) -> float:
-        """The pause in seconds after a round whose watch lived that long; the server may have asked for a pause."""
-        if lived_seconds >= HEALTHY_SECONDS:
-            self._short_rounds = 0
-            return min(asked_seconds, PAUSE_MAX_SECONDS)
-        ceiling = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * float(2**self._short_rounds))
-        self._short_rounds = min(self._short_rounds + 1, DOUBLINGS_MAX)
-        pause = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
-        return max(pause, min(asked_seconds, PAUSE_MAX_SECONDS))
 
 
 class Reflector(Generic[T]):
@@ -102,7 +79,7 @@ class Reflector(Generic[T]):
         # What `learn` put there and neither watch nor list has confirmed yet.
         self._ahead: set[Key] = set()
         self._deleted: OrderedDict[str, None] = OrderedDict()
-        self._backoff = Backoff()
+        self._backoff = backoff.Backoff()
         self._said = ""
         self._listed_at = -FRESH_SECONDS
         self._stale = asyncio.Event()
@@ -164,9 +141,9 @@ class Reflector(Generic[T]):
                 asked = error.retry_after_seconds if isinstance(error, errors.Throttled) else 0.0
                 self._say(error)
             lived = loop.time() - watching_since if watching_since is not None else 0.0
-            if lived >= HEALTHY_SECONDS:
+            if lived >= backoff.HEALTHY_SECONDS:
                 self._said = ""
-            await asyncio.sleep(self._backoff.after(lived, asked))
+            await asyncio.sleep(self._backoff.ended(lived, asked))
 
     async def _list(self) -> str:
         asked_at = asyncio.get_running_loop().time()

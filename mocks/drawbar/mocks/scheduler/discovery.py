@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
-from drawbar.driver.kube import client, discovery, errors, kinds, reflector
+from drawbar.driver import backoff
+from drawbar.driver.kube import client, discovery, errors, kinds
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +78,13 @@ async def eviction_rates(api: client.Client) -> bool:
 
 
 async def _answered(ask: Callable[[], Awaitable[T]], what: str) -> T:
-    backoff = reflector.Backoff()
+    pauses = backoff.Backoff()
     while True:
         try:
             return await ask()
         except errors.KubeError as error:
             log.warning("cannot ask for %s, trying again: %s", what, error)
-        await asyncio.sleep(backoff.after(0.0))
+        await asyncio.sleep(pauses.failed())
 
 
 async def _is_older(api: client.Client, minor: int) -> bool:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from drawbar.driver import backoff
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller.attachments import actions, plan
 from drawbar.fabric import contract, errors
@@ -141,7 +142,7 @@ class Calls:
     def failed(self, uid: str, side: actions.Side, error: errors.FabricError, now: float) -> None:
         """The fabric refused, or the operation failed."""
         attempt = self._known.get((uid, side), _Known()).attempt
-        pause = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2 ** min(attempt - 1, 10))
+        pause = backoff.longest(attempt, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
         known = failure(error)
         self._over(uid, side, "failed", known.reason)
         self._put(uid, side, state="failed", failure=known, due=now + pause)

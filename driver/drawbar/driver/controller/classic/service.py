@@ -7,9 +7,9 @@ time: what it wrote is known before the next one looks.
 import asyncio
 import datetime
 import logging
-import random
 from collections.abc import Mapping
 
+from drawbar.driver import backoff
 from drawbar.driver.api import attachments, classic, handles
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions as attachment_actions
@@ -25,7 +25,8 @@ GATHER_SECONDS_PER_POD = 0.0005
 EVALUATION_SECONDS = 1.0
 EVALUATION_SECONDS_MIN = 0.005
 # After a round in which something failed; one that goes on failing must not keep the others waiting for long.
-RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
+RETRY_FIRST_SECONDS = 0.5
+RETRY_MAX_SECONDS = 5.0
 
 
 class Service:
@@ -53,18 +54,16 @@ class Service:
     async def run(self) -> None:
         """Decides and acts until cancelled."""
         self._memory = memory.Memory()
-        failures = 0
+        pauses = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
         while True:
             self._news.clear()
             now = self._context.clock()
             decision = await self._decide(now)
             self._memory = decision.memory
             if not await self._executor.carry_out(decision.actions):
-                pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
-                failures += 1
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
+                await asyncio.sleep(pauses.failed())
                 continue
-            failures = 0
+            pauses.reset()
             await self._rest((decision.look_again - now).total_seconds())
 
     async def _decide(self, now: datetime.datetime) -> plan.Decision:

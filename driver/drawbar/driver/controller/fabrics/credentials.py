@@ -11,8 +11,9 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
+from drawbar.driver import backoff
 from drawbar.driver.api import secrets
-from drawbar.driver.kube import client, errors, kinds, reflector
+from drawbar.driver.kube import client, errors, kinds
 from drawbar.fabric import contract, tls
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Vault:
         ends it. Nothing is raised.
         """
         said: Given | None = None
-        backoff, loop = reflector.Backoff(), asyncio.get_running_loop()
+        pauses, loop = backoff.Backoff(), asyncio.get_running_loop()
         while True:
             began, pause = loop.time(), 0.0
             try:
@@ -72,7 +73,7 @@ class Vault:
                     said = failed
                     yield failed
                 log.info("cannot follow a Secret, trying again: %s", error, extra={"secret": name})
-            await asyncio.sleep(backoff.after(loop.time() - began, pause))
+            await asyncio.sleep(pauses.ended(loop.time() - began, pause))
 
     async def _told(self, name: str) -> AsyncIterator[Given]:
         """One list and watch, to the end of the watch."""

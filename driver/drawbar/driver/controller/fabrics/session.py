@@ -15,8 +15,7 @@ from collections.abc import Collection, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
-import tenacity
-
+from drawbar.driver import backoff
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import faults, hosts, marks, names
 from drawbar.driver.controller.fabrics import (
@@ -28,7 +27,6 @@ from drawbar.driver.controller.fabrics import (
     status,
     turns,
 )
-from drawbar.driver.kube import reflector
 from drawbar.fabric import contract, errors
 
 log = logging.getLogger(__name__)
@@ -242,13 +240,16 @@ class Session:
             failure = discretion.defect(error, given, fabric=self.name, name=self.spec.adapter)
             self._say(connected=False, reason=_reason(failure), message=failure.message)
             return
+        down = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
+        refused = backoff.Backoff(PAUSE_FIRST_SECONDS, REFUSED_PAUSE_MAX_SECONDS)
         while True:
-            async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception_type(errors.FabricError),
-                wait=_pause,
-            ):
-                with attempt:
-                    await self._stay_connected(adapter_class, config)
+            try:
+                await self._stay_connected(adapter_class, config)
+            except errors.FabricError as error:
+                await asyncio.sleep((refused if _lasts(error) else down).failed())
+            else:
+                down.reset()
+                refused.reset()
 
     @property
     def given_up(self) -> bool:
@@ -351,7 +352,7 @@ class Session:
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
         self._wake(self.turns.allow(can))
-        backoff = reflector.Backoff()
+        pauses = backoff.Backoff()
         while True:
             # In turn with the readings of others, or the older of two could be learned last.
             await self._readings.fresh()
@@ -364,7 +365,7 @@ class Session:
             began = _monotonic()
             await self._watch(adapter, version)
             # A manager that ends its watches at once is not listed without a pause: that only adds to its trouble.
-            await asyncio.sleep(backoff.after(_monotonic() - began))
+            await asyncio.sleep(pauses.ended(_monotonic() - began))
 
     async def _watch(self, adapter: contract.FabricAdapter, version: str) -> None:
         """Take what the manager tells, until it ends the watch or it is time to list what is missing."""
@@ -516,15 +517,9 @@ class Session:
         self._listener.connection_changed(self.name)
 
 
-def _pause(attempt: tenacity.RetryCallState) -> float:
-    """The seconds until the next connection, by why the last one failed."""
-    error = attempt.outcome.exception() if attempt.outcome is not None else None
-    lasts = isinstance(error, errors.Misconfigured) or (
-        isinstance(error, errors.FabricError) and error.reason == discretion.DEFECT
-    )
-    longest = REFUSED_PAUSE_MAX_SECONDS if lasts else PAUSE_MAX_SECONDS
-    grows = tenacity.wait_exponential(multiplier=PAUSE_FIRST_SECONDS, max=longest - PAUSE_FIRST_SECONDS)
-    return (grows + tenacity.wait_random(0, PAUSE_FIRST_SECONDS))(attempt)
+def _lasts(error: errors.FabricError) -> bool:
+    """Whether only a change of the manager, or of another program, helps."""
+    return isinstance(error, errors.Misconfigured) or error.reason == discretion.DEFECT
 
 
 def _reason(error: errors.FabricError) -> str:

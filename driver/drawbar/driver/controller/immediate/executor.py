@@ -13,7 +13,7 @@ from typing import assert_never
 
 import msgspec
 
-from drawbar.driver import evaluation
+from drawbar.driver import backoff, evaluation
 from drawbar.driver.api import attachments, claims, demands, fabrics, slices
 from drawbar.driver.controller import names, refusals
 from drawbar.driver.controller.attachments import context as attachment_context
@@ -51,7 +51,6 @@ BUDGETS_MAX = 1000
 SELECTORS_CHARS_MAX = 65_536
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MAX_SECONDS = 300.0
-_DOUBLINGS_MAX = 10
 
 Name = tuple[str, str]
 
@@ -307,8 +306,7 @@ class Allocator:
                     memory.failures, memory.counted = memory.failures + 1, claim.status.allocation
                 memory.devices |= frozenset(devices)
                 memory.nodes |= {node}
-                doublings = min(memory.failures - 1, _DOUBLINGS_MAX)
-                pause = min(RETRY_MAX_SECONDS, RETRY_FIRST_SECONDS * 2**doublings)
+                pause = backoff.longest(memory.failures, RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
                 memory.not_before = asyncio.get_running_loop().time() + pause
                 await self._write(claim, devices, None)
                 self._tell(claim, memory, reason, f"{message}; trying again in {pause:.0f} s")

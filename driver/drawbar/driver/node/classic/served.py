@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import random
 
+from drawbar.driver import backoff
 from drawbar.driver.kube import client, discovery, errors, kinds
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,6 @@ class Served:
     def __init__(self, api: client.Client, *, follow_seconds: float = FOLLOW_SECONDS) -> None:
         self._api = api
         self._follow_seconds = follow_seconds
-        # Jitter needs no secrecy.
-        self._jitter = random.Random()  # noqa: S311 - spreads requests, guards nothing
         self.claims: tuple[kinds.Kind, ...] = (kinds.CLAIM,)
         self.known = asyncio.Event()
         """The API server has answered once."""
@@ -40,18 +39,19 @@ class Served:
 
     async def run(self) -> None:
         """Asks until there is `v1`, and returns then."""
-        pause, said = RETRY_FIRST_SECONDS, ""
+        pauses, said = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS), ""
         while not self.modern.is_set():
             try:
                 await self.ask()
-                pause, said = self._follow_seconds, ""
+                pauses.reset()
+                said, pause = "", self._follow_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads requests
             except errors.KubeError as error:
                 if str(error) != said:
                     said = str(error)
                     log.warning("cannot ask in which versions claims are served, trying again: %s", error)
-                pause = min(pause * 2, RETRY_MAX_SECONDS)
+                pause = pauses.failed()
             if not self.modern.is_set():
-                await asyncio.sleep(pause * self._jitter.uniform(0.8, 1.2))
+                await asyncio.sleep(pause)
 
     async def ask(self) -> None:
         """Asks once.

@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Collection, Mapping
 
+from drawbar.driver import backoff
 from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors
@@ -34,23 +35,20 @@ class Sweeper:
         self._claims = reader
         self._prepared = prepared
         self._finder = finder
-        # Jitter needs no secrecy.
-        self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
 
     async def run(self) -> None:
         """Settles, and returns when everything is."""
-        pause = RETRY_FIRST_SECONDS
+        pauses = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
         while self._prepared.unsettled:
             try:
                 await self.settle()
             except (kube_errors.KubeError, errors.NodeError) as error:
                 log.warning("cannot settle what the last instance left: %s", error)
-                await asyncio.sleep(pause * self._jitter.uniform(0.5, 1.0))
-                pause = min(pause * 2, RETRY_MAX_SECONDS)
+                await asyncio.sleep(pauses.failed())
             else:
-                pause = RETRY_FIRST_SECONDS
+                pauses.reset()
                 if self._prepared.unsettled:
-                    await asyncio.sleep(AGAIN_SECONDS * self._jitter.uniform(0.9, 1.1))
+                    await asyncio.sleep(AGAIN_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311 - spreads requests, guards nothing
 
     async def settle(self) -> None:
         """One round.
