@@ -3,6 +3,7 @@
 import datetime
 import types
 
+import msgspec
 import pytest
 
 from drawbar.driver.api import claims, meta
@@ -63,6 +64,35 @@ def test_what_was_dropped_because_the_queue_is_full_is_not_tried_again_every_fiv
     dropped = context.recorder.dropped
     # Of each device the claim and its pod.
     assert dropped == max(0, 2 * PODS - room)
-    for _ in range(20):
+    for number in range(20):
+        # The words of a manager that is down may change with every try.
+        context.fabrics["fab"].connection.message = f"down for {number} s"
         looking.look(5.0)
     assert context.recorder.dropped == dropped
+
+
+def test_another_cause_and_another_allocation_are_told_and_a_cause_that_comes_back_is_not():
+    context = Context()
+    looking = waits.Waits(context=context, unattached=claim_index.Index(DRIVER, lambda: NOW))
+    queued = context.recorder._queue.qsize
+
+    def told():
+        before = queued()
+        looking.look(5.0)
+        return queued() - before
+
+    down = context.fabrics["fab"]
+    assert told() == 2 * PODS
+    context.fabrics.clear()
+    assert told() == 2 * PODS
+    context.fabrics["fab"] = down
+    assert told() == 0
+    old = claim(0)
+    allocation = msgspec.structs.replace(old.status.allocation, allocation_timestamp="2026-01-02T01:00:00Z")
+    new = msgspec.structs.replace(
+        old,
+        metadata=msgspec.structs.replace(old.metadata, resource_version="2"),
+        status=msgspec.structs.replace(old.status, allocation=allocation),
+    )
+    context.index.change(old, new)
+    assert told() == 2

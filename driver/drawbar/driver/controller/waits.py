@@ -1,10 +1,13 @@
 """Tells users why they wait, where that takes more than a moment.
 
 Looked at now and then, and not on the way of each attach: who gets a device at once needs no word. Each cause is told
-once per allocation. Bounded by the devices that claims wait for.
+once per allocation, whatever its words are by then: those of a manager that is down change with every try, and the Fabric's
+condition has the latest. An Event that found no room, or that the API server did not take, is not repeated. Bounded by the
+devices that claims wait for.
 """
 
 import asyncio
+import enum
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import attachments, claims
@@ -25,13 +28,22 @@ NO_CONDITIONS = (
 )
 
 
+class Cause(enum.Enum):
+    """Why a device is not attached yet."""
+
+    NO_FABRIC = "there is no such Fabric"
+    NOT_REACHED = "the fabric manager is not reached"
+    RETURNING = "it is on its way back from another node"
+    BUSY = "the fabric manager is busy"
+
+
 @dataclass(slots=True, kw_only=True)
 class Waits:
-    """Those who wait, and what they were told last."""
+    """Those who wait, and what they were told of their allocation."""
 
     context: context.Context
     unattached: claim_index.Index
-    _told: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
+    _told: dict[names.DeviceKey, tuple[tuple[str, str], set[Cause]]] = field(default_factory=dict)
     _told_of_node: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
     _told_never: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
 
@@ -57,10 +69,14 @@ class Waits:
             why = cause(
                 key, claim, self.context.fabrics.get(key.fabric), self.context.attachments.get(key.attachment)
             )
-            if claim is None or why is None or self._told.get(key) == (claim.metadata.uid, why):
+            if claim is None or why is None:
                 continue
-            self._told[key] = (claim.metadata.uid, why)
-            self._tell(claim, key, REASON, why)
+            told = self._told.get(key)
+            if told is None or told[0] != _allocation(claim):
+                told = self._told[key] = (_allocation(claim), set())
+            if why[0] not in told[1]:
+                told[1].add(why[0])
+                self._tell(claim, key, REASON, why[1])
 
     def look_at_nodes(self, patience_seconds: float) -> None:
         """Tells everybody whose device is attached and has waited for its node as long as that, once per allocation."""
@@ -95,11 +111,8 @@ class Waits:
                 continue
             here.add(key)
             for claim in self.unattached.of(key):
-                allocation = claim.status.allocation
-                stamp = allocation.allocation_timestamp if allocation is not None else None
-                told = (claim.metadata.uid, stamp or "")
-                if self._told_never.get(key) != told:
-                    self._told_never[key] = told
+                if self._told_never.get(key) != _allocation(claim):
+                    self._told_never[key] = _allocation(claim)
                     self._tell(claim, key, NEVER_ATTACHED, NO_CONDITIONS, warning=True)
         for over in self._told_never.keys() - here:
             del self._told_never[over]
@@ -133,17 +146,24 @@ def cause(
     claim: claims.ResourceClaim | None,
     fabric: session.Session | None,
     attachment: attachments.DeviceAttachment | None,
-) -> str | None:
-    """Why the device is not attached yet; None if there is nothing to say that was not said already."""
+) -> tuple[Cause, str] | None:
+    """Why the device is not attached yet, in words for its user; None where nothing is known to be in the way."""
     if fabric is None:
-        return f"there is no Fabric {key.fabric} any more"
+        return Cause.NO_FABRIC, f"there is no Fabric {key.fabric} any more"
     if not fabric.connection.connected:
-        return f"the fabric manager is not reached: {fabric.connection.message}"
+        return Cause.NOT_REACHED, f"the fabric manager is not reached: {fabric.connection.message}"
     if attachment is not None and (attachment.deleting or not _is_for(attachment, claim)):
-        return f"it is still on its way back from node {attachment.spec.node_name}"
+        return Cause.RETURNING, f"it is still on its way back from node {attachment.spec.node_name}"
     if fabric.turns.is_waiting(key):
-        return "the fabric manager is busy with other devices"
+        return Cause.BUSY, "the fabric manager is busy with other devices"
     return None
+
+
+def _allocation(claim: claims.ResourceClaim) -> tuple[str, str]:
+    """Return what identifies the claim's allocation."""
+    allocation = claim.status.allocation
+    stamp = allocation.allocation_timestamp if allocation is not None else None
+    return claim.metadata.uid, stamp or ""
 
 
 def _is_for(attachment: attachments.DeviceAttachment, claim: claims.ResourceClaim | None) -> bool:
