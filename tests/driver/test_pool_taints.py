@@ -185,6 +185,16 @@ def test_a_device_fails_for_as_long_as_its_own_probation_says():
     assert marks(after(failed, device("a"), probations={"a": 0 * HOUR})) == []
 
 
+@pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, TAINT_SLICE])
+def test_a_probation_ends_by_when_the_taint_was_first_seen_and_not_by_another_machines_clock(form):
+    failed = published(device("a"), failing={"a": "LinkDown"}, form=form)
+    assert {name for one in failed for name in taints.failures(DRIVER, one)} == {"a"}
+    seen = {"failed_since": {"a": NOW + 10 * HOUR}, "form": form}
+    (again,) = plan.plan(observed(device("a"), published=failed, **seen), NOW + 10 * HOUR)
+    assert again == plan.LookAgain(at=NOW + 11 * HOUR)
+    assert marks(after(failed, device("a"), now=NOW + 11 * HOUR, **seen)) == []
+
+
 def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
     clean = published(device("a"), form=TAINT_SLICE)
     assert [one.spec.pool.resource_slice_count for one in clean] == [2, 2]

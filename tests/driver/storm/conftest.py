@@ -5,6 +5,7 @@ All of it runs in one loop whose clock jumps.
 
 import asyncio
 import contextlib
+import datetime
 import json
 
 import pytest
@@ -131,7 +132,12 @@ class Storm:
 
     # Controllers.
 
-    def start_controller(self):
+    def start_controller(self, *, skew_seconds=0.0):
+        """Starts one whose clock is so much ahead of all others."""
+
+        def clock():
+            return self.loop.now() + datetime.timedelta(seconds=skew_seconds)
+
         lives = asyncio.Event()
         lives.set()
         options = settings.Settings(
@@ -140,7 +146,7 @@ class Storm:
             http=settings.Http(address="off"),
         )
         adapter = adapter_of(self.fabric, lives)
-        around = daemon.Surroundings(clock=self.loop.now, adapters=lambda _: adapter)
+        around = daemon.Surroundings(clock=clock, adapters=lambda _: adapter)
         self._controller = (asyncio.Task(daemon.run(options, around), loop=self.loop), lives)
 
     @property

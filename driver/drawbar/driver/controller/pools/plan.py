@@ -41,6 +41,7 @@ class Observed:
         given: by their name the pools out of which they were given, as their attachments have it.
         held: names of devices that an operator attached by hand.
         failing: by device name the reason of a failed attach that is not over.
+        failed_since: by device name when this process first saw the taint of its failure.
         lost: names of devices that a claim has and that are not there any more.
         unhealthy: names of devices that their node calls unhealthy.
         findings: by device name what its node found wrong with it.
@@ -71,6 +72,7 @@ class Observed:
     given: Mapping[str, str] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
     failing: Mapping[str, str] = field(default_factory=dict)
+    failed_since: Mapping[str, datetime.datetime] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
     unhealthy: frozenset[str] = frozenset()
     findings: Mapping[str, tuple[attachments.NodeFinding, ...]] = field(default_factory=dict)
@@ -248,6 +250,7 @@ def _standing(observed: Observed, device: slices.Device, told: contract.Device |
     return taints.Standing(
         probation=observed.probations.get(name, observed.probation),
         failing=observed.failing.get(name, ""),
+        failed_since=observed.failed_since.get(name),
         lost=name in observed.lost
         or (observed.devices is not None and told is None and name not in observed.missing),
         foreign=connected and not ours,

@@ -1,15 +1,17 @@
 """Publishes the pools of fabrics, one write per action of `pools.plan`.
 
 Everything is recomputed from what is published and what the fabric tells; nothing is remembered between rounds but
-whether the API server keeps the fields we need. A stale view ends the round; the next one sees more.
+whether the API server keeps the fields we need, and when the taints of failures were first seen. A stale view ends the round; the next one sees more.
 """
 
 import asyncio
 import datetime
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import assert_never
 
+from drawbar.driver import sightings
 from drawbar.driver.api import slices
 from drawbar.driver.controller.pools import encoding, plan, probe, shelf, taints
 from drawbar.driver.kube import client, reflector
@@ -47,6 +49,8 @@ class Publisher:
         self._left_out: dict[str, tuple[str, ...]] = {}
         # By fabric and name: every node of a cluster has slices of this driver too.
         self._slices: dict[str, dict[str, slices.ResourceSlice]] = {}
+        # By fabric and device, of those that failed.
+        self._failed: sightings.Sightings[tuple[str, str]] = sightings.Sightings()
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
@@ -74,6 +78,7 @@ class Publisher:
             if observed is None:
                 return None
             now = self._clock()
+            observed = replace(observed, failed_since=self._failed_since(fabric))
             again = None
             left_out: tuple[str, ...] = ()
             for action in plan.plan(observed, now):
@@ -112,6 +117,14 @@ class Publisher:
                 known.pop(one.metadata.name, None)
             if not known:
                 del self._slices[fabric]
+            failed = taints.failures(self._driver, new)
+            for name in taints.failures(self._driver, old).keys() | failed.keys():
+                self._failed.see((fabric, name), failed.get(name), self._clock())
+
+    def _failed_since(self, fabric: str) -> dict[str, datetime.datetime]:
+        """Return by device name when this process first saw the taint of its failure."""
+        names = {name for one in self.of(fabric) for name in taints.failures(self._driver, one)}
+        return {name: since for name in names if (since := self._failed.since((fabric, name))) is not None}
 
     def of(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
         """The fabric's slices as they are published."""

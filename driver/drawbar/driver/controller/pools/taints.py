@@ -55,6 +55,7 @@ class Standing:
     Attributes:
         failing: the reason of a failed attach that is not over; empty when there is none.
         probation: how long a failure counts once it is over.
+        failed_since: when this process first saw the taint of the failure, since `timeAdded` is of whoever wrote it.
         lost: a claim has the device, and it is not there any more.
         foreign: it is attached, and by none of this cluster's claims.
         held: an operator attached it by hand.
@@ -72,6 +73,7 @@ class Standing:
 
     probation: datetime.timedelta
     failing: str = ""
+    failed_since: datetime.datetime | None = None
     lost: bool = False
     foreign: bool = False
     held: bool = False
@@ -124,7 +126,7 @@ def probation_end(driver: str, standing: Standing, old: Iterable[slices.Taint]) 
     known = _known_failure(driver, old)
     if standing.failing or known is None or known.time_added is None:
         return None
-    return meta.moment(known.time_added) + standing.probation
+    return (standing.failed_since or meta.moment(known.time_added)) + standing.probation
 
 
 def _failed(
@@ -136,6 +138,16 @@ def _failed(
     known, end = _known_failure(driver, old), probation_end(driver, standing, old)
     # What was said while it failed stands until it is lifted: the attachment that knew more is gone.
     return [known] if known is not None and end is not None and now < end else []
+
+
+def failures(driver: str, published: slices.ResourceSlice | None) -> dict[str, str]:
+    """Return by device name, of those that a slice says to have failed, what its taint says of when."""
+    if published is None:
+        return {}
+    spec, key = published.spec, f"{driver}/{ATTACH_FAILED}"
+    found = [(device.name, taint) for device in spec.devices for taint in device.taints]
+    found += [(entry.device, entry.taint) for entry in spec.taints]
+    return {name: taint.time_added or "" for name, taint in found if taint.key == key}
 
 
 def _known_failure(driver: str, old: Iterable[slices.Taint]) -> slices.Taint | None:
