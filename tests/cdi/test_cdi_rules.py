@@ -2,7 +2,7 @@
 
 import pytest
 
-from drawbar.cdi import documents, errors, fields, spec
+from drawbar.cdi import documents, errors, spec
 
 
 def one(**edits):
@@ -134,12 +134,12 @@ def test_each_field_needs_the_version_that_brought_it(content, version):
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        pytest.param([], "a list, not an object", id="list"),
-        pytest.param(None, "null", id="null"),
-        pytest.param({"cdiVersion": "0.5.0"}, "has no 'kind'", id="no-kind"),
+        pytest.param([], "no object with a text 'cdiVersion'", id="list"),
+        pytest.param(None, "no object", id="null"),
+        pytest.param({"cdiVersion": "0.5.0"}, "missing required field `kind`", id="no-kind"),
         pytest.param(
             {"cdiVersion": "0.5.0", "kind": "a/b", "devices": [{"name": 1}]},
-            r"devices\[0\].name is",
+            r"Expected `str`, got `int` - at `\$.devices\[0\].name`",
             id="name",
         ),
         pytest.param(
@@ -148,7 +148,7 @@ def test_each_field_needs_the_version_that_brought_it(content, version):
                 "kind": "a/b",
                 "devices": [{"name": "x", "containerEdits": {"env": ["A=1"], "envs": []}}],
             },
-            "has 'envs', which no known version",
+            r"unknown field `envs` - at `\$.devices\[0\].containerEdits`",
             id="unknown-field",
         ),
         pytest.param(
@@ -170,9 +170,3 @@ def test_a_document_that_is_no_specification_is_refused_with_the_place(document,
 def test_a_version_may_have_a_v_before_it_as_the_runtimes_allow():
     document = documents.encode(one(env=("A=1",)))
     assert documents.decode(document | {"cdiVersion": "v0.3.0"}) == one(env=("A=1",))
-
-
-def test_a_field_that_nobody_took_is_named():
-    held = fields.Fields({"b": 1, "a": 2}, "here")
-    with pytest.raises(errors.InvalidSpec, match="here has 'a', 'b'"):
-        held.end()

@@ -232,30 +232,29 @@ def test_what_no_version_can_hold_is_refused_with_the_remedy(content):
         documents.encode(content)
 
 
-WHOLE = documents.encode(
-    spec.Spec(
-        kind="a.b/c",
-        annotations={"a.b/c": "d"},
-        edits=spec.ContainerEdits(env=("A=1",)),
-        devices=(
-            spec.Device(
-                name="n",
-                annotations={"x": "y"},
-                edits=spec.ContainerEdits(
-                    env=("A=1",),
-                    device_nodes=(
-                        spec.DeviceNode(path="/dev/a", host_path="/dev/b", type="c", major=1, minor=2, uid=3),
-                    ),
-                    mounts=(spec.Mount(host_path="/a", container_path="/b", options=("ro",)),),
-                    hooks=(spec.Hook(name="poststop", path="/bin/x", args=("x",), timeout_seconds=3),),
-                    net_devices=(spec.NetDevice(host_name="eth0", name="eth1"),),
-                    additional_gids=(5,),
-                    intel_rdt=spec.IntelRdt(clos_id="gold", schemata=("L3:0=f",)),
+CONTENT = spec.Spec(
+    kind="a.b/c",
+    annotations={"a.b/c": "d"},
+    edits=spec.ContainerEdits(env=("A=1",)),
+    devices=(
+        spec.Device(
+            name="n",
+            annotations={"x": "y"},
+            edits=spec.ContainerEdits(
+                env=("A=1",),
+                device_nodes=(
+                    spec.DeviceNode(path="/dev/a", host_path="/dev/b", type="c", major=1, minor=2, uid=3),
                 ),
+                mounts=(spec.Mount(host_path="/a", container_path="/b", options=("ro",)),),
+                hooks=(spec.Hook(name="poststop", path="/bin/x", args=("x",), timeout_seconds=3),),
+                net_devices=(spec.NetDevice(host_name="eth0", name="eth1"),),
+                additional_gids=(5,),
+                intel_rdt=spec.IntelRdt(clos_id="gold", schemata=("L3:0=f",)),
             ),
         ),
-    )
+    ),
 )
+WHOLE = json.loads(json.dumps(documents.encode(CONTENT)))
 
 
 def places(value, path=()):

@@ -56,10 +56,20 @@ def test_content_that_the_specification_forbids_is_refused_by_name(content, word
         documents.encode(content)
 
 
+def test_what_is_not_set_is_left_out_of_the_file():
+    edits = spec.ContainerEdits(device_nodes=(spec.DeviceNode(path="/dev/a", major=0, minor=0),))
+    bare = spec.Spec(
+        kind="a.b/c", devices=(spec.Device(name="n", edits=edits),), edits=spec.ContainerEdits(env=())
+    )
+    node = {"path": "/dev/a", "major": 0, "minor": 0}
+    written = {"name": "n", "containerEdits": {"deviceNodes": (node,)}}
+    assert documents.encode(bare) == {"cdiVersion": "0.3.0", "kind": "a.b/c", "devices": (written,)}
+
+
 def test_a_written_file_is_complete_and_can_be_found_and_removed(tmp_path):
     directory = tmp_path / "cdi"
     file = files.path(directory, "drawbar.dev", "uid-1")
-    node = spec.DeviceNode(path="/dev/nvme0", type="c", major=246, minor=0)
+    node = spec.DeviceNode(path="/dev/nvme0", type="c", major=246, minor=0, permissions="rw")
     files.write(file, one(device_nodes=(node,)))
 
     assert json.loads(file.read_text()) == {

@@ -148,7 +148,10 @@ def test_a_container_gets_the_device_files_of_the_card(card, tmp_path, device_cl
 
 def test_a_device_file_is_described_with_its_numbers_and_type(card):
     edits = classes.of("nvme").edits(card(device(DeviceClass.NVME)), classes.Host())
-    assert spec.DeviceNode(path="/dev/nvme0n1", type="b", major=259, minor=0) in edits.device_nodes
+    assert (
+        spec.DeviceNode(path="/dev/nvme0n1", type="b", major=259, minor=0, permissions="rw")
+        in edits.device_nodes
+    )
 
 
 def test_a_gpu_gives_no_files_of_other_subsystems(card):
@@ -172,7 +175,10 @@ def nvidia(tmp_path, seen, text="Model: \t H100\nDevice Minor: \t 3\n"):
 def test_a_gpu_of_nvidia_gives_its_own_file_and_the_shared_ones_that_exist(card, tmp_path):
     seen = card(device(DeviceClass.GPU, vendor=0x10DE))
     edits = gpu.Gpu().edits(seen, nvidia(tmp_path, seen))
-    assert spec.DeviceNode(path="/dev/nvidia3", type="c", major=195, minor=3) in edits.device_nodes
+    assert (
+        spec.DeviceNode(path="/dev/nvidia3", type="c", major=195, minor=3, permissions="rw")
+        in edits.device_nodes
+    )
     assert paths(edits)[-1] == "/dev/nvidiactl"
     assert "/dev/nvidia-uvm" not in paths(edits)
 

@@ -12,7 +12,7 @@ from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
 GIVEN = spec.ContainerEdits(
     env=("DRAWBAR_X=1",),
-    device_nodes=(spec.DeviceNode(path="/dev/x", type="c", major=1, minor=2, gid=5),),
+    device_nodes=(spec.DeviceNode(path="/dev/x", type="c", major=1, minor=2, gid=5, permissions="rw"),),
     net_devices=(
         spec.NetDevice(host_name="enp1", name="enp1"),
         spec.NetDevice(host_name="enp2", name="nic0"),

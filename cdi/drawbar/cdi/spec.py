@@ -1,23 +1,23 @@
-"""The content of a CDI file, as values.
+"""The content of a CDI file, as values that msgspec writes and reads.
 
-What a valid one looks like is said in `rules`, its lowest version in `versions`, its JSON in `documents`.
+The order of the fields is that of the file; what has its default is left out of it. What a valid one looks like is said in
+`rules`, its lowest version in `versions`.
 
 Source: Container Device Interface specification 1.1.0, SPEC.md, section "CDI JSON Specification".
 """
 
-import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-NOTHING: Mapping[str, str] = types.MappingProxyType({})
+import msgspec
 
-
-def _no_annotations() -> Mapping[str, str]:
-    return NOTHING
+READ_WRITE = "rw"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceNode:
+class _Struct(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+    """What all objects of the document have in common."""
+
+
+class DeviceNode(_Struct, frozen=True, kw_only=True):
     """A device file that appears in the container.
 
     Attributes:
@@ -39,30 +39,28 @@ class DeviceNode:
     major: int | None = None
     minor: int | None = None
     file_mode: int | None = None
-    permissions: str = "rw"
+    permissions: str = ""
     uid: int | None = None
     gid: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(_Struct, frozen=True, kw_only=True):
     """A part of the host's file system that appears in the container.
 
     Attributes:
         host_path: absolute path on the host, or what the file system's type takes for one.
         container_path: absolute path in the container.
-        options: as of mount(8), such as `ro`, `bind`.
         type: of the file system; empty is a bind mount.
+        options: as of mount(8), such as `ro`, `bind`.
     """
 
     host_path: str
     container_path: str
-    options: tuple[str, ...] = ()
     type: str = ""
+    options: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hook:
+class Hook(_Struct, frozen=True, kw_only=True, rename={"name": "hookName", "timeout_seconds": "timeout"}):
     """A program that the runtime runs at one point of a container's life.
 
     Attributes:
@@ -80,8 +78,7 @@ class Hook:
     timeout_seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetDevice:
+class NetDevice(_Struct, frozen=True, kw_only=True, rename={"host_name": "hostInterfaceName"}):
     """A network interface that moves into the container.
 
     Attributes:
@@ -93,8 +90,17 @@ class NetDevice:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntelRdt:
+_RDT_NAMES = {
+    "clos_id": "closID",
+    "l3_cache_schema": "l3CacheSchema",
+    "mem_bw_schema": "memBwSchema",
+    "enable_monitoring": "enableMonitoring",
+    "enable_cmt": "enableCMT",
+    "enable_mbm": "enableMBM",
+}
+
+
+class IntelRdt(_Struct, frozen=True, kw_only=True, rename=_RDT_NAMES):
     """Cache and memory bandwidth: Documentation/arch/x86/resctrl.rst.
 
     Attributes:
@@ -112,8 +118,7 @@ class IntelRdt:
     enable_mbm: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerEdits:
+class ContainerEdits(_Struct, frozen=True, kw_only=True):
     """What a device, or every device of a file, changes in a container.
 
     Attributes:
@@ -131,38 +136,37 @@ class ContainerEdits:
 
 
 EMPTY = ContainerEdits()
+_EDITS_NAME = {"edits": "containerEdits"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(_Struct, frozen=True, kw_only=True, rename=_EDITS_NAME):
     """One device that a container can ask for.
 
     Attributes:
         name: unique in its file.
-        edits: what it changes; not empty.
         annotations: said about the device; no container sees them.
+        edits: what it changes; not empty.
     """
 
     name: str
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     edits: ContainerEdits
-    annotations: Mapping[str, str] = field(default_factory=_no_annotations)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(_Struct, frozen=True, kw_only=True, rename=_EDITS_NAME):
     """One CDI file.
 
     Attributes:
         kind: `vendor/class`.
+        annotations: said about the file; no container sees them.
         devices: at least one, names unique.
         edits: what any device of the file changes, once.
-        annotations: said about the file; no container sees them.
     """
 
     kind: str
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     devices: tuple[Device, ...]
     edits: ContainerEdits = EMPTY
-    annotations: Mapping[str, str] = field(default_factory=_no_annotations)
 
     @property
     def vendor(self) -> str:

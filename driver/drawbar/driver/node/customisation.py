@@ -3,7 +3,7 @@
 They choose among what the device's class gives, and never give more of it: no device file, no interface, no mount.
 """
 
-import dataclasses
+import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
@@ -23,7 +23,7 @@ def customised(
     """
     if said == parameters.NOTHING:
         return given
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         given,
         env=(*given.env, *(f"{name}={value}" for name, value in sorted(said.environment.items()))),
         device_nodes=tuple(_file(node, said.device_files) for node in given.device_nodes),
@@ -32,7 +32,7 @@ def customised(
 
 
 def _file(node: spec.DeviceNode, said: parameters.DeviceFiles) -> spec.DeviceNode:
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         node,
         permissions=READ_ONLY if said.read_only else node.permissions,
         uid=node.uid if said.user is None else said.user,
@@ -47,5 +47,6 @@ def _interfaces(
     if prefix is None:
         return given
     return tuple(
-        dataclasses.replace(one, name=f"{prefix}{number}") for number, one in enumerate(given, start=first)
+        msgspec.structs.replace(one, name=f"{prefix}{number}")
+        for number, one in enumerate(given, start=first)
     )

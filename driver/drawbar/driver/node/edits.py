@@ -3,8 +3,9 @@
 The CDI device is named by claim and device, so that a runtime never serves a stale entry for a later claim.
 """
 
-import dataclasses
 import re
+
+import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
@@ -51,7 +52,7 @@ def device(
     given = customisation.customised(given, said, first_interface=first_interface)
     variables = environment(name, serial, card)
     return spec.Device(
-        name=f"{claim_uid}-{name}", edits=dataclasses.replace(given, env=(*variables, *given.env))
+        name=f"{claim_uid}-{name}", edits=msgspec.structs.replace(given, env=(*variables, *given.env))
     )
 
 

@@ -73,4 +73,6 @@ class Generic:
 def described(node: model.DeviceNode) -> spec.DeviceNode:
     """A device file as CDI describes it."""
     kind = "b" if node.block else "c"
-    return spec.DeviceNode(path=node.path, type=kind, major=node.major, minor=node.minor)
+    return spec.DeviceNode(
+        path=node.path, type=kind, major=node.major, minor=node.minor, permissions=spec.READ_WRITE
+    )

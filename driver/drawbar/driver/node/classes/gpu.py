@@ -4,9 +4,10 @@ Nothing that the daemon does not own is stopped: a client of the GPU (`nvidia-pe
 whoever runs it ends it. The device files of NVIDIA's driver are not in sysfs; /proc/driver/nvidia tells the number.
 """
 
-import dataclasses
 import re
 from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.node.classes import generic, openers, operations, users
@@ -35,12 +36,12 @@ class Gpu(generic.Generic):
         """The files of this GPU, and those that all GPUs of its driver share; no libraries."""
         common = generic.Generic.edits(self, card, host)
         shared = tuple(
-            spec.DeviceNode(path=f"/dev/{name}")
+            spec.DeviceNode(path=f"/dev/{name}", permissions=spec.READ_WRITE)
             for name in _SHARED.get(card.first.driver or "", ())
             if (host.dev / name).exists()
         )
         own = tuple(generic.described(node) for node in _nvidia(host, card))
-        return dataclasses.replace(common, device_nodes=(*common.device_nodes, *own, *shared))
+        return msgspec.structs.replace(common, device_nodes=(*common.device_nodes, *own, *shared))
 
 
 def _nvidia(host: operations.Host, card: model.Card) -> tuple[model.DeviceNode, ...]:

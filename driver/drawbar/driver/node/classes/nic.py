@@ -6,8 +6,9 @@ network service as soon as it appears, and nobody would ever take that down. Ope
 An interface moves into the container, and comes back to the host by itself when the pod's network namespace goes.
 """
 
-import dataclasses
 from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.node.classes import generic, operations
@@ -29,7 +30,7 @@ class Nic(generic.Generic):
             spec.NetDevice(host_name=name, name=_INSTEAD if name == _POD_INTERFACE else name)
             for name in interfaces(card)
         )
-        return dataclasses.replace(generic.Generic.edits(self, card, host), net_devices=moved)
+        return msgspec.structs.replace(generic.Generic.edits(self, card, host), net_devices=moved)
 
 
 def interfaces(card: model.Card) -> tuple[str, ...]:

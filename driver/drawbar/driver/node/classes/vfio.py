@@ -25,7 +25,10 @@ def groups(card: model.Card) -> tuple[int, ...]:
 def nodes(card: model.Card) -> tuple[spec.DeviceNode, ...]:
     """The groups' files, and the file that all users of vfio share; their numbers are left to the runtime."""
     paths = tuple(f"/dev/vfio/{group}" for group in groups(card))
-    return tuple(spec.DeviceNode(path=path) for path in ((*paths, CONTAINER) if paths else ()))
+    return tuple(
+        spec.DeviceNode(path=path, permissions=spec.READ_WRITE)
+        for path in ((*paths, CONTAINER) if paths else ())
+    )
 
 
 def numbers(host: operations.Host, card: model.Card) -> dict[openers.Numbers, str]:
