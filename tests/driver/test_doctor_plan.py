@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import attachments, fabrics, leases, meta
+from drawbar.driver.controller import daemons
 from drawbar.driver.controller.pools import encoding
 from drawbar.driver.doctor import findings, objects, observed, permissions, plan
 from drawbar.driver.doctor.findings import Severity, Unread
@@ -246,6 +247,27 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
         case("a node with a device is away", "warning nodes.ready", nodes=(node(ready="Unknown"),)),
         case("a daemon is not ready", "error nodes.daemon", pods=(pod(ready="False"),)),
         case("a node of the fabric without a daemon", "error nodes.daemon", nodes=(node(), node("n2"))),
+        case(
+            "a host by a label without a daemon",
+            "error nodes.daemon",
+            nodes=(node(), node("n2", labels={"rack/slot": "7"})),
+            fabrics=(fabric(node_label="rack/slot"),),
+        ),
+        case(
+            "a host of the Fabric without a daemon",
+            "error nodes.daemon",
+            nodes=(node(), node("n2", labels={})),
+            fabrics=(fabric(hosts=(fabrics.HostMapping(host="h", node="n2"),)),),
+        ),
+        case(
+            "a host of another driver's Fabric without a daemon",
+            "note fabrics.served",
+            nodes=(node(), node("n2", labels={})),
+            fabrics=(
+                fabric(),
+                fabric(name="o", driver="x.com", hosts=(fabrics.HostMapping(host="h", node="n2"),)),
+            ),
+        ),
         case("no daemon at all", "warning nodes.daemon", pods=(pod(phase="Failed"),)),
         case("only other pods", "warning nodes.daemon", pods=(pod(account="other"),)),
         case(
@@ -259,6 +281,44 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
 )
 def test_what_the_doctor_says_of_the_cluster(changes, expected):
     assert found(**changes) == expected
+
+
+def silent(*names):
+    """A Fabric of which the controller says that these nodes have no living daemon."""
+    message = f"host h is avoided; {daemons.trouble(names)}; d0 has no room for its taints"
+    told = meta.Condition(type="Degraded", status="True", reason="Troubles", message=message)
+    usual = fabric()
+    kept = [one for one in usual.status.conditions if one.type != told.type]
+    return msgspec.structs.replace(usual, status=fabrics.FabricStatus(conditions=(*kept, told)))
+
+
+@pytest.mark.parametrize(
+    ("node_name", "pods", "words"),
+    [
+        pytest.param("n2", (pod(),), "node n2: a fabric reaches it", id="no-pod"),
+        pytest.param("n2", (pod(), pod("n2", ready="False")), "node n2: the pod drawbar", id="pod-not-ready"),
+        pytest.param("n2", (pod(), pod("n2")), "node n2: the node daemon is Ready there", id="not-selected"),
+        pytest.param("gone", (pod(),), None, id="no-such-node"),
+    ],
+)
+def test_a_mapped_node_whose_daemon_the_controller_does_not_see_is_an_error(node_name, pods, words):
+    known = (node(), node("n2", labels={}))
+    judged = plan.plan(
+        dataclasses.replace(HEALTHY, nodes=known, pods=pods, fabrics=(silent(node_name, "elsewhere"),))
+    )
+    told = [
+        f"{one.subject}: {one.message}"
+        for one in judged
+        if one.check is findings.Check.NODES_DAEMON and one.severity is Severity.ERROR
+    ]
+    assert [one[: len(words)] for one in told] == ([words] if words else [])
+
+
+def test_the_nodes_that_the_controller_names_are_read_from_its_words():
+    for count in (0, 1, 3, 10, 17):
+        silent_nodes = [f"n{number}.example.com" for number in range(count)]
+        sentence = f"first; {daemons.trouble(silent_nodes)}; last"
+        assert daemons.named(sentence) == tuple(silent_nodes[: daemons.NAMED_MAX])
 
 
 HOSTS = (fabrics.HostMapping(host="h", node="n9"),)

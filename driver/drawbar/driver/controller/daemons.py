@@ -11,6 +11,7 @@ is not Ready gets no grace: Kubernetes has waited for it (`node-monitor-grace-pe
 
 import datetime
 import enum
+import re
 from collections.abc import Sequence
 
 from drawbar.driver import sightings
@@ -19,6 +20,9 @@ from drawbar.driver.api import nodes, pods
 # With three failures of the readiness probe, 10 s apart, a daemon that hangs costs its node the label within 60 s.
 GRACE_SECONDS = 20.0
 NAMED_MAX = 10
+_NAMED = re.compile(
+    r"no node daemon is Ready on (\S+(?:, \S+)*?)(?: and \d+ more)?, so nothing is offered there"
+)
 
 
 class State(enum.Enum):
@@ -93,3 +97,9 @@ def trouble(silent: Sequence[str]) -> str:
         f"no node daemon is Ready on {', '.join(silent[:NAMED_MAX])}{more}, so nothing is offered there: look at the pods of "
         "the DaemonSet, and at its node selector"
     )
+
+
+def named(message: str) -> tuple[str, ...]:
+    """Return the nodes that `trouble` names, wherever it stands in a message; of very many the first."""
+    found = _NAMED.search(message)
+    return tuple(found[1].split(", ")) if found is not None else ()

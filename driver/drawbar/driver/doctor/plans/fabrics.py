@@ -124,7 +124,10 @@ def _degraded(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Itera
             severity=Severity.WARNING,
             subject=_subject(fabric),
             message=condition.message,
-            remedy="what is at fault is avoided meanwhile; look at those hosts and devices at the fabric manager",
+            remedy=(
+                "what is at fault is avoided meanwhile; look at those hosts and devices at the fabric manager, and for node "
+                "daemons at nodes.daemon"
+            ),
         )
 
 

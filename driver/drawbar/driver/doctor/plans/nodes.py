@@ -6,9 +6,9 @@ Nodes that have the same thing wrong are one finding, so that a cluster of thous
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from drawbar.driver.api import meta
+from drawbar.driver.api import fabrics, meta
 from drawbar.driver.api import nodes as api_nodes
-from drawbar.driver.controller import names
+from drawbar.driver.controller import daemons, names
 from drawbar.driver.doctor import findings, objects, observed
 from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
 
@@ -156,19 +156,35 @@ def _daemons(
     for lost in (cluster.pods, cluster.published):
         if isinstance(lost, Unread):
             yield findings.unread(Check.NODES_DAEMON, lost)
-    without = sorted(_in_use(cluster, known) - set(running)) if running else []
+    silent = _silent(cluster, known)
+    without = sorted((_in_use(cluster, known) | silent) - set(running)) if running else []
+    unseen = sorted(silent & {pod.spec.node_name for pod in pods if pod.ready})
+    if unseen:
+        yield Finding(
+            check=Check.NODES_DAEMON,
+            severity=Severity.ERROR,
+            subject=_nodes(unseen),
+            message=(
+                "the node daemon is Ready there, and a Fabric's condition Degraded says that the controller sees none: nothing "
+                "is offered there"
+            ),
+            remedy=(
+                "ask again in a minute; if it stays so, set nodeDaemonSelector of the controller to labels that the pods of "
+                "the DaemonSet have (docs/controller.md)"
+            ),
+        )
     if without:
         yield Finding(
             check=Check.NODES_DAEMON,
             # Without the pods, a daemon that publishes nothing cannot be seen.
             severity=Severity.ERROR if pods else Severity.WARNING,
             subject=_nodes(without),
-            message="a fabric reaches it, and no node daemon is seen there: pods with a device do not start",
+            message="a fabric reaches it, and no node daemon is seen there: nothing is offered there, and no pod with a device starts",
             remedy="let the DaemonSet's node selector cover the node: kubectl label node NAME drawbar.node-restriction.kubernetes.io/host=true",
         )
-    elif running:
+    elif running and not unseen:
         yield findings.ok(Check.NODES_DAEMON, _nodes(sorted(running)), "the node daemon is there")
-    else:
+    elif not running:
         yield Finding(
             check=Check.NODES_DAEMON,
             severity=Severity.WARNING,
@@ -182,11 +198,33 @@ def _daemons(
 
 
 def _in_use(cluster: observed.Cluster, known: Sequence[objects.Node]) -> set[str]:
-    """Nodes that fabric devices may go to, or have gone to."""
-    labels = {names.node_label(one.metadata.name) for one in observed.seen(cluster.fabrics)}
-    here = {node.metadata.name for node in known}
-    attached = {one.spec.node_name for one in observed.seen(cluster.attachments)}
-    return {node.metadata.name for node in known if labels & node.metadata.labels.keys()} | (attached & here)
+    """Nodes that fabric devices may go to, have gone to, or would go to if a daemon were there."""
+    ours = _ours(cluster)
+    # A node without a daemon loses the label of its fabric, so what makes it a host counts, too.
+    labels = {names.node_label(one.metadata.name) for one in ours} | {one.spec.node_label for one in ours}
+    notes = {one.spec.node_annotation for one in ours}
+    found = {one.spec.node_name for one in observed.seen(cluster.attachments)}
+    found |= {entry.node for one in ours for entry in one.spec.hosts}
+    return {
+        node.metadata.name
+        for node in known
+        if node.metadata.name in found
+        or labels & node.metadata.labels.keys()
+        or notes & node.metadata.annotations.keys()
+    }
+
+
+def _silent(cluster: observed.Cluster, known: Sequence[objects.Node]) -> set[str]:
+    """Nodes on which the controller sees no daemon that is alive, as it says in a Fabric's condition Degraded."""
+    degraded = (meta.find(one.status.conditions, fabrics.DEGRADED) for one in _ours(cluster))
+    said = {
+        name for one in degraded if one is not None and one.is_true for name in daemons.named(one.message)
+    }
+    return said & {node.metadata.name for node in known}
+
+
+def _ours(cluster: observed.Cluster) -> list[fabrics.Fabric]:
+    return [one for one in observed.seen(cluster.fabrics) if one.spec.driver == cluster.where.driver]
 
 
 def _unready(cluster: observed.Cluster, pod: objects.Pod) -> Finding:
