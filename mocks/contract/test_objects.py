@@ -267,6 +267,25 @@ async def test_a_dry_run_changes_and_deletes_nothing(world):
     assert (await world.api.get(path)).body == made
 
 
+async def test_the_body_of_a_deletion_says_whether_it_is_a_dry_run(world):
+    made = await world.make("configmaps")
+    path = world.path("configmaps", made["metadata"]["name"])
+    options = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    assert (await world.api.delete(path, options | {"dryRun": ["All"]})).code == 200
+    assert (await world.api.get(path)).body == made
+    reply = await world.api.delete(path, options | {"dryRun": ["Some"]})
+    assert (reply.code, reply.causes) == (422, {"dryRun": "FieldValueNotSupported"})
+    assert (await world.api.get(path)).body == made
+
+
+async def test_beside_the_body_of_a_deletion_options_in_the_query_do_not_count(world):
+    made = await world.make("configmaps")
+    path = world.path("configmaps", made["metadata"]["name"])
+    options = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    assert (await world.api.delete(path, options, dryRun="All")).code == 200
+    assert (await world.api.get(path)).code == 404
+
+
 async def test_a_dry_run_of_some_other_word_is_invalid(world):
     reply = await world.post("configmaps", world.body("configmaps", world.name()), dryRun="Some")
     assert (reply.code, reply.causes) == (422, {"dryRun": "FieldValueNotSupported"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -12,6 +13,8 @@ from drawbar.mocks.apiserver.typetable import TypeTable
 from drawbar.mocks.apiserver.visits import Visit
 
 Json = dict[str, Any]
+
+_DELETE_OPTIONS = frozenset({"dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"})
 
 
 async def an_object(request: web.Request, accepted: tuple[str, ...]) -> Json:
@@ -124,6 +127,26 @@ async def delete_options(visit: Visit) -> Json:
     if not isinstance(options, dict) or not isinstance(options.get("preconditions") or {}, dict):
         raise errors.bad_request("the body of a delete is a DeleteOptions object")
     return options
+
+
+async def with_delete_options(visit: Visit) -> Visit:
+    """The visit as its DeleteOptions have it: where a delete has a body, the query's options do not count, ``dryRun`` too.
+
+    Raises:
+        ApiError: 400, 413 or 415.
+    """
+    if (
+        visit.verb not in ("delete", "deletecollection")
+        or visit.request.content_type == protobuf.CONTENT_TYPE
+    ):
+        return visit
+    if not (await visit.request.read()).strip():
+        return visit
+    dry_run = (await delete_options(visit)).get("dryRun") or []
+    if not isinstance(dry_run, list) or not all(isinstance(one, str) for one in dry_run):
+        raise errors.bad_request("dryRun of a DeleteOptions object is a list of strings")
+    query = {key: value for key, value in visit.query.items() if key not in _DELETE_OPTIONS}
+    return replace(visit, query=query | ({"dryRun": dry_run[0]} if dry_run else {}))
 
 
 async def _twice(request: web.Request) -> list[str]:

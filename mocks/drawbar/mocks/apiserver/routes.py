@@ -100,6 +100,7 @@ class Front:
 
     async def _write(self, visit: Visit) -> web.Response:
         try:
+            visit = await bodies.with_delete_options(visit)
             response = await changes.carry_out(self.registry, self.desk, visit)
         except errors.ApiError as error:
             response = answers.as_json(error.body(), error.code)
