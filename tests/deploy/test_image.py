@@ -51,6 +51,7 @@ def test_nothing_that_drawbar_needs_is_missing_and_nothing_of_the_tests_is_there
     found = locked("deploy/image/requirements.txt")
     assert [one for one in names if one not in found] == []
     assert not {"pytest", "asyncinotify", "hatchling", "pip", "setuptools"} & found.keys()
+    assert not {"kubernetes", "pydantic", "typer", "prompt-toolkit"} & found.keys()
     assert "hatchling" in locked("deploy/image/requirements-build.txt")
 
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import ssl
 import stat
+import sys
 
 import pytest
 import yaml
@@ -230,6 +231,13 @@ def test_a_program_that_logs_in_is_left_to_the_library(tmp_path):
     file = kubeconfig(tmp_path, user={"exec": plugin(tmp_path, SECRET)})
     connection = config.from_kubeconfig(file)
     assert (connection.server, connection.authorization()) == (URL, f"Bearer {SECRET}")
+
+
+@pytest.mark.parametrize("way", ["exec", "auth-provider"])
+def test_a_login_without_the_library_says_what_to_install(tmp_path, monkeypatch, way):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    with pytest.raises(errors.ConfigError, match=r"pip install 'drawbar\[login\]'"):
+        config.from_kubeconfig(kubeconfig(tmp_path, user={way: {}}))
 
 
 MALFORMED = {

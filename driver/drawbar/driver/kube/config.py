@@ -1,8 +1,8 @@
 """Where the API server is and how to prove who we are.
 
 In a pod this is the mounted service account; elsewhere a kubeconfig. Credentials that stand in the kubeconfig
-(token, token file, client certificate) are read here, because importing the `kubernetes` package costs a daemon
-40 MB of memory; what needs a program or a protocol to log in (`exec`, `auth-provider`) is left to that package.
+(token, token file, client certificate) are read here; what needs a program or a protocol to log in (`exec`,
+`auth-provider`) is left to the `kubernetes` package, which is large and so an extra, `drawbar[login]`.
 What would silently be another connection than the one asked for (a proxy, another user) is refused.
 
 Source: "Organizing Cluster Access Using kubeconfig Files", "Accessing the Kubernetes API from a Pod".
@@ -271,8 +271,13 @@ def _sendable(token: str, what: str) -> str:
 
 
 def _through_library(path: Path) -> Connection:
-    from kubernetes import client, config
-
+    try:
+        from kubernetes import client, config
+    except ImportError as error:
+        raise errors.ConfigError(
+            f"kubeconfig {path} names a program or a provider to log in with, which takes another package: "
+            "pip install 'drawbar[login]', or use a kubeconfig with a token or a client certificate"
+        ) from error
     settings = client.Configuration()
     try:
         config.load_kube_config(  # type: ignore[no-untyped-call] # the package is partly typed
