@@ -4,10 +4,12 @@ Each chore looks at everything anew and writes only what differs, so it may be a
 twice before it is done is asking once.
 """
 
+import asyncio
 import datetime
 import enum
 import logging
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -95,6 +97,8 @@ class Chores:
         self._view = view
         self._clock = clock
         self._watchdog = watchdog
+        # Of the Fabrics that are being written.
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         # Called after each chore that shows what there is to give: what somebody waits for may be there now.
         self.done: Callable[[], None] | None = None
         self._queue: queue.WorkQueue[tuple[What, str]] = queue.WorkQueue()
@@ -152,10 +156,10 @@ class Chores:
                 spread = random.uniform(1.0 - RESYNC_SPREAD, 1.0)  # noqa: S311 - spreads resyncs, guards nothing
                 resync = RESYNC_SECONDS * spread
                 self._queue.add_after(chore, resync if again is None else min(again, resync))
-        elif what == What.STATUS:
-            await self._write_status(fabric)
-        elif what == What.FINALIZER:
-            await self._write_finalizer(fabric)
+        elif what in (What.STATUS, What.FINALIZER):
+            # One after the other: each makes what the other has seen of the object stale.
+            async with self._locks.setdefault(fabric, asyncio.Lock()):
+                await (self._write_status if what == What.STATUS else self._write_finalizer)(fabric)
         elif what == What.ADMIN:
             await self._answer_admin(fabric)
         else:
