@@ -115,7 +115,7 @@ def etcd(settings: Settings) -> list[str]:
 
 
 def apiserver(settings: Settings) -> list[str]:
-    """With all default admission plugins."""
+    """With all default admission plugins, and NodeRestriction, which kubeadm switches on and no release does by default."""
     key = settings.folder / "service-account.key"
     return [
         str(settings.binaries.path("kube-apiserver")),
@@ -128,6 +128,7 @@ def apiserver(settings: Settings) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--token-auth-file={settings.folder / 'tokens.csv'}",
         "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         "--allow-privileged=true",
         # Tests of one client ask more at once than people do.

@@ -27,6 +27,7 @@ LOGS = "DRAWBAR_KUBERNETES_LOGS"
 """Tells tests where state and logs of these components go."""
 CONTRACT = "DRAWBAR_CONTRACT_KUBECONFIG"
 INTERRUPT_SECONDS = 60.0
+CHUNK_BYTES = 1 << 16
 NO_TESTS = 5
 """Pytest's status where nothing was selected."""
 
@@ -79,20 +80,20 @@ class Context:
         # --tb=native: pytest's own format ends with a SystemError on deep structures under Python 3.11.
         command = [pytest, "-q", "-ra", "--tb=native", "-p", "no:cacheprovider", *arguments]
         own = {LOGS: str(self.folder), **environment}
-        last = ""
         with (
             subprocess.Popen(
-                command, cwd=CHECKOUT, env={**os.environ, **own}, stdout=subprocess.PIPE, text=True
+                command, cwd=CHECKOUT, env={**os.environ, **own}, stdout=subprocess.PIPE, bufsize=0
             ) as process,
             _deadline(process, seconds) as late,
-            report.open("w") as file,
+            report.open("wb") as file,
         ):
             assert process.stdout is not None
-            for line in process.stdout:
-                sys.stdout.write(line)
+            # Not by line: pytest ends a line of dots after 72 tests, which may take many minutes.
+            while said := process.stdout.read(CHUNK_BYTES):
+                sys.stdout.buffer.write(said)
                 sys.stdout.flush()
-                file.write(line)
-                last = line.strip() or last
+                file.write(said)
+        last = _last_line(report.read_text(errors="replace"))
         if late():
             return Outcome(failed=True, text=f"not done after {seconds:.0f} s and killed; {last}")
         return Outcome(failed=process.returncode not in (0, NO_TESTS), text=last)
@@ -269,8 +270,12 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
 @contextlib.contextmanager
-def _deadline(process: "subprocess.Popen[str]", seconds: float) -> Iterator[Callable[[], bool]]:
+def _deadline(process: "subprocess.Popen[bytes]", seconds: float) -> Iterator[Callable[[], bool]]:
     """Interrupts the process after a time, and kills it where that does not help; it is ended on leaving."""
     late = threading.Event()
 
@@ -289,7 +294,7 @@ def _deadline(process: "subprocess.Popen[str]", seconds: float) -> Iterator[Call
             _end(process)
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
+def _end(process: "subprocess.Popen[bytes]") -> None:
     # As Ctrl-C does, so that pytest stops what its tests started.
     for number, patience in ((signal.SIGINT, INTERRUPT_SECONDS), (signal.SIGKILL, INTERRUPT_SECONDS)):
         if process.poll() is None:

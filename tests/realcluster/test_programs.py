@@ -60,7 +60,7 @@ def test_everything_listens_on_loopback_only_and_no_plugin_or_controller_is_turn
     for command in commands:
         assert not any("0.0.0.0" in argument or "disable" in argument for argument in command)
         assert not any(argument.startswith("--controllers") for argument in command)
-    assert "--bind-address=127.0.0.1" in commands[1]
+    assert {"--bind-address=127.0.0.1", "--enable-admission-plugins=NodeRestriction"} <= set(commands[1])
     assert all("--feature-gates=A=true,B=false" in command for command in commands[1:])
     assert all("--secure-port=0" in command for command in commands[2:])
 

@@ -1,6 +1,8 @@
 """Which stages run, and what is said of those that cannot."""
 
+import io
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,40 @@ def test_a_component_that_fails_fails_the_stage_with_its_words(folder, capsys):
 
     assert stages.run(folder, "", known=[stage("one", fails)]) == 1
     assert "one: FAILED: etcd ended" in capsys.readouterr().err
+
+
+WAITS_FOR_ITS_READER = """
+import pathlib, time
+
+def test_first():
+    pass
+
+def test_goes_on_once_the_first_was_shown():
+    deadline = time.monotonic() + 60
+    while not pathlib.Path({seen!r}).exists():
+        assert time.monotonic() < deadline, "the first test's dot is shown"
+        time.sleep(0.01)
+"""
+
+
+def test_what_pytest_says_is_shown_test_by_test_and_kept(tmp_path, monkeypatch):
+    seen = tmp_path / "seen"
+    file = tmp_path / "test_two.py"
+    file.write_text(WAITS_FOR_ITS_READER.format(seen=str(seen)))
+
+    class Screen(io.BytesIO):
+        def write(self, said):
+            if b"." in said:
+                seen.touch()
+            return super().write(said)
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(screen))
+    made = stages.Context(found=None, folder=tmp_path)
+    outcome = made.pytest([str(file)], {}, seconds=120)
+    assert not outcome.failed, screen.getvalue()
+    assert outcome.text.startswith("2 passed in ")
+    assert (tmp_path / "summary.txt").read_bytes() == screen.getvalue()
 
 
 async def test_waiting_ends_when_no_problem_is_left_and_what_cannot_be_read_is_one():
