@@ -29,7 +29,7 @@ from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.local import service
 from drawbar.driver.node.operation import instrumentation, start
 from drawbar.driver.node.plugin import server, sockets
-from drawbar.driver.node.preparation import filelock, finding, preparer, store, sweeping
+from drawbar.driver.node.preparation import finding, preparer, sharedfiles, store, sweeping
 from drawbar.driver.node.release import releaser
 
 log = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ class _Node:
     async def _act(self) -> None:
         """Does what one instance of a node does at a time, for ever, once no other does it."""
         measured, lock = self._measured, self._options.acting_lock
-        async with filelock.held(lock, None, taken=_wait_for_another):
+        async with sharedfiles.held(lock, None, taken=_wait_for_another):
             measured.acting.reached = True
             log.info("acting on the devices of this node", extra={"node": self._options.node_name})
             async with asyncio.TaskGroup() as tasks:

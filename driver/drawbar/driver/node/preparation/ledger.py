@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from drawbar.cdi import spec
 from drawbar.driver.node import checkpoint, errors
-from drawbar.driver.node.preparation import filelock, records, store, worker
+from drawbar.driver.node.preparation import records, sharedfiles, store, worker
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Ledger:
         Raises:
             errors.NodeError: the checkpoint or the CDI directory cannot be used.
         """
-        async with self._writing, filelock.held(self._lock_file, self._lock_seconds):
+        async with self._writing, sharedfiles.held(self._lock_file, self._lock_seconds):
             restored = decide(await self._worker.to_its_end(self._files.found))
 
             def replace() -> store.Known:
@@ -117,7 +117,7 @@ class Ledger:
 
     async def _carry_out(self) -> None:
         """One write for all that waits. The caller holds `_writing`."""
-        async with self._answering() as batch, filelock.held(self._lock_file, self._lock_seconds):
+        async with self._answering() as batch, sharedfiles.held(self._lock_file, self._lock_seconds):
             batch.extend(self._waiting)
             self._waiting = []
 

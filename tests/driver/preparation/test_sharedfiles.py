@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from drawbar.driver.node.preparation import filelock
+from drawbar.driver.node.preparation import sharedfiles
 
 HOLD = """
 import fcntl, sys
@@ -29,9 +29,9 @@ async def test_a_lock_is_waited_for_as_long_as_it_takes_and_is_free_once_its_hol
             waits.append(path)
             holder.kill()
 
-        async with asyncio.timeout(30), filelock.held(path, None, taken=wait):
+        async with asyncio.timeout(30), sharedfiles.held(path, None, taken=wait):
             assert waits == [path]
-        async with filelock.held(path, None, taken=lambda: waits.append(path)):
+        async with sharedfiles.held(path, None, taken=lambda: waits.append(path)):
             assert waits == [path], "free, so nobody is waited for"
     finally:
         if holder.returncode is None:
