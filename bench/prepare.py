@@ -1,7 +1,7 @@
 """How fast claims are prepared: ``python bench/prepare.py`` (``make bench``).
 
 The kubelet's side is this process, the node daemon's is another one on the same cores: the real gRPC service on its UNIX
-socket, the real checkpoint with its fsyncs on the file system of ``--folder``, the real CDI files (on a tmpfs, as on a
+socket, the real record files with their fsyncs on the file system of ``--folder``, the real CDI files (on a tmpfs, as on a
 node, where there is one).  The attachments tell who may use which device, so no API server is asked, as on a node.  A
 call is timed from the request to the answer, on the socket: the kubelet's client is written in Go, and Python's takes
 time of its own on the same cores, which is measured beside.
@@ -101,7 +101,7 @@ async def serve(folder: Path, cdi: Path) -> None:
         card=lambda _: card,
         host=classes.Host.of(folder / "sys"),
     )
-    files = store.Store(driver=DRIVER, cdi_dir=cdi, checkpoint_path=folder / "checkpoint.json")
+    files = store.Store(driver=DRIVER, cdi_dir=cdi, directory=folder)
     api: Any = None
     prepared = preparer.Preparer(
         reader=readers.modern(api, driver=DRIVER, node_name="n"),
@@ -255,7 +255,7 @@ def p99(values: list[float]) -> float:
 
 @contextmanager
 def folders(parent: Path | None) -> Iterator[tuple[Path, Path]]:
-    """Where the checkpoint is, and where the CDI files are."""
+    """Where the record is, and where the CDI files are."""
     with (
         tempfile.TemporaryDirectory(prefix="drawbar-bench-", dir=parent) as folder,
         tempfile.TemporaryDirectory(prefix="drawbar-cdi-", dir=MEMORY if MEMORY.is_dir() else None) as cdi,

@@ -1,6 +1,7 @@
 """Both daemons do their whole work with the tokens of the chart's service accounts, and need all that these may."""
 
 import contextlib
+import shutil
 
 import pytest
 import yaml
@@ -66,10 +67,11 @@ async def use_local_devices(cluster):
     await cluster.until(local, lambda found: not found)
 
 
-async def lose_the_checkpoint(cluster, name):
+async def lose_the_record(cluster, name):
     """The next daemon has to ask whose CDI files are there; one of them is of a claim that is gone."""
     await cluster.stop(name)
     home = cluster.path / name / "k"
+    shutil.rmtree(home / "plugins" / "drawbar.dev" / "claims")
     (home / "plugins" / "drawbar.dev" / "checkpoint.json").write_bytes(b"nonsense\n")
     claims = await cluster.named(kinds.CLAIM, "default")
     (uid,) = (one["metadata"]["uid"] for one in claims.values())
@@ -113,7 +115,7 @@ async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permis
         await cluster.declare_fabric()
 
         node = await cluster.run_pod("first")
-        await lose_the_checkpoint(cluster, node)
+        await lose_the_record(cluster, node)
         await use_local_devices(cluster)
         await maintain(cluster)
         await cluster.delete(kinds.POD, "first", "default")

@@ -5,7 +5,6 @@ of these files is ever changed. With each release the one before it goes, and a 
 """
 
 import importlib.util
-import json
 from pathlib import Path
 
 import msgspec
@@ -16,10 +15,9 @@ from drawbar.driver.api import attachments, bindings, drivers, fabrics, nodepool
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import context
 from drawbar.driver.kube import client, config, kinds
-from drawbar.driver.node import checkpoint
 from drawbar.driver.node.attachments import reporting
 from drawbar.driver.node.local import naming
-from drawbar.driver.node.preparation import records
+from drawbar.driver.node.preparation import checkpointlog, records
 from drawbar.mocks import apiserver
 from drawbar.mocks.testing import schemachanges
 
@@ -163,29 +161,31 @@ def test_the_record_of_prepared_claims_of_the_version_before_is_read(tmp_path):
         serial="SN1",
     )
     plain = records.PreparedDevice(pool="p", device="disk-1", cdi_id="drawbar.dev/device=u2-disk-1")
-    claims = (
-        records.PreparedClaim(namespace="team-a", name="training", uid="u1", devices=(full,)),
-        records.PreparedClaim(
-            namespace="team-a", name="scratch", uid="u2", devices=(plain,), state="started"
+    expected = {
+        "u1": records.PreparedClaim(
+            namespace="team-a", name="training", uid="u1", state="completed", devices=(full,), boot_id="b1"
         ),
-    )
-    expected = records.Content(boot_id="b1", claims={one.uid: one for one in claims})
-    content, stamp = checkpoint.read(file)
-    assert content == expected
+        "u2": records.PreparedClaim(
+            namespace="team-a", name="scratch", uid="u2", state="started", devices=(plain,), boot_id="b1"
+        ),
+    }
+    line = checkpointlog.read(file)
+    assert line.claims == expected
     # And goes on in the same file, as after an upgrade.
-    checkpoint.save(file, content.without_claim("u1"), stamp)
+    checkpointlog.write(file, {"u2": expected["u2"]}, line)
     assert OLD.checkpoint(file.read_bytes()).claims.keys() == {"u2"}
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["a new file", "a further line"])
 def test_the_record_that_this_version_writes_the_version_before_reads_the_same(tmp_path, again):
     before = OLD.checkpoint((BEFORE / "checkpoint.json").read_bytes())
-    content = records.content(json.loads(msgspec.json.encode(before)))
+    claims = checkpointlog.read(BEFORE / "checkpoint.json").claims
     file = tmp_path / "checkpoint.json"
-    stamp = checkpoint.save(file, content)
+    line = checkpointlog.write(file, claims, None)
     if again:
-        checkpoint.save(file, records.Content(), stamp)
-        checkpoint.save(file, content, checkpoint.read(file)[1])
+        line = checkpointlog.write(file, {}, line)
+        checkpointlog.write(file, claims, line)
+        assert len(file.read_bytes().splitlines()) == 3
     assert OLD.checkpoint(file.read_bytes()) == before
 
 

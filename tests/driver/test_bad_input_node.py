@@ -212,6 +212,11 @@ OBSTACLES = {
         '{"version": 99, "crc32": 0, "data": ""}',
         "upgrade Drawbar",
     ),
+    "record-of-a-newer-version": (
+        "k/plugins/drawbar.dev/claims/u1.json",
+        '{"version": 99, "crc32": 0, "data": ""}',
+        "upgrade Drawbar",
+    ),
     "file-where-the-registry-is": ("k/plugins_registry", "", "plugins_registry: it is not a directory"),
     "file-where-the-plugins-are": ("k/plugins", "", "mount"),
     "kubelet-directory-is-a-file": ("k", "", "mount"),
@@ -231,15 +236,16 @@ async def test_files_that_are_in_the_way_are_one_sentence(options, tmp_path, cas
     assert (tmp_path / name).read_text() == content
 
 
-async def test_a_corrupt_checkpoint_does_not_stop_the_daemon(options, tmp_path):
-    file = tmp_path / "k" / "plugins" / "drawbar.dev" / "checkpoint.json"
+@pytest.mark.parametrize("name", ["claims/u1.json", "checkpoint.json"])
+async def test_a_damaged_record_does_not_stop_the_daemon(options, tmp_path, name):
+    file = tmp_path / "k" / "plugins" / "drawbar.dev" / name
     file.parent.mkdir(parents=True)
     file.write_text("{")
     async with cluster(options), started(options) as node:
         await node.ready()
-    (aside,) = file.parent.glob("checkpoint.json.corrupt-*")
+    (aside,) = file.parent.glob(f"{file.name}.corrupt-*")
     assert aside.read_text() == "{"
-    assert any("corrupt" in line for line in node.said)
+    assert any("moved aside" in line for line in node.said)
 
 
 async def test_a_missing_permission_is_said_once_and_the_daemon_starts_when_it_is_granted(options):

@@ -90,5 +90,7 @@ def test_a_device_without_interfaces_takes_no_number(found):
 
 def test_the_number_is_recorded(found):
     _, second = interfaces.numbered([found("a", "data"), found("b", "data")])
-    written = {"pool": "p", "device": "b", "cdiID": "x/y=b", "requests": (), "firstInterface": 1}
-    assert second.record.document() == written | {"parameters": {"network": {"interfacePrefix": "data"}}}
+    claim = records.PreparedClaim(namespace="n", name="c", uid="u", state="started", devices=(second.record,))
+    written = {"pool": "p", "device": "b", "cdiID": "x/y=b", "firstInterface": 1}
+    expected = written | {"parameters": {"network": {"interfacePrefix": "data"}}}
+    assert claim.document()["devices"] == [expected]

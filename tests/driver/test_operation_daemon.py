@@ -251,8 +251,8 @@ async def test_the_daemon_ends_in_time_whatever_the_kubelet_holds_open(pod, unti
 @pytest.mark.timeout(90)
 async def test_the_daemon_ends_in_time_even_if_a_thread_hangs_in_the_kernel(pod, until):
     # A file that is never answered for, as on a dead network filesystem or behind a driver that hangs.
-    pod.plugins.mkdir(parents=True)
-    os.mkfifo(pod.plugins / "checkpoint.json")
+    (pod.plugins / "claims").mkdir(parents=True)
+    os.mkfifo(pod.plugins / "claims" / "u1.json")
     await pod.start()
     await until(pod.ready, lambda said: said and set(said["missing"]) == {"kubelet", "checkpoint"})
     pod.process.send_signal(signal.SIGTERM)

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import functools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from drawbar.driver.api import attachments, classic_v1alpha2, classic_v1alpha3, handles, meta
 from drawbar.driver.kube import client, config, kinds
-from drawbar.driver.node import checkpoint, classes, devices
+from drawbar.driver.node import classes, devices
 from drawbar.driver.node.classic import reading, served
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import finding, limits, preparer, store, sweeping
@@ -178,7 +179,16 @@ class World:
 
     @property
     def checkpoint(self) -> Path:
+        """What a version before the record files reads."""
         return self.folder / "checkpoint.json"
+
+    def record(self, uid) -> Path:
+        return self.folder / "claims" / f"{uid}.json"
+
+    def lose_record(self):
+        """Removes the whole record, in both forms."""
+        shutil.rmtree(self.folder / "claims")
+        self.checkpoint.unlink()
 
     @property
     def finder(self):
@@ -201,7 +211,9 @@ class World:
 
     def started(self, boot_id="boot-1", waits=NONE):
         """A new instance that has not read anything yet."""
-        files = store.Store(driver=DRIVER, cdi_dir=self.cdi_dir, checkpoint_path=self.checkpoint)
+        files = store.Store(
+            driver=DRIVER, cdi_dir=self.cdi_dir, directory=self.folder, lock_seconds=waits.lock_seconds
+        )
         return preparer.Preparer(
             reader=self.reader,
             finder=self.finder,
@@ -247,10 +259,24 @@ class World:
         }
 
     def recorded(self):
-        return sorted(checkpoint.load(self.checkpoint).claims)
+        """The uids of the prepared claims, which both forms of the record have."""
+        uids = sorted(self.claims())
+        line = self.checkpoint.read_text().splitlines()[-1]
+        assert sorted(json.loads(json.loads(line)["data"])["claims"]) == uids
+        return uids
+
+    def claims(self):
+        """What the record files say, by uid."""
+        found = [json.loads(file.read_text()) for file in (self.folder / "claims").glob("*.json")]
+        return {one["claim"]["uid"]: one["claim"] for one in found}
 
     def state(self, uid):
-        return checkpoint.load(self.checkpoint).claims[uid].state
+        return self.claims()[uid]["state"]
+
+    def written(self):
+        """Which files the record is in: others after each write."""
+        files = [self.checkpoint, *(self.folder / "claims").iterdir()]
+        return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
 
     async def claim(self, name="c1", results=None):
         """A claim with d1 unless told otherwise; gives how the kubelet names it."""

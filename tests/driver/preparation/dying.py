@@ -81,7 +81,7 @@ def made(folder, found, host, boot_id="boot-1"):
         card=lambda one: found.card_of(found.by_serial(one.spec.identity.serial).address),
         host=host,
     )
-    files = store.Store(driver=DRIVER, cdi_dir=folder / "cdi", checkpoint_path=folder / "checkpoint.json")
+    files = store.Store(driver=DRIVER, cdi_dir=folder / "cdi", directory=folder)
     released = []
     instance = preparer.Preparer(
         reader=readers.modern(None, driver=DRIVER, node_name="n"),
@@ -125,7 +125,7 @@ async def scenario(name, instance, killer):
             killer.armed = True
             await instance.unprepare(claim("u1"))
         case "replace":
-            # Two claims of one moment: what one gives up the other does not get, and both share a write.
+            # Two claims of one moment: what one gives up the other does not get.
             await instance.restore()
             killer.armed = True
             await asyncio.gather(instance.prepare(claim("u2")), instance.unprepare(claim("u1")))

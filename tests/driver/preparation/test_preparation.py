@@ -181,13 +181,12 @@ async def test_a_cdi_directory_that_cannot_be_written_is_said_and_a_later_call_s
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
 
 
-async def test_a_checkpoint_that_cannot_be_written_fails_the_call_and_a_later_one_succeeds(world):
+async def test_a_record_that_cannot_be_written_fails_the_call_and_a_later_one_succeeds(world):
     name = await world.claim()
     world.attached = [world.attachment("d1", name.uid)]
-    world.checkpoint.unlink()
-    in_the_way = world.folder / ".checkpoint.json.tmp"
+    in_the_way = world.folder / "claims" / f".{name.uid}.json.tmp"
     in_the_way.mkdir()
-    with pytest.raises(errors.CheckpointError):
+    with pytest.raises(errors.CheckpointError, match="with room on it"):
         await world.preparer.prepare(name)
     assert world.preparer.holder("p", "d1") is None
     assert world.cdi() == {}

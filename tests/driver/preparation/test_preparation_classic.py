@@ -7,7 +7,7 @@ import pytest
 
 from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import checkpoint, errors
+from drawbar.driver.node import errors
 from drawbar.driver.node.classic import allocations
 from drawbar.driver.node.plugin import servicers
 
@@ -227,11 +227,11 @@ async def test_what_only_a_cdi_file_tells_of_is_explained_by_the_claim(world_of,
             handle=api.data("d1") if version == "v1alpha2" else None,
         )
         await world.preparer.prepare(asked)
-        world.checkpoint.unlink()
+        world.lose_record()
         world.attached = []
         await world.restarted()
         assert world.state(claim.uid) == "unexplained"
         await world.settle()
-        held = checkpoint.load(world.checkpoint).claims[claim.uid]
-        assert (held.name, held.state, held.devices[0].pool) == ("c1", "completed", "p")
+        held = world.claims()[claim.uid]
+        assert (held["name"], held["state"], held["devices"][0]["pool"]) == ("c1", "completed", "p")
         assert world.preparer.unsettled == ()

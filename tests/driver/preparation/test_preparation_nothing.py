@@ -68,12 +68,12 @@ async def test_after_a_restart_and_a_reboot_the_container_is_told_the_same(world
 async def test_without_a_record_the_claim_itself_explains_the_files(world):
     name, answered = await prepared(world)
     before = environment(world, name.uid)
-    world.checkpoint.unlink()
+    world.lose_record()
     await world.restarted()
     assert world.state(name.uid) == "unexplained"
     await world.settle()
     assert world.state(name.uid) == "completed"
-    devices = world.preparer.ledger.content.claims[name.uid].devices
+    devices = world.preparer.store.claims[name.uid].devices
     assert {(one.pool, one.device) for one in devices} == {("p", "d1"), ("n", "none")}
     await world.restarted()
     assert environment(world, name.uid) == before

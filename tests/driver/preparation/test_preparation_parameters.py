@@ -127,7 +127,7 @@ async def test_the_interfaces_of_a_claim_are_numbered_through_and_stay_so(world)
 
 async def test_without_a_record_the_interfaces_of_a_claim_keep_their_numbers(world):
     name, names = await numbered(world)
-    world.checkpoint.unlink()
+    world.lose_record()
     await world.restarted()
     await world.settle()
     assert world.state(name.uid) == "completed"
@@ -141,7 +141,7 @@ async def test_a_claim_whose_interfaces_are_in_a_container_is_explained_when_the
     here, away = world.tree.root / first.path / "net", world.folder / "container"
     here.rename(away)
     await world.arrivals.read()
-    world.checkpoint.unlink()
+    world.lose_record()
     await world.restarted()
     await world.settle()
     assert world.state(name.uid) == "unexplained"
@@ -157,7 +157,7 @@ async def test_without_a_record_the_claim_is_asked_and_the_file_stays_as_it_is(w
     name = await claimed(world, said("FromClass", environment={"MODE": "fast"}, **OWNED))
     await world.preparer.prepare(name)
     before = given(world, name.uid)
-    world.checkpoint.unlink()
+    world.lose_record()
     await world.restarted()
     assert (world.state(name.uid), given(world, name.uid)) == ("unexplained", before)
     await world.settle()
@@ -173,7 +173,7 @@ async def test_a_claim_that_an_older_version_prepared_in_spite_of_its_parameters
     bad = said("FromClaim", attachTimeoutSeconds=1)
     await world.allocate(name.name, [])
     await claimed_again(world, name, bad)
-    world.checkpoint.unlink()
+    world.lose_record()
     await world.restarted()
     await world.settle()
     assert world.state(name.uid) == "completed"

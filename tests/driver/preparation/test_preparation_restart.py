@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from drawbar.driver.kube import client, config
-from drawbar.driver.node import checkpoint, errors
+from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import sweeping
 from drawbar.mocks.testing import readers
@@ -25,9 +25,9 @@ async def test_after_a_restart_nothing_is_lost_and_a_claim_with_its_file_is_comp
 async def test_after_a_restart_that_changes_nothing_nothing_is_written(world):
     await world.prepared()
     await world.restarted()
-    before = checkpoint.read(world.checkpoint)
+    before = world.written()
     await world.restarted()
-    assert checkpoint.read(world.checkpoint) == before
+    assert world.written() == before
 
 
 async def test_a_completed_claim_gets_its_file_again_at_the_start(world):
@@ -55,8 +55,8 @@ async def test_after_a_reboot_claims_are_started_again_and_their_files_are_writt
     before = world.cdi()
     await world.reboot()
     assert world.cdi() == before
-    found = checkpoint.load(world.checkpoint)
-    assert (found.boot_id, found.claims[name.uid].state) == ("boot-2", "started")
+    found = world.claims()[name.uid]
+    assert (found["bootID"], found["state"]) == ("boot-2", "started")
     assert world.preparer.holder("p", "d1") == name.uid
 
 
@@ -96,24 +96,68 @@ async def test_a_file_that_no_claim_stands_behind_is_removed_and_those_of_others
 # --- without a record ---
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"version": 1, "crc32": 0, "data": "x"}'])
-async def test_what_a_corrupt_checkpoint_said_is_found_again(world, damage):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda raw: raw.strip()[:-10], id="torn"),
+        pytest.param(lambda raw: raw.replace(b"drawbar.dev", b"drawbar.dex"), id="flipped-bytes"),
+        pytest.param(lambda raw: b"", id="empty"),
+        pytest.param(lambda raw: b"\xff\xfe", id="not-json"),
+        pytest.param(lambda raw: b'{"version":1,"crc32":2745614147,"claim":{}}', id="no-claim"),
+    ],
+)
+async def test_a_damaged_record_is_set_aside_and_made_again_and_other_claims_keep_theirs(
+    world, damage, caplog
+):
+    name, other = await world.prepared(), await world.claim("c2", results=(world.result("d2"),))
+    world.attached.append(world.told("d2", other.uid))
+    await world.preparer.prepare(other)
+    await world.restarted()
+    before, files = world.cdi(), world.written()
+    broken = damage(world.record(name.uid).read_bytes())
+    world.record(name.uid).write_bytes(broken)
+    await world.restarted()
+    assert world.preparer.holder("p", "d1") == name.uid
+    assert (world.cdi(), world.recorded()) == (before, sorted([name.uid, other.uid]))
+    (aside,) = (world.folder / "claims").glob("*.corrupt-*")
+    assert aside.read_bytes() == broken
+    assert aside.name.startswith(f"{name.uid}.json.")
+    (said,) = [one.getMessage() for one in caplog.records if "damaged" in one.getMessage()]
+    assert str(world.record(name.uid)) in said
+    assert world.written()[f"{other.uid}.json"] == files[f"{other.uid}.json"]
+    await world.preparer.unprepare(name)
+    assert (list(world.cdi()), world.released) == ([f"{DRIVER}-{other.uid}.json"], [("p", "d1")])
+
+
+async def test_a_record_that_was_set_aside_before_a_crash_is_still_made_again(world):
+    name = await world.prepared()
+    world.record(name.uid).rename(world.folder / "claims" / f"{name.uid}.json.corrupt-1")
+    await world.restarted()
+    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.recorded() == [name.uid]
+
+
+async def test_a_lost_record_is_found_again(world):
     name = await world.prepared()
     before = world.cdi()
-    world.checkpoint.write_bytes(damage)
+    world.lose_record()
     await world.restarted()
     assert world.preparer.holder("p", "d1") == name.uid
     assert (world.cdi(), world.recorded()) == (before, [name.uid])
-    (aside,) = world.folder.glob("checkpoint.json.corrupt-*")
-    assert aside.read_bytes() == damage
-    await world.preparer.unprepare(name)
-    assert (world.cdi(), world.released) == ({}, [("p", "d1")])
+
+
+async def test_a_record_that_was_removed_by_hand_takes_the_cdi_file_with_it_at_the_next_start(world):
+    name = await world.prepared()
+    world.record(name.uid).unlink()
+    await world.restarted()
+    assert (world.cdi(), world.recorded()) == ({}, [])
+    assert world.preparer.holder("p", "d1") is None
 
 
 async def test_a_lost_checkpoint_does_not_lose_a_device_that_is_being_detached(world):
     """Its release must not be reported while a container may still use it."""
     name = await world.prepared()
-    world.checkpoint.unlink()
+    world.lose_record()
     world.attached = [world.attachment("d1", name.uid, deleting=True)]
     await world.restarted()
     assert world.preparer.holder("p", "d1") == name.uid
@@ -122,7 +166,7 @@ async def test_a_lost_checkpoint_does_not_lose_a_device_that_is_being_detached(w
 async def unexplained(world):
     """A claim of which only the CDI file is left here."""
     name = await world.prepared()
-    world.checkpoint.unlink()
+    world.lose_record()
     world.attached = []
     await world.restarted()
     assert world.state(name.uid) == "unexplained"
@@ -146,8 +190,8 @@ async def test_the_claim_itself_explains_its_device(world):
     assert world.state(name.uid) == "completed"
     assert world.preparer.holder("p", "d1") == name.uid
     assert world.preparer.holder("q", "d1") is None
-    (held,) = checkpoint.load(world.checkpoint).claims[name.uid].devices
-    assert (held.pool, held.requests) == ("p", ("disk",))
+    (held,) = world.claims()[name.uid]["devices"]
+    assert (held["pool"], held["requests"]) == ("p", ["disk"])
     assert world.preparer.unsettled == ()
 
 
@@ -193,11 +237,11 @@ async def test_an_unexplained_claim_that_the_kubelet_settles_while_it_is_read_is
 
     async def kubelet():
         await getattr(world.preparer, call)(name)
-        settled.append(checkpoint.read(world.checkpoint))
+        settled.append(world.written())
 
     async with asyncio.timeout(20):
         await sweeping.Sweeper(world.preparer, world.finder, Meanwhile(world.reader, kubelet)).run()
-    assert [checkpoint.read(world.checkpoint)] == settled
+    assert [world.written()] == settled
     assert world.recorded() == ([name.uid] if call == "prepare" else [])
 
 
@@ -304,11 +348,12 @@ async def test_two_instances_at_once_lose_none_of_each_others_claims(world):
 
 
 @pytest.mark.parametrize("damage", [b"{", None], ids=["corrupt", "gone"])
-async def test_a_checkpoint_that_breaks_while_running_is_written_again(world, damage):
+async def test_a_record_that_breaks_while_running_is_written_again(world, damage):
     first = await world.prepared()
     if damage is None:
-        world.checkpoint.unlink()
+        world.lose_record()
     else:
+        world.record(first.uid).write_bytes(damage)
         world.checkpoint.write_bytes(damage)
     assert world.preparer.holder("p", "d1") == first.uid
     second = await world.claim("c2", results=(world.result("d2"),))
@@ -317,12 +362,17 @@ async def test_a_checkpoint_that_breaks_while_running_is_written_again(world, da
     assert world.recorded() == sorted([first.uid, second.uid])
 
 
-async def test_while_a_newer_drawbar_has_the_checkpoint_nothing_is_prepared(world):
+@pytest.mark.parametrize("form", ["record", "checkpoint"])
+async def test_while_a_newer_drawbar_has_the_record_nothing_is_prepared(world, form):
     name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
     world.attached = [world.told("d1", "u1")]
+    file = world.record("u2") if form == "record" else world.checkpoint
     newer = b'{"version": 99, "crc32": 0, "data": "{}"}'
-    world.checkpoint.write_bytes(newer)
+    file.write_bytes(newer)
     with pytest.raises(errors.CheckpointError, match="upgrade Drawbar"):
         await world.preparer.prepare(name)
-    assert world.checkpoint.read_bytes() == newer
+    assert file.read_bytes() == newer
     assert world.cdi() == {}
+    with pytest.raises(errors.CheckpointError, match="upgrade Drawbar"):
+        await world.restarted()
+    assert file.read_bytes() == newer

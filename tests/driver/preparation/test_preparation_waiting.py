@@ -6,14 +6,13 @@ import dataclasses
 import fcntl
 import json
 import os
-import select
 import threading
 
 import msgspec
 import pytest
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node import checkpoint, errors
+from drawbar.driver.node import errors
 from drawbar.driver.node.preparation import limits, store
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -145,12 +144,6 @@ async def test_a_slow_claim_holds_up_no_other(world):
 # --- many at once ---
 
 
-@pytest.fixture
-def writes(world):
-    """Which write of the checkpoint is the last."""
-    return lambda: checkpoint.read(world.checkpoint)[1]
-
-
 def lock(world):
     """The lock that another instance would have, held."""
     descriptor = os.open(world.folder / "checkpoint.json.lock", os.O_RDWR | os.O_CREAT)
@@ -158,21 +151,7 @@ def lock(world):
     return descriptor
 
 
-async def test_claims_that_wait_for_a_write_share_the_next_one(world):
-    names = [await world.claim(f"c{number}") for number in range(2)]
-    world.attached = [world.told("d1", names[0].uid), world.told("d2", names[1].uid)]
-    other = lock(world)
-    tasks = await waiting(world, *names)
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert len(world.preparer.ledger._waiting) == 2
-    os.close(other)
-    await asyncio.gather(*tasks)
-    states = [world.state(name.uid) for name in names]
-    assert states == ["started", "started"], "a second write would have said that the first is completed"
-
-
-async def test_of_changes_that_share_a_write_one_that_cannot_be_made_fails_alone(world):
+async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone(world):
     names = [await world.claim("c1"), await world.claim("c2"), await world.claim("c3")]
     world.attached = [
         world.told("d1", names[0].uid),
@@ -219,7 +198,7 @@ async def test_a_device_that_another_instance_freed_since_is_given_out(world):
     world.attached = [world.told("d1", first.uid)]
     await old.prepare(first)
     await world.restarted()
-    assert world.preparer.ledger.known.claims.keys() == {first.uid}
+    assert world.preparer.store.known.keys() == {first.uid}
     await old.unprepare(first)
     world.attached = [world.told("d1", second.uid)]
     await world.preparer.prepare(second)
@@ -243,71 +222,91 @@ async def test_a_call_that_was_given_up_before_its_write_leaves_nothing(world):
     assert world.recorded() == [name.uid]
 
 
-async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next_one_begins(world):
-    """A new file is to be made, and its draft is a pipe, so that the write lasts until somebody empties it."""
+@pytest.fixture
+def slow_write(monkeypatch):
+    """`began`, an event of the first write of a record, which goes on once `go_on` is set."""
+    began, go_on, write = threading.Event(), threading.Event(), store.Store._write
+
+    def slow(files, known, claims):
+        began.set()
+        assert go_on.wait(20)
+        return write(files, known, claims)
+
+    monkeypatch.setattr(store.Store, "_write", slow)
+    return began, go_on
+
+
+async def given_up(call, slow_write):
+    """Cancels the call while its write is under way; returns its task."""
+    task = asyncio.Task(call)
+    assert await asyncio.to_thread(slow_write[0].wait, 20)
+    for _ in range(3):  # whoever is impatient cancels more than once
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+    return task
+
+
+async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next_one_begins(
+    world, slow_write
+):
     name = await world.claim()
     world.attached = [world.told("d1", name.uid)]
-    world.checkpoint.unlink()
-    pipe = world.folder / ".checkpoint.json.tmp"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    (given_up,) = await waiting(world, name)
-    await asyncio.to_thread(select.select, [reader], [], [], 10)
-    assert os.read(reader, 1)
-    pipe.unlink()
-    given_up.cancel()
+    task = await given_up(world.preparer.prepare(name), slow_write)
     next_one = asyncio.Task(world.preparer.unprepare(name))
     for _ in range(50):
         await asyncio.sleep(0)
     assert not next_one.done()
-    os.set_blocking(reader, True)
-    while await asyncio.to_thread(os.read, reader, 65536):
-        pass
-    os.close(reader)
-    with contextlib.suppress(asyncio.CancelledError, errors.CheckpointError):
-        await given_up
+    slow_write[1].set()
+    await asyncio.wait([task])
+    assert task.cancelled()
     await next_one
-    assert list((world.folder / "cdi").glob("*.json")) == []
+    assert (world.cdi(), world.recorded()) == ({}, [])
     assert world.preparer.holder("p", "d1") is None
 
 
-async def given_up_during_its_write(call, monkeypatch):
-    """Cancels the call while its write is under way, and lets the write end."""
-    began, go_on, carry_out = threading.Event(), threading.Event(), store.Store.carry_out
-
-    def slow(files, known, changes):
-        began.set()
-        assert go_on.wait(20)
-        return carry_out(files, known, changes)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store.Store, "carry_out", slow)
-        task = asyncio.Task(call)
-        assert await asyncio.to_thread(began.wait, 20)
-        task.cancel()
-        go_on.set()
-        await asyncio.wait([task])
-    assert task.cancelled()
-
-
-async def test_an_unprepare_that_was_given_up_during_its_write_tells_what_is_free(world, monkeypatch):
+async def test_an_unprepare_that_was_given_up_during_its_write_tells_what_is_free(world, request):
     name = await world.prepared()
-    await given_up_during_its_write(world.preparer.unprepare(name), monkeypatch)
+    slow_write = request.getfixturevalue("slow_write")
+    task = await given_up(world.preparer.unprepare(name), slow_write)
+    slow_write[1].set()
+    await asyncio.wait([task])
+    assert task.cancelled()
     assert world.recorded() == []
     assert world.released == [("p", "d1")]
     await world.preparer.unprepare(name)
     assert world.released == [("p", "d1")], "once is enough"
 
 
-async def test_a_prepare_that_was_given_up_during_its_write_tells_what_it_let_go(world, monkeypatch):
+async def test_a_prepare_that_was_given_up_during_its_write_tells_what_it_let_go(world, request):
     name = await world.prepared()
     await world.allocate("c1", ())
     await world.allocate("c1", (world.result("d2"),))
     world.attached = [world.attachment("d1", deleting=True), world.attachment("d2", name.uid)]
-    await given_up_during_its_write(world.preparer.prepare(name), monkeypatch)
+    slow_write = request.getfixturevalue("slow_write")
+    task = await given_up(world.preparer.prepare(name), slow_write)
+    slow_write[1].set()
+    await asyncio.wait([task])
     assert world.released == [("p", "d1")]
     assert world.preparer.holder("p", "d1") is None
     assert world.preparer.holder("p", "d2") == name.uid
+
+
+async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_write):
+    world.preparer = world.started(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
+    slow_write[1].set()
+    await world.preparer.restore()
+    slow_write[0].clear()
+    slow_write[1].clear()
+    names = [await world.claim("c1"), await world.claim("c2")]
+    world.attached = [world.told("d1", names[0].uid), world.told("d2", names[1].uid)]
+    (task,) = await waiting(world, names[0])
+    assert await asyncio.to_thread(slow_write[0].wait, 20)
+    with pytest.raises(errors.CheckpointError, match="the disk does not answer"):
+        await world.preparer.prepare(names[1])
+    slow_write[1].set()
+    await task
+    assert world.recorded() == [names[0].uid]
 
 
 # --- what claims are told ---
@@ -344,8 +343,7 @@ async def test_a_claim_that_is_gone_is_told_nothing(world):
 async def test_a_checkpoint_that_cannot_be_written_is_told_too(world):
     name = await world.claim()
     world.attached = [world.told("d1", name.uid)]
-    world.checkpoint.unlink()
-    (world.folder / ".checkpoint.json.tmp").mkdir()
+    (world.folder / "claims" / f".{name.uid}.json.tmp").mkdir()
     with pytest.raises(errors.CheckpointError):
         await world.preparer.prepare(name)
     assert world.recorder.reasons == ["CheckpointFailed"]

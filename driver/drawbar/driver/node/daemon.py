@@ -110,7 +110,10 @@ class _Node:
             reader=reader,
             finder=finder,
             files=store.Store(
-                driver=options.driver, cdi_dir=options.cdi_dir, checkpoint_path=options.checkpoint
+                driver=options.driver,
+                cdi_dir=options.cdi_dir,
+                directory=options.data_dir,
+                lock_seconds=options.prepare.lock_seconds,
             ),
             boot_id=boot_id,
             released=self._device_released,
@@ -174,7 +177,7 @@ class _Node:
         measured.watch_devices(self._arrivals)
         measured.watch_verdicts(self._verdicts)
         measured.watch_prepared(
-            lambda: sum(len(claim.devices) for claim in self._preparer.ledger.content.claims.values())
+            lambda: sum(len(claim.devices) for claim in self._preparer.store.claims.values())
         )
         measured.watch_queue(lambda: len(self._queue), lambda: self._recorder.dropped)
 
@@ -245,7 +248,7 @@ class _Node:
         self._queue.forget(name)
         spec = attachment.spec
         if attachment.deleting and self._preparer.holder(spec.pool, spec.device) is not None:
-            # The kubelet may unprepare it at another instance, of which nothing but the checkpoint tells this one.
+            # The kubelet may unprepare it at another instance, of which only the record tells this one.
             again = HELD_LOOK_SECONDS if again is None else min(again, HELD_LOOK_SECONDS)
         if again is not None:
             self._queue.add_after(name, again)

@@ -76,11 +76,6 @@ class Settings:
         return self.kubelet_dir / "plugins" / self.driver
 
     @property
-    def checkpoint(self) -> Path:
-        """The record of prepared claims; shared by the instances of one node, hence without the instance."""
-        return self.data_dir / "checkpoint.json"
-
-    @property
     def acting_lock(self) -> Path:
         """The file whose lock the instance has that acts on the node's devices."""
         return self.data_dir / "acting.lock"

@@ -16,7 +16,7 @@ class Limits:
 
     Attributes:
         late_device_seconds: how long a call waits for a device that is not here yet; 0 does not wait.
-        lock_seconds: how long another instance may keep the checkpoint to itself.
+        lock_seconds: how long another instance may keep the record of prepared claims to itself.
     """
 
     late_device_seconds: float = 30.0

@@ -1,10 +1,9 @@
 """Prepare and Unprepare: from a device that is here to a container.
 
-Invariants: a device is handed to one claim at most; whatever has a CDI file is in the checkpoint; a device whose
-Prepare is being worked on counts as held, so nobody reports its release meanwhile. Prepare attaches nothing and touches
-no hardware: it sees that the very device is here, records it (`started`, durable), writes the CDI file, answers, and
-says `completed` in the next write. Killed at any moment, it leaves a record at most, which the next Prepare or Unprepare
-of the claim takes up.
+Invariants: a device is handed to one claim at most; a claim that has a CDI file has a record; a device whose Prepare is
+being worked on counts as held, so its release is not reported meanwhile. Prepare attaches nothing and touches no
+hardware: it checks that the very device is here, records it (`started`, durable), writes the CDI file and answers. Killed
+at any moment, it leaves a record at most, which the next Prepare or Unprepare of the claim takes up.
 
 A claim has a lock of its own and a device that is late is waited for outside of every other lock, so a slow claim holds
 up nobody.
@@ -24,7 +23,6 @@ from drawbar.driver.node.preparation import (
     complaints,
     finding,
     interfaces,
-    ledger,
     limits,
     lookup,
     records,
@@ -56,7 +54,7 @@ class Preparer:
         self._released = released
         self._waits = waits or limits.Limits()
         self._complaints = complaints.Complaints(recorder)
-        self.ledger = ledger.Ledger(files, lock_seconds=self._waits.lock_seconds)
+        self.store = files
         # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
         self.unsettled: tuple[records.PreparedClaim, ...] = ()
         # What claims that are being worked on are about to get, as pool and device.
@@ -72,7 +70,7 @@ class Preparer:
 
     def holder(self, pool: str, device: str) -> str | None:
         """The uid of the claim that has the device on this node, or is about to get it."""
-        claim = self.ledger.content.holder(pool, device)
+        claim = self.store.holder(pool, device)
         if claim is not None:
             return claim.uid
         return next((uid for uid, devices in self._underway.items() if (pool, device) in devices), None)
@@ -83,11 +81,11 @@ class Preparer:
         Raises:
             errors.NodeError: the checkpoint or the CDI directory cannot be used.
         """
-        restored = await self.ledger.restore(
+        restored = await self.store.restore(
             lambda found: restoring.decide(found, self._finder, boot_id=self._boot_id)
         )
         unfinished = (records.STARTED, records.UNEXPLAINED)
-        self.unsettled = tuple(one for one in restored.content.claims.values() if one.state in unfinished)
+        self.unsettled = tuple(one for one in restored.claims.values() if one.state in unfinished)
 
     async def prepare(self, claim: servicers.ClaimName) -> tuple[servicers.Prepared, ...]:
         """See `servicers.Preparation`."""
@@ -123,12 +121,12 @@ class Preparer:
             errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
         """
         async with self._lock(uid):
-            before = self.ledger.content.claims.get(uid)
+            before = self.store.claims.get(uid)
             try:
-                before = (await self.ledger.commit(store.Drop(uid=uid, states=states))).claims.get(uid)
+                before = await self.store.drop(uid, states=states)
             finally:
                 # A call that is cancelled during its write ends with the write made, and the next finds no record.
-                if before is not None and uid not in self.ledger.known.claims:
+                if before is not None and uid not in self.store.known:
                     log.info("claim unprepared", extra={"claim": before.name, "uid": uid})
                 self._tell_given_up(before)
 
@@ -147,7 +145,10 @@ class Preparer:
 
     def _is_held(self, pool: str, device: str) -> bool:
         # What this instance has just written is known; only "nobody" is worth reading what another one wrote.
-        return self.ledger.known.holder(pool, device) is not None or self.holder(pool, device) is not None
+        return (
+            records.holder(self.store.known, pool, device) is not None
+            or self.holder(pool, device) is not None
+        )
 
     async def _arrived(self, claim: servicers.ClaimName) -> list[finding.Given]:
         """The claim's devices, all of them here; waits for one that is late."""
@@ -181,9 +182,9 @@ class Preparer:
 
     def _refuse_overlap(self, wanted: finding.Wanted, uid: str) -> None:
         # The commit looks again. Only who would be refused is worth reading what another instance may have dropped.
-        holder = self.ledger.known.holder(wanted.pool, wanted.device)
+        holder = records.holder(self.store.known, wanted.pool, wanted.device)
         if holder is not None and holder.uid != uid:
-            store.refuse_overlap(self.ledger.content, wanted.pool, wanted.device, uid)
+            store.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
 
     async def _store(self, claim: servicers.ClaimName, found: list[finding.Given]) -> None:
         record = records.PreparedClaim(
@@ -192,15 +193,15 @@ class Preparer:
             uid=claim.uid,
             devices=tuple(one.record for one in found),
             state=records.STARTED,
+            boot_id=self._boot_id,
         )
         if any(one.asks_the_driver for one in found):
             content = await asyncio.to_thread(self._content, found)
         else:
             content = self._content(found)
-        before = self.ledger.known.claims.get(claim.uid)
+        before = self.store.known.get(claim.uid)
         try:
-            change = store.Start(claim=record, content=content)
-            before = (await self.ledger.commit(change)).claims.get(claim.uid)
+            before = await self.store.start(record, content)
         finally:
             # As in `drop`.
             self._tell_given_up(before)
@@ -222,7 +223,7 @@ class Preparer:
     def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
         """Tells of what the claim had by that record and has no more."""
         if before is not None:
-            after = self.ledger.known.claims.get(before.uid)
+            after = self.store.known.get(before.uid)
             kept = {(one.pool, one.device) for one in (after.devices if after is not None else ())}
             self._tell_released({(one.pool, one.device) for one in before.devices} - kept)
 

@@ -1,9 +1,9 @@
-"""What was prepared, as values: claims and their devices.
+"""What is prepared on a node, as values: claims and their devices, and their form in the record.
 
-What a newer Drawbar writes besides is carried along, so that it is there again after a downgrade and an upgrade.
+Fields of a newer Drawbar are kept, so that they are there again after a downgrade and an upgrade.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,21 +12,21 @@ Json = dict[str, Any]
 
 STARTED = "started"
 COMPLETED = "completed"
-# Only a CDI file tells of it; its devices are refused until somebody explains it.
+# Only a CDI file names the claim; its devices are refused until the claim was read.
 UNEXPLAINED = "unexplained"
 
 
-class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One device handed to a claim.
 
     Attributes:
-        pool: empty where only a CDI file tells of the device; then the device is refused in every pool.
+        pool: empty where only a CDI file names the device; then the device is refused in every pool.
         cdi_id: what the container runtime resolves, `vendor/class=name`.
         requests: of the claim; empty means all of them.
         share_id: which share of a device that several claims may use at once.
         admin: given by admin access, which holds nothing.
         serial: of the device when it was prepared; empty where it has none.
-        parameters: that hold for it, as `api.parameters.document` writes them.
+        parameters: of the device, as `api.parameters.document` writes them.
         first_interface: the number of its first network interface, where parameters name them.
         unknown: fields of a newer version.
     """
@@ -42,142 +42,87 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     first_interface: int = 0
     unknown: Json = {}
 
-    def document(self) -> Json:
-        """As it is written."""
-        said: Json = {
-            **self.unknown,
-            "pool": self.pool,
-            "device": self.device,
-            "cdiID": self.cdi_id,
-            "requests": self.requests,
-        }
-        if self.share_id is not None:
-            said["shareID"] = self.share_id
-        if self.admin:
-            said["admin"] = True
-        if self.serial:
-            said["serial"] = self.serial
-        if self.parameters:
-            said["parameters"] = self.parameters
-        if self.first_interface:
-            said["firstInterface"] = self.first_interface
-        return said
-
     def holds(self, pool: str, device: str) -> bool:
-        """Whether nobody else may have that device. Shares and admin access leave it to others."""
+        """Whether no other claim may have that device. Shares and admin access leave it to others."""
         return self.device == device and self.pool in ("", pool) and not self.admin and self.share_id is None
 
 
-class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One claim that the kubelet may use.
 
     Attributes:
-        state: `started`, `completed` or `unexplained`; what a newer version may write besides counts as completed.
+        state: `started`, `completed` or `unexplained`; any other, of a newer version, counts as completed.
+        boot_id: of the boot in which the record was written; empty where that is not known.
         unknown: fields of a newer version.
     """
 
     namespace: str
     name: str
     uid: str
+    state: str
     devices: tuple[PreparedDevice, ...]
-    state: str = COMPLETED
+    boot_id: str = msgspec.field(default="", name="bootID")
     unknown: Json = {}
 
     def document(self) -> Json:
-        """As it is written."""
-        return {
-            **self.unknown,
-            "namespace": self.namespace,
-            "name": self.name,
-            "uid": self.uid,
-            "state": self.state,
-            "devices": [device.document() for device in self.devices],
-        }
+        """Return the claim as it is written."""
+        document = _document(self)
+        document["devices"] = [_document(device) for device in self.devices]
+        return document
 
     def in_state(self, state: str) -> "PreparedClaim":
-        """The same in another state."""
+        """Return the same claim in another state."""
         return self if state == self.state else msgspec.structs.replace(self, state=state)
 
     def replacing(self, before: "PreparedClaim | None") -> "PreparedClaim":
-        """The same with what only a newer version understands of the record that it replaces."""
+        """Return the same claim with the unknown fields of the record that it replaces."""
         if before is None:
             return self
-        known = {(device.pool, device.device): device.unknown for device in before.devices}
+        unknown = {(device.pool, device.device): device.unknown for device in before.devices}
         devices = tuple(
-            msgspec.structs.replace(device, unknown=known.get((device.pool, device.device), {}))
+            msgspec.structs.replace(device, unknown=unknown.get((device.pool, device.device), {}))
             for device in self.devices
         )
         return msgspec.structs.replace(self, devices=devices, unknown=before.unknown)
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Everything the file says."""
-
-    boot_id: str = msgspec.field(default="", name="bootID")
-    claims: dict[str, PreparedClaim] = {}
-    unknown: Json = {}
-
-    def document(self) -> Json:
-        """As it is written."""
-        claims = {uid: claim.document() for uid, claim in self.claims.items()}
-        return {**self.unknown, "bootID": self.boot_id, "claims": claims}
-
-    def with_claim(self, claim: PreparedClaim) -> "Content":
-        """The content after a Prepare."""
-        return msgspec.structs.replace(self, claims={**self.claims, claim.uid: claim})
-
-    def without_claim(self, uid: str) -> "Content":
-        """The content after an Unprepare."""
-        return msgspec.structs.replace(
-            self, claims={key: value for key, value in self.claims.items() if key != uid}
-        )
-
-    def with_completed(self, started: Iterable[PreparedClaim]) -> "Content":
-        """The content once these claims have their CDI files. A claim that was started anew since is left alone."""
-        done = {
-            claim.uid: claim.in_state(COMPLETED) for claim in started if self.claims.get(claim.uid) == claim
-        }
-        return msgspec.structs.replace(self, claims={**self.claims, **done}) if done else self
-
-    def holder(self, pool: str, device: str) -> PreparedClaim | None:
-        """The claim that alone has the device, if any."""
-        # Plain loops: this is asked several times by every Prepare and for every attachment.
-        for claim in self.claims.values():
-            for held in claim.devices:
-                if held.device == device and held.holds(pool, device):
-                    return claim
-        return None
+# By uid.
+Claims = Mapping[str, PreparedClaim]
 
 
-def content(raw: Json) -> Content:
-    """What a document says.
+def holder(claims: Claims, pool: str, device: str) -> PreparedClaim | None:
+    """Return the claim that alone has the device, or None."""
+    # Plain loops: every Prepare and every attachment calls this several times.
+    for claim in claims.values():
+        for held in claim.devices:
+            if held.device == device and held.holds(pool, device):
+                return claim
+    return None
+
+
+def parse(raw: Json) -> PreparedClaim:
+    """Return the claim of a document.
 
     Raises:
-        msgspec.ValidationError: it is none.
+        msgspec.ValidationError: the document is none of a claim.
     """
-    known, unknown = _split(raw, Content)
-    claims = msgspec.convert(known.get("claims", {}), dict[str, Json])
-    return Content(
-        boot_id=msgspec.convert(known.get("bootID", ""), str),
-        claims={uid: _claim(claim) for uid, claim in claims.items()},
-        unknown=unknown,
-    )
+    fields, unknown = _split(raw, PreparedClaim)
+    devices = []
+    for device in msgspec.convert(fields.pop("devices", None), list[Json]):
+        fields_of_device, unknown_of_device = _split(device, PreparedDevice)
+        devices.append(msgspec.convert({**fields_of_device, "unknown": unknown_of_device}, PreparedDevice))
+    # The first version wrote no state, and only what was completed.
+    claim = msgspec.convert({"state": COMPLETED, **fields, "devices": (), "unknown": unknown}, PreparedClaim)
+    return msgspec.structs.replace(claim, devices=tuple(devices))
 
 
-def _claim(raw: Json) -> PreparedClaim:
-    known, unknown = _split(raw, PreparedClaim)
-    devices = tuple(_device(device) for device in msgspec.convert(known.pop("devices", None), list[Json]))
-    claim = msgspec.convert({**known, "devices": ()}, PreparedClaim)
-    return msgspec.structs.replace(claim, devices=devices, unknown=unknown)
-
-
-def _device(raw: Json) -> PreparedDevice:
-    known, unknown = _split(raw, PreparedDevice)
-    return msgspec.structs.replace(msgspec.convert(known, PreparedDevice), unknown=unknown)
+def _document(value: PreparedClaim | PreparedDevice) -> Json:
+    document: Json = msgspec.to_builtins(value)
+    return {**document.pop("unknown", {}), **document}
 
 
 def _split(raw: Json, into: type[msgspec.Struct]) -> tuple[Json, Json]:
-    """What this version knows of an object, and the rest."""
+    """Return the fields that this version has, and the others."""
     # `msgspec.structs.fields` works out types as well, which costs a hundred times as much.
     names = set(into.__struct_encode_fields__) - {"unknown"}
     return {key: raw[key] for key in raw if key in names}, {key: raw[key] for key in raw if key not in names}

@@ -1,292 +1,526 @@
-"""The files behind a Prepare: one checkpoint, and a CDI file for each claim. Blocking, so for a thread.
+"""The record of prepared claims on disk: for each claim a file, and its CDI file.
 
-Invariant: whatever has a CDI file is in the checkpoint. So the record is written before the file and dropped after it,
-and a crash in between leaves a record without its file, which costs nobody a device, never a file that no record
-explains. All changes that wait at one moment are carried by one durable write.
+`claims/UID.json`, in the driver's directory below the kubelet's `plugins`, is
+`{"version": 1, "crc32": N, "claim": {...}}`; the CRC is that of the bytes of `claim`. A write is durable before it returns: the file is written under a hidden name and
+synced, renamed, and the directory is synced. A file that is damaged all the same is set aside as
+`claims/UID.json.corrupt-TIME` and costs the record of one claim, which is made again from its CDI file (`restoring`).
 
-The caller has the lock between instances. What another instance wrote is read again before anything is changed.
+Invariant: a claim that has a CDI file has a record. So the record is written before the CDI file and removed after it,
+and a crash in between leaves a record without its CDI file, never a CDI file without a record.
+
+One write at a time, among the tasks of this process and the instances of a rolling update. Each looks first at what the
+other instance wrote. A write that has begun is carried to its end, whoever is cancelled meanwhile (the kubelet gives up a
+call after 45 s).
 """
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent import futures
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import assert_never
+from typing import Any, TypeVar
+
+import msgspec
 
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files, spec
-from drawbar.driver.node import checkpoint, errors
-from drawbar.driver.node.preparation import records
+from drawbar.driver.node import errors
+from drawbar.driver.node.preparation import checkpointlog, records, sharedfiles
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """The claim gets its devices: the record, then the CDI file. A record that says the same stays."""
+FOLDER = "claims"
+# Versions before the record files take the same one.
+LOCK = "checkpoint.json.lock"
+VERSION = 1
+SUFFIX = ".json"
 
-    claim: records.PreparedClaim
-    content: spec.Spec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
-    """The claim has nothing any more: the CDI file goes, then the record. An unknown claim is success.
-
-    Attributes:
-        states: the record must be in one of them, or else nothing happens; empty for any.
-    """
-
-    uid: str
-    states: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explain:
-    """The record of a claim that only its CDI file told of. One that is explained already stays."""
-
-    claim: records.PreparedClaim
-
-
-Change = Start | Drop | Explain
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """The checkpoint as an instance knows it.
-
-    Attributes:
-        stamp: of the file that said so; None before the first.
-        completed: claims whose CDI file was written since, each as its record is; the next write says so.
-    """
-
-    content: records.Content
-    stamp: checkpoint.Stamp | None = None
-    completed: Mapping[str, records.PreparedClaim]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """What became of some changes.
-
-    Attributes:
-        before: what the checkpoint said until then.
-        known: what it says now.
-        outcomes: in the order of the changes None, or why it was not made.
-    """
-
-    before: records.Content
-    known: Known
-    outcomes: tuple[errors.NodeError | None, ...]
+# Inode, time of change and size tell a file from one that replaced it.
+_Identity = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What there is at the start.
+    """What the last instance left.
 
     Attributes:
-        content: None where there is no checkpoint, or none that could be read.
-        files: the names of the CDI devices by the uid of the claim that has the file.
+        claims: as recorded.
+        files: the names of the CDI devices by the uid of the claim that has the CDI file.
+        unrecorded: uids of the claims whose record was lost, so that their CDI files are all there is of them.
     """
 
-    content: records.Content | None
+    claims: records.Claims
     files: Mapping[str, tuple[str, ...]]
+    unrecorded: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What the record and the CDI files are to be at a start.
+
+    Attributes:
+        claims: to be recorded.
+        specs: by claim uid the CDI files to write again.
+    """
+
+    claims: records.Claims
+    specs: Mapping[str, spec.Spec]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """The record as this instance last read or wrote it.
+
+    Attributes:
+        claims: as recorded.
+        files: by uid the record files, each with its claim.
+        damaged: uids of the record files that cannot be read.
+        changed_ns: when the directory of the record files was changed.
+        line: of the file that versions before the record files wrote.
+    """
+
+    claims: records.Claims = field(default_factory=dict)
+    files: Mapping[str, tuple[_Identity, records.PreparedClaim]] = field(default_factory=dict)
+    damaged: frozenset[str] = frozenset()
+    changed_ns: int | None = None
+    line: checkpointlog.Line | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changed:
+    before: records.Claims
+    known: _Known
+    error: errors.NodeError | None = None
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    crc32: int = 0
+    claim: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class Store:
-    """The directory of CDI files and the checkpoint."""
+    """The record as this instance knows it, and the changes to it. Nothing is read before `restore`."""
 
-    def __init__(self, *, driver: str, cdi_dir: Path, checkpoint_path: Path) -> None:
+    def __init__(self, *, driver: str, cdi_dir: Path, directory: Path, lock_seconds: float = 10.0) -> None:
+        # `directory` is the driver's, at the kubelet; another instance may keep the lock for `lock_seconds`.
         self._driver = driver
         self._cdi_dir = cdi_dir
-        self.checkpoint = checkpoint_path
+        self._folder = directory / FOLDER
+        self._log = directory / checkpointlog.FILE
+        self._lock = directory / LOCK
+        self._lock_seconds = lock_seconds
+        self._known = _Known()
+        self._restored = False
+        self._writing = asyncio.Lock()
+        # A thread of its own: a write does not queue behind reads of a slow sysfs.
+        self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="record")
 
-    def carry_out(self, known: Known, changes: Sequence[Change]) -> Round:
-        """Carries all of it out, with one write of the checkpoint at most.
+    @property
+    def known(self) -> records.Claims:
+        """The prepared claims as this instance last read or wrote them; a change reads them again."""
+        return self._known.claims
 
-        A change that cannot be made says so in its outcome, and the others are made.
+    @property
+    def claims(self) -> records.Claims:
+        """The prepared claims as they are recorded now, whichever instance wrote them.
+
+        If they cannot be read, those that were known.
         """
-        try:
-            before = self.fresh(known)
-        except errors.CheckpointError as error:
-            return Round(before=known.content, known=known, outcomes=tuple(error for _ in changes))
-        outcomes: list[errors.NodeError | None] = [None] * len(changes)
-        # That alone is not worth a write, but what is written says it.
-        base = content = before.content.with_completed(before.completed.values())
-        for number, change in enumerate(changes):
+        if self._restored:
             try:
-                content = self._changed(content, change)
-            except errors.NodeError as error:
-                outcomes[number] = error
-        after = before
-        if content is not base or before.stamp is None:
-            try:
-                stamp = checkpoint.save(self.checkpoint, content, before.stamp)
+                self._known = self._look(self._known)
             except errors.CheckpointError as error:
-                failed = tuple(one or error for one in outcomes)
-                return Round(before=before.content, known=before, outcomes=failed)
-            after = Known(content=content, stamp=stamp, completed={})
-        completed = dict(after.completed)
-        for number, change in enumerate(changes):
-            if isinstance(change, Start) and outcomes[number] is None:
-                outcomes[number] = self._written(change)
-                if outcomes[number] is None:
-                    completed[change.claim.uid] = after.content.claims[change.claim.uid]
-        return Round(
-            before=before.content,
-            known=Known(content=after.content, stamp=after.stamp, completed=completed),
-            outcomes=tuple(outcomes),
-        )
+                log.warning("%s; going on with what was known", error)
+        return self._known.claims
 
-    def fresh(self, known: Known) -> Known:
-        """The same if no other instance wrote since, else what that wrote.
+    def holder(self, pool: str, device: str) -> records.PreparedClaim | None:
+        """Return the claim that alone has the device now, or None."""
+        return records.holder(self.claims, pool, device)
 
-        A file that went or broke meanwhile changes nothing: what this instance knows is written again.
+    async def restore(self, decide: Callable[[Found], Restored]) -> Restored:
+        """Take up what the last instance left, as `decide` says. CDI files without a record go.
 
         Raises:
-            errors.CheckpointError: a newer Drawbar wrote, or the file cannot be read.
+            errors.NodeError: the record or the CDI directory cannot be used.
         """
-        if known.stamp is not None and checkpoint.is_current(self.checkpoint, known.stamp):
-            return known
+        async with self._alone():
+            known, found = await self._finish(self._found)
+            restored = decide(found)
+            await self._finish(lambda: self._restore(known, found, restored), self._learn)
+        self._restored = True
+        return restored
+
+    async def start(self, claim: records.PreparedClaim, content: spec.Spec) -> records.PreparedClaim | None:
+        """Give the claim its devices: record it, then write its CDI file. A record that says the same stays.
+
+        Returns:
+            the claim's record before, whichever instance wrote it.
+
+        Raises:
+            errors.NodeError: it cannot be recorded, or another claim has one of the devices; or the CDI file cannot be
+                written, then the record stays.
+        """
+
+        def change(known: _Known) -> _Changed:
+            file = self._cdi_file(claim.uid)
+            claims = _started(known.claims, claim)
+            now = self._write(known, claims)
+            try:
+                files.write(file, content)
+            except cdi_errors.CdiError as error:
+                failed = errors.PrepareError(str(error), reason=errors.CDI_FAILED)
+                return _Changed(before=known.claims, known=now, error=failed)
+            if claims is known.claims and claims[claim.uid].state == records.STARTED:
+                # Another start found it so, and would give it back once the claim is gone.
+                completed = claims[claim.uid].in_state(records.COMPLETED)
+                now = self._write(now, {**claims, claim.uid: completed})
+            return _Changed(before=known.claims, known=now)
+
+        return (await self._change(change)).get(claim.uid)
+
+    async def drop(self, uid: str, *, states: tuple[str, ...] = ()) -> records.PreparedClaim | None:
+        """Take the claim's devices from it: remove its CDI file, then its record. An unknown claim is success.
+
+        Args:
+            uid: of the claim.
+            states: the record must be in one of them, or else nothing happens; empty for any.
+
+        Returns:
+            the claim's record before, whichever instance wrote it.
+
+        Raises:
+            errors.NodeError: a file cannot be removed; the claim keeps its devices.
+        """
+
+        def change(known: _Known) -> _Changed:
+            before = known.claims.get(uid)
+            if not states or (before is not None and before.state in states):
+                try:
+                    files.remove(self._cdi_file(uid))
+                except cdi_errors.CdiError as error:
+                    raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
+                left = {key: claim for key, claim in known.claims.items() if key != uid}
+                return _Changed(before=known.claims, known=self._write(known, left))
+            return _Changed(before=known.claims, known=known)
+
+        return (await self._change(change)).get(uid)
+
+    async def explain(self, claim: records.PreparedClaim) -> None:
+        """Record a claim of which only its CDI file was known. One that has another record by now keeps that.
+
+        Raises:
+            errors.NodeError: it cannot be recorded.
+        """
+
+        def change(known: _Known) -> _Changed:
+            before = known.claims.get(claim.uid)
+            stays = before is None or before.state != records.UNEXPLAINED
+            now = known if stays else self._write(known, {**known.claims, claim.uid: claim})
+            return _Changed(before=known.claims, known=now)
+
+        await self._change(change)
+
+    # Writes, one at a time.
+
+    async def _change(self, change: Callable[[_Known], _Changed]) -> records.Claims:
+        """Make the change to what is recorded now, and return the claims before."""
+        async with self._alone():
+            changed = await self._finish(
+                lambda: change(self._look(self._known)), lambda outcome: self._learn(outcome.known)
+            )
+        if changed.error is not None:
+            raise changed.error
+        return changed.before
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Entered once no other task and no other instance writes, or not at all: all who wait give up in time."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._lock_seconds
         try:
-            found = checkpoint.read(self.checkpoint)
+            async with asyncio.timeout_at(ends):
+                await self._writing.acquire()
+        except TimeoutError as error:
+            raise errors.CheckpointError(
+                f"another instance has kept {self._lock} locked for too long, or the disk does not answer; "
+                f"look at the log of that instance and at dmesg"
+            ) from error
+        try:
+            async with sharedfiles.held(self._lock, ends - loop.time()):
+                yield
+        finally:
+            self._writing.release()
+
+    async def _finish(self, call: Callable[[], T], learn: Callable[[T], None] | None = None) -> T:
+        """Run a call in the thread to its end and hand the result to `learn`, even if cancelled meanwhile."""
+        future = asyncio.get_running_loop().run_in_executor(self._thread, call)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.shield(future)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        result = future.result()
+        if learn is not None:
+            learn(result)
+        if cancelled is not None:
+            raise cancelled
+        return result
+
+    def _learn(self, known: _Known) -> None:
+        self._known = known
+
+    # Blocking, with the lock held; `_look` without it, too.
+
+    def _found(self) -> tuple[_Known, Found]:
+        had_folder = self._folder.exists()
+        try:
+            known = self._look(_Known())
         except errors.CorruptCheckpoint as error:
-            log.error("%s; writing it again", error)  # noqa: TRY400 - the sentence explains it
-            checkpoint.move_aside(self.checkpoint)
-            found = None
-        if found is None:
-            return Known(content=known.content, completed=known.completed)
-        return Known(content=found[0], stamp=found[1], completed=known.completed)
-
-    def found(self) -> Found:
-        """What the last instance left.
-
-        Raises:
-            errors.CheckpointError: the checkpoint is of a newer version, or cannot be read or moved aside.
-            errors.PrepareError: the CDI directory cannot be read.
-        """
-        content = checkpoint.load(self.checkpoint)
+            aside = sharedfiles.set_aside(self._log)
+            log.error("checkpoint is corrupt, moved aside: %s", error, extra={"aside": str(aside)})  # noqa: TRY400 - the sentence explains it
+            known = self._look(_Known())
         try:
             files.sweep(self._cdi_dir, self._driver)
-            owners = files.owners(self._cdi_dir, self._driver)
+            cdi = {uid: self._names(uid) for uid in files.owners(self._cdi_dir, self._driver)}
         except cdi_errors.CdiError as error:
             raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
-        return Found(content=content, files={uid: self._names(uid) for uid in owners})
+        claims = known.claims
+        unrecorded = cdi.keys() - claims.keys()
+        if known.line is not None:
+            # An instance that was killed between setting a record aside and making it again left it aside.
+            unrecorded = {uid for uid in unrecorded if uid in known.damaged or self._is_aside(uid)}
+        elif had_folder:
+            claims = {
+                uid: claim if uid in cdi else claim.in_state(records.STARTED) for uid, claim in claims.items()
+            }
+        return known, Found(claims=claims, files=cdi, unrecorded=frozenset(unrecorded))
 
-    def replace(
-        self, content: records.Content, *, specs: Mapping[str, spec.Spec], strays: frozenset[str]
-    ) -> Known:
-        """Makes the start's decision true: the record, the CDI files that are written again, those that go.
-
-        Raises:
-            errors.CheckpointError: the checkpoint cannot be written.
-            errors.PrepareError: the CDI directory cannot be written.
-        """
+    def _restore(self, known: _Known, found: Found, restored: Restored) -> _Known:
+        now = self._write(known, restored.claims)
+        for draft in self._folder.glob(".*.tmp"):
+            draft.unlink(missing_ok=True)
         try:
-            found = checkpoint.read(self.checkpoint)
-        except errors.CorruptCheckpoint:
-            found = None
-        if found is not None and found[0] == content:
-            stamp = found[1]
-        else:
-            stamp = checkpoint.save(self.checkpoint, content, found[1] if found is not None else None)
-        try:
-            for uid, written in specs.items():
-                self._write(uid, written)
-            for uid in strays:
+            for uid, content in restored.specs.items():
+                try:
+                    files.write(self._cdi_file(uid), content)
+                except cdi_errors.InvalidSpec as error:
+                    log.warning("cannot write the CDI file again: %s", error, extra={"uid": uid})
+            for uid in found.files.keys() - restored.claims.keys():
                 log.info("removing the CDI file of no claim", extra={"uid": uid})
-                files.remove(self._file(uid))
+                files.remove(self._cdi_file(uid))
         except cdi_errors.UnwritableDir as error:
             raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
-        return Known(content=content, stamp=stamp, completed={})
+        return now
 
-    def _changed(self, content: records.Content, change: Change) -> records.Content:
-        match change:
-            case Start(claim=claim):
-                self._require_file(claim.uid)
-                return _started(content, claim)
-            case Drop(uid=uid, states=states):
-                return self._dropped(content, uid, states)
-            case Explain(claim=claim):
-                before = content.claims.get(claim.uid)
-                stays = before is None or before.state != records.UNEXPLAINED
-                return content if stays else content.with_claim(claim)
-            case _:
-                assert_never(change)
+    def _look(self, known: _Known) -> _Known:
+        """Return what is recorded now. What was lost since, or is damaged, is as it was known.
 
-    def _dropped(self, content: records.Content, uid: str, states: tuple[str, ...]) -> records.Content:
-        before = content.claims.get(uid)
-        if states and (before is None or before.state not in states):
-            return content
+        Raises:
+            errors.CheckpointError: a newer Drawbar wrote, or something cannot be read.
+        """
         try:
-            files.remove(self._file(uid))
-        except cdi_errors.CdiError as error:
-            raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
-        return content if before is None else content.without_claim(uid)
+            line = checkpointlog.read(self._log, known.line)
+        except errors.CorruptCheckpoint:
+            if not self._restored:
+                raise
+            line = None
+        changed_ns = self._changed_ns()
+        if changed_ns is not None and changed_ns == known.changed_ns and line is known.line:
+            return known
+        found, damaged = self._scan(known)
+        claims = {uid: claim for uid, (_, claim) in found.items()}
+        if line is not None and (not line.marked or not self._folder.exists()):
+            claims = dict(line.claims)
+        elif not self._folder.exists():
+            claims = dict(known.claims)
+        for uid in damaged & known.claims.keys():
+            claims.setdefault(uid, known.claims[uid])
+        return _Known(claims=claims, files=found, damaged=damaged, changed_ns=changed_ns, line=line)
 
-    def _written(self, change: Start) -> errors.NodeError | None:
+    def _changed_ns(self) -> int | None:
         try:
-            files.write(self._file(change.claim.uid), change.content)
-        except cdi_errors.CdiError as error:
-            return errors.PrepareError(str(error), reason=errors.CDI_FAILED)
-        return None
+            return os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - every Prepare does this several times
+        except OSError:
+            return None
 
-    def _write(self, uid: str, content: spec.Spec) -> None:
+    def _scan(
+        self, known: _Known
+    ) -> tuple[dict[str, tuple[_Identity, records.PreparedClaim]], frozenset[str]]:
+        """Return the record files by uid, and the uids of those that are damaged."""
+        found, damaged = {}, set()
         try:
-            files.write(self._file(uid), content)
-        except cdi_errors.InvalidSpec as error:
-            log.warning("cannot write the CDI file again: %s", error, extra={"uid": uid})
+            with os.scandir(self._folder) as entries:
+                listed = list(entries)
+            for entry in listed:
+                uid = entry.name.removesuffix(SUFFIX)
+                if uid == entry.name or uid.startswith("."):
+                    continue
+                try:
+                    identity = _identity(entry.stat())
+                    before = known.files.get(uid)
+                    is_same = before is not None and before[0] == identity
+                    found[uid] = (
+                        before if before is not None and is_same else (identity, _read(Path(entry), uid))
+                    )
+                except FileNotFoundError:
+                    # The other instance has just removed it.
+                    continue
+                except errors.CorruptCheckpoint:
+                    damaged.add(uid)
+        except FileNotFoundError:
+            return {}, frozenset()
+        except OSError as error:
+            raise errors.CheckpointError(
+                f"cannot read the record in {self._folder}: {error.strerror}; run as the user that owns it"
+            ) from error
+        return found, frozenset(damaged)
+
+    def _write(self, known: _Known, claims: records.Claims) -> _Known:
+        """Make the record say these claims, durably. What says so already is not written again."""
+        found = dict(known.files)
+        for uid in known.damaged:
+            self._set_aside(uid)
+        try:
+            if not self._folder.exists():
+                self._folder.mkdir(parents=True, exist_ok=True)
+                sharedfiles.sync_directory(str(self._folder.parent))
+            for uid, claim in claims.items():
+                if uid not in found or found[uid][1] != claim:
+                    found[uid] = self._put(claim), claim
+            for uid in found.keys() - claims.keys():
+                self._record(uid).unlink(missing_ok=True)
+                del found[uid]
+            changed_ns = known.changed_ns
+            if found != known.files:
+                # The kernel's own clock has ticks of 4 ms, in which another instance could write as well.
+                changed_ns = time.time_ns()
+                os.utime(self._folder, ns=(changed_ns, changed_ns))
+                sharedfiles.sync_directory(str(self._folder))
+            line = checkpointlog.write(self._log, claims, known.line)
+        except OSError as error:
+            raise errors.CheckpointError(
+                f"cannot write the record in {self._folder}: {error.strerror}; mount {self._folder.parent} read-write, "
+                f"with room on it"
+            ) from error
+        return _Known(claims=claims, files=found, changed_ns=changed_ns, line=line)
+
+    def _put(self, claim: records.PreparedClaim) -> _Identity:
+        raw = msgspec.json.encode(claim.document())
+        file = _File(version=VERSION, crc32=zlib.crc32(raw), claim=msgspec.Raw(raw))
+        return _identity(sharedfiles.replace(str(self._record(claim.uid)), msgspec.json.encode(file) + b"\n"))
+
+    def _set_aside(self, uid: str) -> None:
+        try:
+            _read(self._record(uid), uid)
+        except FileNotFoundError:
+            return
+        except errors.CorruptCheckpoint as error:
+            aside = sharedfiles.set_aside(self._record(uid))
+            # The sentence explains it, a traceback would not.
+            extra = {"uid": uid, "aside": str(aside)}
+            log.error("%s; it was moved aside, the other claims keep theirs", error, extra=extra)  # noqa: TRY400
+
+    def _is_aside(self, uid: str) -> bool:
+        return any(self._folder.glob(f"{uid}{SUFFIX}.corrupt-*"))
 
     def _names(self, uid: str) -> tuple[str, ...]:
+        """Return the names of the devices in the claim's CDI file."""
         try:
-            content = files.read(self._file(uid))
+            content = files.read(self._cdi_file(uid))
         except cdi_errors.CdiError as error:
-            log.warning("a CDI file of ours tells nothing: %s", error, extra={"uid": uid})
+            log.warning("a CDI file of this driver cannot be used: %s", error, extra={"uid": uid})
             return ()
         return tuple(device.name for device in content.devices) if content is not None else ()
 
-    def _require_file(self, uid: str) -> None:
-        """Sees to it that nothing is recorded for a claim that can have no CDI file."""
+    def _record(self, uid: str) -> Path:
+        return self._folder / f"{uid}{SUFFIX}"
+
+    def _cdi_file(self, uid: str) -> Path:
+        """Return the claim's CDI file.
+
+        Raises:
+            errors.PrepareError: no file can have that uid in its name, so nothing is recorded for such a claim.
+        """
         try:
-            self._file(uid)
+            return files.path(self._cdi_dir, self._driver, uid)
         except cdi_errors.CdiError as error:
             raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
 
-    def _file(self, uid: str) -> Path:
-        return files.path(self._cdi_dir, self._driver, uid)
 
-
-def refuse_overlap(content: records.Content, pool: str, device: str, uid: str) -> None:
-    """Sees to it that no other claim has the device.
+def refuse_overlap(claims: records.Claims, pool: str, device: str, uid: str) -> None:
+    """Check that no other claim has the device.
 
     Raises:
         errors.PrepareError: one has.
     """
-    holder = content.holder(pool, device)
-    if holder is not None and holder.uid != uid:
-        raise errors.PrepareError(_in_use(f"device {pool}/{device}", holder), reason=errors.IN_USE)
+    holder = records.holder(claims, pool, device)
+    if holder is None or holder.uid == uid:
+        return
+    name = f"device {pool}/{device}"
+    if holder.state == records.UNEXPLAINED:
+        message = (
+            f"{name} is in the CDI file of a claim with uid {holder.uid} that is not known here, so a container may "
+            f"still use it; trying again once the API server has said what became of that claim"
+        )
+    else:
+        message = (
+            f"{name} is still in use by claim {holder.namespace}/{holder.name} on this node; trying again"
+        )
+    raise errors.PrepareError(message, reason=errors.IN_USE)
 
 
-def _started(content: records.Content, claim: records.PreparedClaim) -> records.Content:
+def _started(claims: records.Claims, claim: records.PreparedClaim) -> records.Claims:
+    """Return the claims with this one among them, which is left as it is if it has the same devices already."""
     for wanted in claim.devices:
         # Shares and admin access neither hold a device nor are they held off.
         if wanted.holds(wanted.pool, wanted.device):
-            refuse_overlap(content, wanted.pool, wanted.device, claim.uid)
-    before = content.claims.get(claim.uid)
+            refuse_overlap(claims, wanted.pool, wanted.device, claim.uid)
+    before = claims.get(claim.uid)
     replacing = claim.replacing(before)
     if (
         before is not None
         and before.state != records.UNEXPLAINED
         and replacing.in_state(before.state) == before
     ):
-        return content
-    return content.with_claim(replacing)
+        return claims
+    return {**claims, claim.uid: replacing}
 
 
-def _in_use(name: str, holder: records.PreparedClaim) -> str:
-    if holder.state == records.UNEXPLAINED:
-        return (
-            f"{name} is in the CDI file of a claim with uid {holder.uid} that is not known here, so a container may "
-            f"still use it; trying again once the API server has said what became of that claim"
+def _read(path: Path, uid: str) -> records.PreparedClaim:
+    """Return the claim of a record file.
+
+    Raises:
+        errors.CorruptCheckpoint: the file is damaged.
+        errors.CheckpointError: it is of a newer version.
+        OSError: it cannot be read.
+    """
+    raw = path.read_bytes()
+    try:
+        file = msgspec.json.decode(raw, type=_File)
+        whole = zlib.crc32(bytes(file.claim)) == file.crc32
+        claim = records.parse(msgspec.json.decode(file.claim, type=dict[str, Any])) if whole else None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise errors.CorruptCheckpoint(f"the record {path} is damaged: {error}") from error
+    if file.version > VERSION:
+        raise errors.CheckpointError(
+            f"the record {path} has version {file.version}, this Drawbar knows {VERSION}: "
+            f"upgrade Drawbar on this node, or drain the node and remove the file"
         )
-    return f"{name} is still in use by claim {holder.namespace}/{holder.name} on this node; trying again"
+    if claim is None:
+        raise errors.CorruptCheckpoint(f"the record {path} is damaged: the CRC does not match")
+    if claim.uid != uid:
+        raise errors.CorruptCheckpoint(f"the record {path} is damaged: it is of a claim with uid {claim.uid}")
+    return claim
+
+
+def _identity(status: os.stat_result) -> _Identity:
+    return status.st_ino, status.st_mtime_ns, status.st_size

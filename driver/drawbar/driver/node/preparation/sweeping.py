@@ -18,7 +18,7 @@ from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors
 from drawbar.driver.node.classic import reading
-from drawbar.driver.node.preparation import finding, interfaces, preparer, records, store
+from drawbar.driver.node.preparation import finding, interfaces, preparer, records
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Sweeper:
         self._prepared.unsettled = tuple(one for one in left if self._is_as_found(one))
 
     def _is_as_found(self, claim: records.PreparedClaim) -> bool:
-        return self._prepared.ledger.content.claims.get(claim.uid) == claim
+        return self._prepared.store.claims.get(claim.uid) == claim
 
     async def _is_over(self, claim: records.PreparedClaim) -> bool:
         """Whether the claim, or its allocation, is gone."""
@@ -97,7 +97,7 @@ class Sweeper:
                 log.warning("cannot explain a CDI file: %s", error, extra={"claim": where.name, "uid": uid})
                 continue
             if record is not None:
-                await self._prepared.ledger.commit(store.Explain(claim=record))
+                await self._prepared.store.explain(record)
 
     def _record(self, claim: claims.ResourceClaim) -> records.PreparedClaim | None:
         """What the claim says of the devices in its CDI file; a device that it has no more stays refused.
@@ -108,7 +108,7 @@ class Sweeper:
             errors.PrepareError: how its interfaces were numbered cannot be told now.
         """
         uid = claim.metadata.uid
-        before = self._prepared.ledger.content.claims.get(uid)
+        before = self._prepared.store.claims.get(uid)
         if before is None or before.state != records.UNEXPLAINED:
             return None
         wanted = {self._finder.label(one): one for one in self._wanted(claim)}
@@ -136,6 +136,8 @@ class Sweeper:
             name=claim.metadata.name,
             uid=uid,
             devices=tuple(devices),
+            state=records.COMPLETED,
+            boot_id=before.boot_id,
         )
 
     def _first_interfaces(

@@ -1,0 +1,160 @@
+"""The record files: what is in them, and what becomes of what a newer Drawbar wrote."""
+
+import json
+import zlib
+
+import pytest
+
+from drawbar.cdi import spec
+from drawbar.driver.node import errors
+from drawbar.driver.node.preparation import records, store
+
+DISK = records.PreparedDevice(pool="p", device="d", cdi_id="drawbar.dev/device=u-d", requests=("r",))
+CLAIM = records.PreparedClaim(
+    namespace="ns", name="c", uid="u", state="started", devices=(DISK,), boot_id="b"
+)
+CDI = spec.Spec(
+    kind="drawbar.dev/device",
+    devices=(spec.Device(name="u-d", edits=spec.ContainerEdits(env=("A=b",))),),
+)
+
+# As a newer Drawbar would write it.
+NEWER = {
+    "namespace": "ns",
+    "name": "c",
+    "uid": "u",
+    "state": "resetting",
+    "bootID": "b",
+    "priority": 7,
+    "devices": [
+        {
+            "pool": "p",
+            "device": "d",
+            "cdiID": "v/c=u-d",
+            "requests": ["r"],
+            "shareID": "s",
+            "admin": True,
+            "serial": "SN",
+            "partition": {"unknown": 1},
+        }
+    ],
+}
+
+
+def as_found(found):
+    return store.Restored(claims=found.claims, specs={})
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """`await opened()`: a store on the files of the test's folder that takes up what it finds."""
+
+    async def make(decide=as_found):
+        made = store.Store(driver="drawbar.dev", cdi_dir=tmp_path / "cdi", directory=tmp_path / "plugin")
+        await made.restore(decide)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def record(tmp_path):
+    return tmp_path / "plugin" / "claims" / "u.json"
+
+
+def write(record, claim, **more):
+    record.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(claim)
+    crc32 = zlib.crc32(text.encode())
+    head = "".join(f'"{key}":{json.dumps(value)},' for key, value in more.items())
+    record.write_text(f'{{"version":1,{head}"crc32":{crc32},"claim":{text}}}')
+
+
+async def test_a_prepared_claim_is_one_file_that_says_what_the_claim_has(opened, record):
+    made = await opened()
+    await made.start(CLAIM, CDI)
+    found = json.loads(record.read_text())
+    assert found["claim"] == {
+        "namespace": "ns",
+        "name": "c",
+        "uid": "u",
+        "state": "started",
+        "bootID": "b",
+        "devices": [
+            {"pool": "p", "device": "d", "cdiID": "drawbar.dev/device=u-d", "requests": ["r"]},
+        ],
+    }
+    assert [file.name for file in record.parent.iterdir()] == ["u.json"]
+    assert record.stat().st_mode & 0o777 == 0o600
+    again = await opened()
+    assert again.claims == {"u": CLAIM}
+    assert again.holder("p", "d") == CLAIM
+    await again.drop("u")
+    assert list(record.parent.iterdir()) == []
+    assert made.claims == {}
+
+
+async def test_a_draft_that_a_crash_left_goes_at_the_next_start(opened, record):
+    await opened()
+    draft = record.with_name(".u.json.tmp")
+    draft.write_text("{")
+    await opened()
+    assert not draft.exists()
+
+
+async def test_what_a_newer_drawbar_wrote_besides_is_kept(opened, record):
+    await opened()
+    write(record, NEWER, signature="of the future")
+    made = await opened(lambda found: store.Restored(claims=_rebooted(found.claims), specs={}))
+    await made.start(records.PreparedClaim(**{**_fields(CLAIM), "uid": "o", "devices": ()}), CDI)
+    assert json.loads(record.read_text())["claim"] == {**NEWER, "bootID": "b2"}
+
+
+async def test_what_a_newer_drawbar_wrote_besides_is_kept_when_the_claim_is_prepared_anew(opened, record):
+    write(record, NEWER)
+    made = await opened()
+    await made.start(CLAIM, CDI)
+    kept = json.loads(record.read_text())["claim"]
+    assert kept["priority"] == 7
+    assert kept["devices"][0]["partition"] == {"unknown": 1}
+    assert (kept["state"], kept["devices"][0]["cdiID"]) == ("started", "drawbar.dev/device=u-d")
+
+
+async def test_a_record_of_another_claim_is_damaged(opened, record):
+    write(record, {**NEWER, "uid": "x"})
+    made = await opened()
+    assert made.claims == {}
+    (aside,) = record.parent.iterdir()
+    assert aside.name.startswith("u.json.corrupt-")
+
+
+async def test_on_a_full_disk_nothing_is_recorded_and_what_was_recorded_stays(opened, record, monkeypatch):
+    made = await opened()
+    await made.start(CLAIM, CDI)
+    before = record.read_bytes()
+    other = records.PreparedClaim(**{**_fields(CLAIM), "uid": "o", "devices": ()})
+    (record.parent / ".o.json.tmp").symlink_to("/dev/full")
+    with pytest.raises(errors.CheckpointError, match=r"No space left on device; mount .* with room on it"):
+        await made.start(other, CDI)
+    assert made.claims == {"u": CLAIM}
+    assert record.read_bytes() == before
+    assert [file.name for file in record.parent.iterdir()] == ["u.json"]
+    await made.start(other, CDI)
+    assert made.claims.keys() == {"u", "o"}
+
+
+async def test_a_folder_that_cannot_be_made_is_said_with_the_remedy(tmp_path, opened):
+    (tmp_path / "plugin").mkdir()
+    (tmp_path / "plugin" / "claims").write_text("")
+    with pytest.raises(errors.CheckpointError, match=r"cannot read the record in .*claims"):
+        await opened()
+
+
+def _fields(claim):
+    return {name: getattr(claim, name) for name in claim.__struct_fields__}
+
+
+def _rebooted(claims):
+    return {
+        uid: records.PreparedClaim(**{**_fields(claim), "boot_id": "b2"}) for uid, claim in claims.items()
+    }
