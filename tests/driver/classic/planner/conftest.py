@@ -14,9 +14,11 @@ class Players:
 
     # What people do.
 
-    def claim(self, name, *asked, immediate=False, owner="", shareable=False, problem="", nodes_=()):
+    def claim(
+        self, name, *asked, immediate=False, owner="", shareable=False, problem="", nodes_=(), namespace="ns"
+    ):
         uid = f"c{next(self.numbers)}"
-        key = classic.Name(namespace="ns", name=name)
+        key = classic.Name(namespace=namespace, name=name)
         self.claims[key] = classic.Claim(
             version=classic.Version.V1ALPHA2,
             name=key,

@@ -8,7 +8,7 @@ import datetime
 import math
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Set
 from dataclasses import dataclass
 
 from drawbar.driver import evaluation
@@ -23,6 +23,12 @@ from drawbar.fabric import contract
 
 JUDGEMENTS_MAX = 65_536
 EXPRESSIONS_MAX = 4096
+# Of processor time for the selectors of all claims of a namespace, and what comes back of it in each second.
+BUDGET_SECONDS = 20.0
+BUDGET_REFILL = 0.25
+BUDGET_PAUSE_SECONDS = 10.0
+BUDGETS_MAX = 1000
+EXPENSIVE = "SelectorsTooExpensive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +105,40 @@ def _left(host: contract.Host | None, coming: int) -> int | None:
     return sum(port.state is contract.PortState.FREE for port in host.ports) - coming
 
 
+def too_expensive(namespace: str) -> str:
+    """Return why the claims of a namespace whose budget is used up wait."""
+    return (
+        f"the selectors of the claims in namespace {namespace} take too much processor time; they are looked at again later, "
+        "make them simpler"
+    )
+
+
+class Budget:
+    """Processor time for the selectors of each namespace, so that the claims of one do not hold up all others for ever.
+
+    What was used comes back at `BUDGET_REFILL` of the time that passes.
+    """
+
+    def __init__(self) -> None:
+        # By namespace what is used, and when that was counted, on the loop's clock.
+        self._used: dict[str, tuple[float, float]] = {}
+
+    def wait(self, namespace: str) -> float:
+        """Seconds until more may be used; 0 for now."""
+        over = self._left_over(namespace) - BUDGET_SECONDS
+        return over / BUDGET_REFILL + BUDGET_PAUSE_SECONDS if over > 0 else 0.0
+
+    def use(self, namespace: str, seconds: float) -> None:
+        """Counts what was used."""
+        if len(self._used) >= BUDGETS_MAX:
+            self._used = {name: one for name, one in self._used.items() if self._left_over(name) > 0}
+        self._used[namespace] = self._left_over(namespace) + seconds, asyncio.get_running_loop().time()
+
+    def _left_over(self, namespace: str) -> float:
+        used, at = self._used.get(namespace, (0.0, 0.0))
+        return max(0.0, used - (asyncio.get_running_loop().time() - at) * BUDGET_REFILL)
+
+
 class Judge:
     """Which devices meet which CEL expressions, remembered while a device shows the same.
 
@@ -145,25 +185,31 @@ class Judge:
         return fault or None
 
     @property
-    def pending(self) -> bool:
-        """Whether something was asked that is not known."""
-        return bool(self._asked)
+    def pending(self) -> Set[str]:
+        """The expressions of which something was asked that is not known."""
+        return self._asked.keys()
 
-    async def settle(self, seconds: float) -> tuple[bool, float]:
+    async def settle(self, seconds: float, *, without: Collection[str] = ()) -> tuple[bool, dict[str, float]]:
         """Finds out what was asked since the last time, in any order, for about so many seconds of processor time.
 
+        Args:
+            seconds: the processor time.
+            without: expressions that are left for later.
+
         Returns:
-            whether an expression was found unfit, or fit again; and the processor time that was used.
+            whether an expression was found unfit, or fit again; and by expression the processor time that it took.
         """
-        asked, self._asked = self._asked, {}
-        used, changed = 0.0, False
+        asked = {name: devices for name, devices in self._asked.items() if name not in without}
+        self._asked = {}
+        used: dict[str, float] = {}
+        changed = False
         # By chance, so that who has many expressions is not always first.
         for expression in random.sample(sorted(asked), len(asked)):
-            if used >= seconds:
+            if sum(used.values()) >= seconds:
                 break
             devices = asked[expression]
             outcome = await self._evaluator.evaluate(expression, self._driver, tuple(devices.values()))
-            used += outcome.seconds
+            used[expression] = outcome.seconds
             changed |= self._learn_fit(expression, outcome)
             for (key, shown), answer in zip(devices.items(), outcome.answers, strict=False):
                 self._known.pop((key, expression), None)

@@ -7,14 +7,15 @@ time: what it wrote is known before the next one looks.
 import asyncio
 import datetime
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import replace
 
 from drawbar.driver import backoff
 from drawbar.driver.api import attachments, classic, handles
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.classic import executor, inventory, lookout, memory, plan
+from drawbar.driver.controller.classic import actions, executor, inventory, lookout, memory, plan, requests
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,9 @@ class Service:
         self._executor = executor.Executor(context=context, known=known)
         self._memory = memory.Memory()
         self._news = asyncio.Event()
+        self._budget = inventory.Budget()
+        # Uids of claims that were told that their namespace has used its budget.
+        self._told_expensive: frozenset[str] = frozenset()
 
     def look_again(self) -> None:
         """Something changed that a decision may rest on."""
@@ -71,17 +75,65 @@ class Service:
         left = EVALUATION_SECONDS
         while True:
             self._judge.begin()
-            decision = plan.plan(self.observed(), self._memory, now)
-            if not self._judge.pending:
-                return decision
+            observed = self.observed()
+            decision = plan.plan(observed, self._memory, now)
+            payers = _payers(observed, self._judge.pending)
+            deferred = self._deferred(payers)
+            if not self._judge.pending - deferred.keys():
+                return self._postponed(decision, observed, deferred, now)
             if left <= 0:
                 # What was not evaluated counts as not met until the next round.
                 self._news.set()
                 return decision
-            changed, used = await self._judge.settle(left)
-            left -= max(used, EVALUATION_SECONDS_MIN)
+            changed, used = await self._judge.settle(left, without=deferred)
+            for expression, seconds in used.items():
+                # Who pays are those who ask, each a part: an expression of a class may be everybody's.
+                for namespace in payers.get(expression, ()):
+                    self._budget.use(namespace, seconds / len(payers[expression]))
+            left -= max(sum(used.values()), EVALUATION_SECONDS_MIN)
             if changed:
                 self._known.forget_wanted()
+
+    def _deferred(self, payers: Mapping[str, Set[str]]) -> dict[str, float]:
+        """Return by expression, of those for which nobody has time left, the seconds until somebody has."""
+        waits = {
+            expression: min(self._budget.wait(namespace) for namespace in namespaces)
+            for expression, namespaces in payers.items()
+        }
+        return {expression: seconds for expression, seconds in waits.items() if seconds > 0}
+
+    def _postponed(
+        self,
+        decision: plan.Decision,
+        observed: plan.Observed,
+        deferred: Mapping[str, float],
+        now: datetime.datetime,
+    ) -> plan.Decision:
+        """The decision, with a word to the claims whose selectors are not evaluated now, and another look when they can be."""
+        if not deferred:
+            self._told_expensive = frozenset()
+            return decision
+        waiting = [
+            claim
+            for claim in observed.claims.values()
+            if not deferred.keys().isdisjoint(_selectors(observed.wanted[claim.uid]))
+        ]
+        complaints = [
+            actions.Complain(
+                claim=claim,
+                reason=inventory.EXPENSIVE,
+                message=inventory.too_expensive(claim.name.namespace),
+            )
+            for claim in waiting
+            if claim.uid not in self._told_expensive
+        ]
+        self._told_expensive = frozenset(claim.uid for claim in waiting)
+        again = now + datetime.timedelta(seconds=min(deferred.values()))
+        return replace(
+            decision,
+            actions=(*decision.actions, *complaints),
+            look_again=min(decision.look_again, again),
+        )
 
     async def _rest(self, seconds: float) -> None:
         """Until there is news, or that time is over."""
@@ -127,6 +179,19 @@ class Service:
             if since is not None:
                 found[one.metadata.name] = since
         return found
+
+
+def _payers(observed: plan.Observed, expressions: Set[str]) -> dict[str, set[str]]:
+    """Return by expression, of these, the namespaces of the claims that have it."""
+    found: dict[str, set[str]] = {}
+    for claim in observed.claims.values() if expressions else ():
+        for expression in expressions & _selectors(observed.wanted[claim.uid]):
+            found.setdefault(expression, set()).add(claim.name.namespace)
+    return found
+
+
+def _selectors(wanted: requests.Wanted) -> frozenset[str]:
+    return frozenset(expression for request in wanted.requests for expression in request.selectors)
 
 
 class Borrowers:

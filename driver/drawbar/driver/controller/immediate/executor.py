@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 ALLOCATED = "ImmediatelyAllocated"
 TURNED_OFF = "ImmediateAllocationOff"
 DROPPED = "BindingConditionsDropped"
-EXPENSIVE = "SelectorsTooExpensive"
 # The scheduler may work for so long with what it was shown before.
 SETTLE_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 60.0
@@ -42,11 +41,6 @@ GATHER_SECONDS = 0.2
 # Of processor time for selectors: after so much it is the turn of other claims; what takes none counts, too.
 TURN_SECONDS = 0.2
 TURN_SECONDS_MIN = 0.01
-# The same for all claims of a namespace, and what comes back of it in each second.
-BUDGET_SECONDS = 20.0
-BUDGET_REFILL = 0.25
-BUDGET_PAUSE_SECONDS = 10.0
-BUDGETS_MAX = 1000
 # All of them together; what is remembered of a claim has to have a limit.
 SELECTORS_CHARS_MAX = 65_536
 RETRY_FIRST_SECONDS = 1.0
@@ -78,32 +72,6 @@ class _Memory:
     not_before: float = 0.0
 
 
-class _Budget:
-    """Processor time for the selectors of each namespace, so that the claims of one do not hold up all others for ever.
-
-    What was used comes back at `BUDGET_REFILL` of the time that passes.
-    """
-
-    def __init__(self) -> None:
-        # By namespace what is used, and when that was counted, on the loop's clock.
-        self._used: dict[str, tuple[float, float]] = {}
-
-    def wait(self, namespace: str) -> float:
-        """Seconds until more may be used; 0 for now."""
-        over = self._left_over(namespace) - BUDGET_SECONDS
-        return over / BUDGET_REFILL + BUDGET_PAUSE_SECONDS if over > 0 else 0.0
-
-    def use(self, namespace: str, seconds: float) -> None:
-        """Counts what was used."""
-        if len(self._used) >= BUDGETS_MAX:
-            self._used = {name: one for name, one in self._used.items() if self._left_over(name) > 0}
-        self._used[namespace] = self._left_over(namespace) + seconds, asyncio.get_running_loop().time()
-
-    def _left_over(self, namespace: str) -> float:
-        used, at = self._used.get(namespace, (0.0, 0.0))
-        return max(0.0, used - (asyncio.get_running_loop().time() - at) * BUDGET_REFILL)
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Allocator:
     """The one who allocates claims at once. Run `run()` as a task while this controller leads.
@@ -131,11 +99,11 @@ class Allocator:
     # None for a class that is not there, and when that was found, on the loop's clock.
     _classes: dict[str, tuple[demands.DeviceClass | None, float]] = field(default_factory=dict)
     _judge: inventory.Judge = field(init=False)
-    _budget: _Budget = field(init=False)
+    _budget: inventory.Budget = field(init=False)
 
     def __post_init__(self) -> None:
         self._judge = inventory.Judge(self.view.driver, self.evaluator)
-        self._budget = _Budget()
+        self._budget = inventory.Budget()
 
     def changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         """Takes over a change of a claim, any claim."""
@@ -283,13 +251,11 @@ class Allocator:
         namespace = claim.metadata.namespace
         pause = self._budget.wait(namespace)
         if pause:
-            message = (
-                f"the selectors of the claims in namespace {namespace} take too much processor time; "
-                f"looking again in {pause:.0f} s, make them simpler"
-            )
-            await self._carry_out(plan.Wait(reason=EXPENSIVE, message=message), claim, memory)
+            wait = plan.Wait(reason=inventory.EXPENSIVE, message=inventory.too_expensive(namespace))
+            await self._carry_out(wait, claim, memory)
             return pause
-        _, used = await self._judge.settle(TURN_SECONDS)
+        _, taken = await self._judge.settle(TURN_SECONDS)
+        used = sum(taken.values())
         self._budget.use(namespace, max(used, TURN_SECONDS_MIN))
         return 0.0 if used >= TURN_SECONDS else None
 

@@ -1,0 +1,107 @@
+"""Processor time for the selectors of classic claims: each namespace has its own."""
+
+import asyncio
+import dataclasses
+import datetime
+import types
+
+import pytest
+
+from drawbar.driver import evaluation
+from drawbar.driver.controller.classic import actions, inventory, requests, service
+from drawbar.mocks.testing import virtualtime
+
+HOSTILE, GOOD = "hostile", "good"
+COST_SECONDS = 0.6
+
+
+class Slow:
+    """An evaluator by which every device meets every selector, and those of the hostile namespace take long."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def evaluate(self, expression, driver, devices):
+        self.asked.append(expression)
+        seconds = COST_SECONDS if expression.startswith(HOSTILE) else 0.0
+        answers = tuple(evaluation.Answer(met=True) for _ in devices)
+        return evaluation.Outcome(answers=answers, seconds=seconds)
+
+
+class Rounds(service.Service):
+    """The service with the planner's cluster for what it observes."""
+
+    def __init__(self, cluster):
+        self.cluster, self.evaluator = cluster, Slow()
+        known = types.SimpleNamespace(forget_wanted=lambda: None)
+        judge = inventory.Judge("drawbar.dev", self.evaluator)
+        super().__init__(types.SimpleNamespace(), known, None, judge)
+
+    def observed(self):
+        return dataclasses.replace(self.cluster.observed(), judge=self._judge.meets)
+
+    async def decide(self):
+        """Decides until nothing is left to be evaluated now; gives the last decision and all complaints."""
+        complaints = []
+        while True:
+            asked = len(self.evaluator.asked)
+            self._news.clear()
+            decision = await self._decide(self.cluster.now)
+            complaints += [one for one in decision.actions if isinstance(one, actions.Complain)]
+            if len(self.evaluator.asked) == asked:
+                return decision, [(one.claim.name.name, one.reason) for one in complaints]
+
+    def count(self, namespace):
+        return sum(expression.startswith(namespace) for expression in self.evaluator.asked)
+
+
+@pytest.fixture
+def rounds(world, monkeypatch):
+    """Eight claims of the hostile namespace, and one other, which are allocated at once."""
+    monkeypatch.setattr(inventory, "BUDGET_SECONDS", 2.0)
+    cluster = world(devices=1)
+    for number in range(8):
+        selector = f"{HOSTILE} {number}"
+        asked = requests.Request(name="r", count=2, selectors=(selector,))
+        cluster.claim(f"h{number}", asked, immediate=True, namespace=HOSTILE)
+    cluster.claim("g", requests.Request(name="r", selectors=(GOOD,)), immediate=True, namespace=GOOD)
+    return Rounds(cluster)
+
+
+@virtualtime.in_virtual_time
+async def test_a_namespace_gets_no_more_processor_time_than_its_budget_and_no_other_waits(rounds):
+    decision, complaints = await rounds.decide()
+    # The fourth goes beyond the 2 s.
+    assert rounds.count(HOSTILE) == 4
+    assert rounds.count(GOOD) == 1
+    assert [one.claim.name.name for one in decision.actions if isinstance(one, actions.Attach)] == ["g"]
+    expensive = [name for name, reason in complaints if reason == inventory.EXPENSIVE]
+    assert len(expensive) == len(set(expensive)) == 4
+    assert "g" not in expensive
+
+
+@virtualtime.in_virtual_time
+async def test_it_looks_again_when_time_has_come_back_and_tells_nobody_twice(rounds):
+    decision, first = await rounds.decide()
+    pause = (decision.look_again - rounds.cluster.now).total_seconds()
+    assert 0 < pause < 60
+    _, second = await rounds.decide()
+    assert [name for name, reason in second if reason == inventory.EXPENSIVE] == []
+    await asyncio.sleep(pause)
+    rounds.cluster.now += datetime.timedelta(seconds=pause)
+    _, third = await rounds.decide()
+    assert rounds.count(HOSTILE) > 4
+    assert {name for name, reason in third if reason == inventory.EXPENSIVE} <= {name for name, _ in first}
+
+
+@virtualtime.in_virtual_time
+async def test_a_selector_that_somebody_else_has_too_is_evaluated_for_them(rounds):
+    await rounds.decide()
+    left_out = next(
+        one for one in (f"{HOSTILE} {number}" for number in range(8)) if one not in rounds.evaluator.asked
+    )
+    asked = requests.Request(name="r", selectors=(left_out,))
+    rounds.cluster.claim("same", asked, immediate=True, namespace=GOOD)
+    await rounds.decide()
+    assert left_out in rounds.evaluator.asked
+    assert rounds.count(HOSTILE) == 5
