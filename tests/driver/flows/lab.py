@@ -21,6 +21,7 @@ from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 from drawbar.mocks.testing import worlds
 
+PORTS = 4
 HEALTH = health_policy.Policy(interval_seconds=1, recovery_seconds=1)
 
 
@@ -32,7 +33,10 @@ class Lab(worlds.World):
         path: the folder of the nodes and of the fabric.
         fabric: the simulated fabric.
         trees: the nodes' mocked /sys by name.
+        claim_kind: ResourceClaim in the version that the cluster serves.
     """
+
+    claim_kind = kinds.CLAIM
 
     def __init__(self, site, api, fabric, trees):
         super().__init__(api)
@@ -133,7 +137,7 @@ class Lab(worlds.World):
 
     async def claims(self, pod=None):
         """All claims, or those of one pod."""
-        listing = await self.api.list_all(kinds.CLAIM, into=dict, namespace="default")
+        listing = await self.api.list_all(self.claim_kind, into=dict, namespace="default")
         return [
             one
             for one in listing.items
@@ -196,7 +200,7 @@ class Lab(worlds.World):
 
     async def version(self):
         """The newest version that the API server knows of."""
-        return (await self.api.list_all(kinds.CLAIM, into=dict)).resource_version
+        return (await self.api.list_all(self.claim_kind, into=dict)).resource_version
 
     async def history(self, kind, since):
         """What these objects were since that version, as pairs of a version and an object, in order."""
@@ -253,10 +257,10 @@ def allocation_of(claim):
     return (claim.get("status") or {}).get("allocation")
 
 
-def fabric_of(path, trees, devices, changes):
+def fabric_of(path, trees, devices, ports, changes):
     described = {
         "hosts": [
-            {"id": f"host-{name}", "name": name, "ports": 4, "sysfs": str(tree.root)}
+            {"id": f"host-{name}", "name": name, "ports": ports.get(name, PORTS), "sysfs": str(tree.root)}
             for name, tree in trees.items()
         ],
         "enclosures": [{"id": "enc", "devices": [worlds.disk(number) for number in range(devices)]}],
@@ -270,7 +274,9 @@ async def lab(
     profile,
     *,
     gates=None,
+    cluster=Lab,
     devices=2,
+    ports=None,
     timeout=600,
     patience=None,
     policy=None,
@@ -284,7 +290,9 @@ async def lab(
     Args:
         profile: of the API server double.
         gates: of it, besides those of the profile.
+        cluster: the class of what is given.
         devices: how many disks the fabric has.
+        ports: by node how many its host has, where they are not the usual number.
         timeout: the scheduler's patience with binding conditions, in seconds.
         patience: what the controller takes for that; None: the same.
         policy: of the Fabric object; None: the usual, without probation.
@@ -300,7 +308,7 @@ async def lab(
         site = await enter(sites.standing(options))
         path = site.path
         trees = worlds.trees(path, NODES)
-        described = fabric_of(path / "fabric.json", trees, devices, fabric_changes)
+        described = fabric_of(path / "fabric.json", trees, devices, ports or {}, fabric_changes)
         for tree in trees.values():
             await enter(tree.reacting())
         fabric = await enter(SimulatedFabric.running(described))
@@ -309,7 +317,7 @@ async def lab(
         for name in NODES:
             site.kubeconfig(path / f"{name}.kubeconfig", "drawbar:drawbar-node", node=name)
         api = await enter(client.connecting(site.connection))
-        found = Lab(site, api, fabric, trees)
+        found = cluster(site, api, fabric, trees)
         stack.push_async_callback(found.stop_all)
         stack.push_async_callback(site.tidy, api)
         for name in NODES:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import re
 import shutil
@@ -137,8 +138,8 @@ class Real:
 
     patience_seconds = 150.0
 
-    def __init__(self, components):
-        self.plane = components.plane
+    def __init__(self, components, release):
+        self.plane, self.release = components.plane, release
         self.path = components.folder
         self.connection = config.from_kubeconfig(self.plane.admin)
 
@@ -179,16 +180,22 @@ class Real:
         """Takes away what a test has made: pods first, while our daemons still run to give their devices back."""
         for kind in (kinds.ADMISSION_BINDING, kinds.ADMISSION_POLICY):
             await discard(api, kind, "no-detach")
-        for kind in (kinds.POD, kinds.CLAIM, kinds.CLAIM_TEMPLATE):
+        claim, template = (served(kind, self.release) for kind in (kinds.CLAIM, kinds.CLAIM_TEMPLATE))
+        for kind in (kinds.POD, claim, template):
             await clear(api, kind, "default")
         with contextlib.suppress(TimeoutError):
             await gone(api, kinds.POD, "default")
-            await gone(api, kinds.CLAIM, "default")
+            await gone(api, claim, "default")
             await gone(api, kinds.ATTACHMENT)
         await clear(api, kinds.FABRIC)
         with contextlib.suppress(TimeoutError):
             await gone(api, kinds.FABRIC)
             await gone(api, kinds.SLICE)
+
+
+def served(kind, release):
+    """A kind of `resource.k8s.io` in the version of the release."""
+    return dataclasses.replace(kind, version=release.dynamic_version)
 
 
 async def admitted(api):
@@ -238,26 +245,26 @@ async def standing(options, folder):
         wanted = None
     if components.plane.settings.binding_timeout_seconds != wanted:
         components.plane.schedule_with(wanted)
-    site = Real(components)
+    site = Real(components, release)
     async with client.connecting(site.connection) as api:
         if not components.deployed:
             await deployment.apply(api, policies=True, version=release.dynamic_version)
             components.deployed = True
-        await sweep(api, site.path)
+        await sweep(api, site.path, release)
         try:
             yield site
         finally:
-            await sweep(api, site.path)
+            await sweep(api, site.path, release)
 
 
-async def sweep(api, path):
+async def sweep(api, path, release):
     """Takes away by force what is left once our daemons are gone."""
     for kind, namespace in (
         (kinds.POD, "default"),
-        (kinds.CLAIM, "default"),
+        (served(kinds.CLAIM, release), "default"),
         (kinds.ATTACHMENT, None),
         (kinds.FABRIC, None),
-        (kinds.SLICE, None),
+        (served(kinds.SLICE, release), None),
         (TAINT_RULE, None),
     ):
         for name in await names(api, kind, namespace):
@@ -267,12 +274,13 @@ async def sweep(api, path):
             await discard(api, kind, name, namespace, at_once=True)
     theirs = {
         document["metadata"]["name"]
-        for document in deployment.documents(deployment.folder(), policies=True)
+        for document in deployment.documents(deployment.folder(), version=release.dynamic_version)
         if document["kind"] == "DeviceClass"
     }
-    for name in await names(api, kinds.DEVICE_CLASS):
+    classes = served(kinds.DEVICE_CLASS, release)
+    for name in await names(api, classes):
         if name not in theirs:
-            await discard(api, kinds.DEVICE_CLASS, name)
+            await discard(api, classes, name)
     await clear(api, kinds.EVENT, "default")
     for node in sites.NODES:
         home = path / node

@@ -6,6 +6,7 @@ and policies of `deploy/manifests` and with tokens of their own service accounts
 """
 
 import contextlib
+import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from drawbar.driver.kube import client, config
 from drawbar.mocks import apiserver, claims, eviction, kubelet, scheduler
-from drawbar.mocks.apiserver import faults
+from drawbar.mocks.apiserver import faults, profiles
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.testing import worlds
 
@@ -42,12 +43,15 @@ class Options:
 
 
 class Doubles:
-    """API server, claim controller, eviction, kubelets and scheduler in this process, with short pauses."""
+    """API server, claim controller, eviction, kubelets and scheduler in this process, with short pauses.
+
+    No eviction by taints with classic allocation, which has no devices with taints.
+    """
 
     patience_seconds = 30.0
 
-    def __init__(self, path, server):
-        self.path, self.server = path, server
+    def __init__(self, path, server, release):
+        self.path, self.server, self.release = path, server, release
         self.connection = config.from_kubeconfig(server.kubeconfig(path / "admin", "admin"))
 
     def kubeconfig(self, path, account, *, node=None):
@@ -73,19 +77,22 @@ class Doubles:
 
 @contextlib.asynccontextmanager
 async def doubles(options):
+    release = profiles.profile(options.profile)
     # pytest's folders are too deep for sockets.
     with tempfile.TemporaryDirectory(prefix="drawbar-") as folder:
         path = Path(folder)
         async with contextlib.AsyncExitStack() as stack:
             enter = stack.enter_async_context
             server = await enter(apiserver.serving(profile=options.profile, gates=options.gates or None))
-            site = Doubles(path, server)
+            site = Doubles(path, server, release)
             async with client.connecting(site.connection) as api:
-                await deployment.apply(api)
+                await deployment.apply(api, version=release.dynamic_version)
             await enter(claims.serving(site.connection))
-            await enter(eviction.serving(site.connection, eviction.Settings(status_seconds=0.1)))
+            if not release.classic:
+                await enter(eviction.serving(site.connection, eviction.Settings(status_seconds=0.1)))
             specs = [kubelet.NodeSpec(name=name, directory=path / name / "k") for name in NODES]
-            await enter(kubelet.serving(site.connection, specs, worlds.KUBELET))
+            kubelets = dataclasses.replace(worlds.KUBELET, release=release.release)
+            await enter(kubelet.serving(site.connection, specs, kubelets))
             times = scheduler.Settings(
                 poll_seconds=0.05,
                 binding_timeout_seconds=options.binding_timeout_seconds,
