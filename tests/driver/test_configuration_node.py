@@ -2,8 +2,6 @@
 
 import dataclasses
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -106,20 +104,3 @@ def test_settings_that_are_wrong_are_shown_and_then_named(capsys):
     shown_ = capsys.readouterr()
     assert "visibleTimeoutSeconds: 0.0  # --visible-timeout" in shown_.out
     assert shown_.err.startswith("error: --visible-timeout 0.0")
-
-
-def test_the_daemon_is_imported_without_the_certificates_of_the_system_and_the_environment_stays():
-    program = """
-import os, sys
-os.environ["SSL_CERT_DIR"] = "/etc/ssl/certs"
-before = dict(os.environ)
-from drawbar.driver.cli import daemon
-with daemon.without_system_certificates():
-    import aiohttp.connector
-assert dict(os.environ) == before
-print(aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509_ca"])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == "0\n"

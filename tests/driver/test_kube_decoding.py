@@ -44,6 +44,7 @@ def test_only_what_is_nested_too_deeply_is_cut():
         return found.status.allocation.devices.config[0].opaque.parameters
 
     assert depth(parameters(500)) == 500
+    assert parameters(501) is None
     # The object, its status, allocation, devices, configuration, entry and opaque stand around it.
     assert depth(parameters(2000)) == decoding.LEVELS_MAX - 7
 

@@ -4,6 +4,7 @@ Source: `resource.k8s.io/v1` ResourceClaimStatus.
 """
 
 import datetime
+import itertools
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ MODE_ANNOTATION = "drawbar.dev/allocation-mode"
 NODE_ANNOTATION = "drawbar.dev/node"
 # The scheduler has it put on what it allocates; then the claim is its own, and the claim controller's.
 SCHEDULED = "resource.kubernetes.io/delete-protection"
+# Of opaque parameters. Python compares and writes what has less than about 900.
+LEVELS_MAX = 500
 NAME_CHARS_MAX = 253
 """Of an object, and so of what the annotations above hold."""
 
@@ -33,10 +36,29 @@ class AllocationResult(meta.Struct, frozen=True):
 
 
 class OpaqueConfiguration(meta.Struct, frozen=True):
-    """Parameters that only their driver understands; see `api.parameters`."""
+    """Parameters that only their driver understands; see `api.parameters`.
+
+    Attributes:
+        parameters: None where they have more than `LEVELS_MAX` levels.
+    """
 
     driver: str = ""
     parameters: Any = None
+
+    def __post_init__(self) -> None:
+        """Leave out what was just read and could not be compared or written within some calls more."""
+        values, levels = [self.parameters], -1
+        while values:
+            levels += 1
+            if levels > LEVELS_MAX:
+                msgspec.structs.force_setattr(self, "parameters", None)
+                return
+            boxes = [
+                one.values() if isinstance(one, dict) else one
+                for one in values
+                if isinstance(one, dict | list)
+            ]
+            values = list(itertools.chain.from_iterable(boxes))
 
 
 class AllocatedConfiguration(meta.Struct, frozen=True):

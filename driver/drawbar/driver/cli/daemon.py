@@ -1,11 +1,9 @@
 """What every verb that runs a daemon can do: run it, show its settings, ask the one that runs how it is."""
 
 import argparse
-import contextlib
 import logging
-import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -87,23 +85,6 @@ def execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
     return _serve(daemon, loaded)
 
 
-@contextlib.contextmanager
-def without_system_certificates() -> Iterator[None]:
-    """Keeps aiohttp from reading all certificate authorities of the system when it is imported.
-
-    It makes a TLS context of its own then (2.6 MB), which the API server's client, with its own one, never uses.
-    """
-    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-    before = {name: os.environ[name] for name in names if name in os.environ}
-    os.environ.update(dict.fromkeys(names, os.devnull))
-    try:
-        yield
-    finally:
-        for name in names:
-            del os.environ[name]
-        os.environ.update(before)
-
-
 def _check(probes: Probes[T], options: T, what: str) -> int:
     # An address that is wrong, or no address at all, is said here; what else is wrong the daemon says.
     loader.refuse(probes.problems(options))
@@ -120,8 +101,7 @@ def _check(probes: Probes[T], options: T, what: str) -> int:
 
 def _serve(daemon: Daemon[T], loaded: loader.Loaded[T]) -> int:
     options = loaded.checked()
-    with without_system_certificates():
-        run = daemon.run()
+    run = daemon.run()
     form = daemon.log(options)
     logs.configure(form.format, form.level)
     for name in loaded.ignored:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from drawbar.driver.api import drivers
 from drawbar.driver.cli import command
-from drawbar.driver.cli import daemon as cli_daemon
 from drawbar.driver.controller import settings
 from drawbar.driver.doctor import findings, observed
 
@@ -64,13 +63,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         DrawbarError: nothing could be looked at, or the options are wrong; status 2.
     """
-    with cli_daemon.without_system_certificates():
-        if args.node:
-            from drawbar.driver.doctor import node_command
+    if args.node:
+        from drawbar.driver.doctor import node_command
 
-            found, about = node_command.run(args)
-        else:
-            found, about = _cluster(args)
+        found, about = node_command.run(args)
+    else:
+        found, about = _cluster(args)
     _tell(args, found, about)
     return findings.exit_status(found)
 

@@ -3,7 +3,7 @@
 An API server takes JSON of 10,000 levels, and opaque parameters are anybody's to write; the decoder gives up at as many
 levels as Python has frames, 1,000, even in what is passed over. One such object must not end a daemon, nor keep it from
 reading all others. So what is nested too deeply is read as null: nothing of our own is nested so, and whoever looks at
-the parameters finds them wrong.
+the parameters finds them wrong. What can be read and is too deep to be compared is left out by `api.claims`.
 """
 
 import re
@@ -14,8 +14,6 @@ import msgspec
 T = TypeVar("T")
 
 LEVELS_MAX = 100
-# What can be read here must not be too deep for whoever compares or writes it within more calls than these.
-SPARE_FRAMES = 60
 # Possessive: to go back on a string of a megabyte would cost 120 bytes of memory for each escaped character.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
@@ -27,13 +25,9 @@ def decode(body: bytes | bytearray | msgspec.Raw, into: type[T]) -> T:
         msgspec.MsgspecError: it is something else.
     """
     try:
-        return _read(body, into, SPARE_FRAMES)
+        return msgspec.json.decode(body, type=into)
     except RecursionError:
         return msgspec.json.decode(_shallow(bytes(body)), type=into)
-
-
-def _read(body: bytes | bytearray | msgspec.Raw, into: type[T], frames: int) -> T:
-    return _read(body, into, frames - 1) if frames else msgspec.json.decode(body, type=into)
 
 
 def _shallow(body: bytes) -> bytes:
