@@ -15,6 +15,26 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("unhurried")
 
+MEMORY, MEMORY_BYTES = "/dev/shm", 512 << 20
+
+
+def _temporary_files_in_memory():
+    """Has this process and all that it starts put temporary files into memory: mocked hosts are thousands of small files.
+
+    Only where there is room, where programs may be started from there, and where nobody has chosen another place.
+    """
+    try:
+        found = os.statvfs(MEMORY)
+    except OSError:
+        return
+    roomy = found.f_bavail * found.f_frsize >= MEMORY_BYTES
+    if roomy and not found.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK):
+        os.environ.setdefault("TMPDIR", MEMORY)
+        tempfile.tempdir = None  # it may have been looked up before
+
+
+_temporary_files_in_memory()
+
 
 @pytest.fixture
 def tmp_path():

@@ -20,7 +20,6 @@ from drawbar.mocks import sysfs
 from drawbar.mocks.sysfs import Arrival, ImpossibleWorld, MockDevice, SysfsTree
 
 GIB = 1 << 30
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # hundreds of trees are made
 CARDS = [
     MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01"),
     MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA80A, serial="S4EVNX0"),
@@ -83,7 +82,7 @@ class Host:
 
 async def play(steps, chance, *, loses=False) -> tuple[inventory.Inventory, inventory.Inventory]:
     """The steps with events heard in any order, some of them twice; the model at the end, and a fresh reading."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+    with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as receiver:
             receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)

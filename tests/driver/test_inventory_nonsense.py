@@ -15,7 +15,6 @@ from drawbar.driver.node import inventory
 from drawbar.driver.node.inventory import attributes, dax, model
 from drawbar.mocks import sysfs
 
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # hundreds of trees are made
 CONTENT = st.one_of(
     st.binary(max_size=40),
     st.sampled_from(
@@ -43,7 +42,7 @@ UNHURRIED = settings(max_examples=20, deadline=None, suppress_health_check=list(
 @pytest.fixture(scope="module", params=NODES)
 def host(request):
     """A mocked node that is only copied from."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+    with tempfile.TemporaryDirectory() as place:
         yield sysfs.build(request.param, Path(place) / "sys").root
 
 
@@ -82,7 +81,7 @@ def test_nonsense_in_any_file_is_read_as_a_value(host, data):
 def test_files_directories_and_links_that_are_missing_or_of_the_wrong_type_are_read_around(
     host, seed, amount
 ):
-    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+    with tempfile.TemporaryDirectory() as place:
         root = Path(place) / "sys"
         shutil.copytree(host, root, symlinks=True)
         chance = random.Random(seed)

@@ -24,7 +24,7 @@ DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA
 @pytest.fixture
 def folder(monkeypatch):
     """Where clusters make their directories; shorter than tmp_path, for the sockets in it."""
-    path = Path(tempfile.mkdtemp(prefix="d", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="d"))
     monkeypatch.setattr(tempfile, "tempdir", str(path))
     yield path
     shutil.rmtree(path)

@@ -23,7 +23,7 @@ QUICK = ("--nodes", "2", "--attach-seconds", "0.3", "--detach-seconds", "0.2")
 @pytest.fixture
 def folder():
     """Where the demo makes its directory; shorter than tmp_path, for the sockets in it."""
-    path = Path(tempfile.mkdtemp(prefix="d", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="d"))
     yield path
     shutil.rmtree(path)
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(170)
 @pytest.fixture
 def folder():
     """For temporary files of the command; shorter than tmp_path, for the sockets in it."""
-    path = Path(tempfile.mkdtemp(prefix="d", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="d"))
     yield path
     shutil.rmtree(path)
 

@@ -101,7 +101,7 @@ def node_of(world_of, classic, until):
     async def made(profile):
         api = classic("v1alpha2" if profile == "1.30-classic" else "v1alpha3")
         # A test's own directory is too deep for a socket.
-        with tempfile.TemporaryDirectory(prefix="kubelet-", dir="/tmp") as folder:
+        with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
             directory = Path(folder)
             (directory / "boot_id").write_text("3f0f8e1e-0000-4000-8000-000000000001\n")
             async with world_of(profile) as world:

@@ -133,7 +133,7 @@ async def connected(agent, *instances):
 @pytest.fixture
 async def node(world):
     # A test's own directory is too deep for a socket.
-    with tempfile.TemporaryDirectory(prefix="kubelet-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
         directory = Path(folder)
         (directory / "boot_id").write_text("3f0f8e1e-0000-4000-8000-000000000001\n")
         yield Node(world, directory)

@@ -34,6 +34,8 @@ CLASSES = {
 POLICIES = "manifests/policies.yaml"
 CLASSIC_POLICIES = "manifests/classic/policies.yaml"
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Ten times as fast where PyYAML was built with libyaml; both read the same."""
 _RBAC = {"group": "rbac.authorization.k8s.io", "version": "v1"}
 KINDS = {
     kind.kind: kind
@@ -95,4 +97,4 @@ def documents(deploy: Path, *, policies: bool = False, version: str = MODERN) ->
     for name in (*ORDER, *CLASSES[version], *pinned):
         path = deploy / name
         for file in [path] if path.is_file() else sorted(path.glob("*.yaml")):
-            yield from yaml.safe_load_all(file.read_text(encoding="utf-8"))
+            yield from yaml.load_all(file.read_text(encoding="utf-8"), Loader=_LOADER)
