@@ -39,7 +39,7 @@ types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
 
 test: lint types ## every check and every test, the lab's short set beside them
-	@DRAWBAR_CONTRACT_PROFILES=1.36,1.31-classic $(BIN)/python hil-tests/run.py beside "$(BIN)/pytest -q -n 2" "$(BIN)/pytest -q mocks/contract"
+	@DRAWBAR_CONTRACT_PROFILES=1.36,1.31-classic $(BIN)/python hil-tests/run.py beside "$(BIN)/pytest -q -n auto --dist worksteal tests mocks/contract"
 
 contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
 	@$(BIN)/pytest mocks/contract -q

@@ -36,6 +36,13 @@ def _temporary_files_in_memory():
 _temporary_files_in_memory()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """More than there are processor cores, for half of what tests do is waiting; a single core keeps its patience."""
+    cores = len(os.sched_getaffinity(0))
+    return min(2 * cores, cores + 2)
+
+
 @pytest.fixture
 def tmp_path():
     """A folder of the test's own with a short path: a UNIX socket's may have no more than 107 bytes (unix(7))."""

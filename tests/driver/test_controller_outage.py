@@ -33,6 +33,8 @@ PODS = 1000
 PODS_GIVEN_UP = int(os.environ.get("DRAWBAR_OUTAGE_PODS", "100"))
 NODES, ENCLOSURES = 25, 16
 OUTAGE_SECONDS, REST_SECONDS = 180, 1800
+# A list of a thousand pods costs as much as the work of a second.
+LOOK_SECONDS = 10
 CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
 CALLS = ("capabilities", "hosts", "devices", "attach", "detach", "operation", "operations", "cancel")
 
@@ -224,6 +226,8 @@ async def sit_out(loop, server, api, manager, pods):
         before = after
         if loop.time() >= began + OUTAGE_SECONDS:
             manager.up.set()
+            if len(found.writes) % LOOK_SECONDS:
+                continue
             known = (await api.list_all(kinds.POD, into=dict)).items
             found.bound = sum(bool(pod["spec"].get("nodeName")) for pod in known)
     found.seconds = loop.time() - began

@@ -21,7 +21,7 @@ from typing import Any
 
 from drawbar.driver.api import slices
 
-_MODULE = "cel.cel"
+_PACKAGE = "cel"
 _DOMAIN = re.compile(r"""\[\s*["']([^"']+)["']\s*\]""")
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?")
 _BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
@@ -47,7 +47,7 @@ def matches(expression: str, driver: str, device: slices.Device) -> bool:
     Raises:
         SelectorError: it cannot be told; the device has no such attribute, say.
     """
-    context = _library().Context()
+    context = library().Context()
     for name, function in _FUNCTIONS.items():
         context.add_function(name, function)
     try:
@@ -76,24 +76,30 @@ def quantity(text: str) -> int | float:
     return int(value) if value == value.to_integral_value() else float(value)
 
 
-@functools.lru_cache(maxsize=4)
-def _program(expression: str) -> Any:
-    return _library().compile(expression)
+def library(part: str = "cel") -> Any:
+    """A module of the library without the package around it: the compiled one, or another that needs no more than that.
 
-
-def _library() -> Any:
-    loaded = sys.modules.get(_MODULE)
+    Raises:
+        ModuleNotFoundError: the library is not installed.
+    """
+    name = f"{_PACKAGE}.{part}"
+    loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
-    package = importlib.util.find_spec(_MODULE.partition(".")[0])
+    package = importlib.util.find_spec(_PACKAGE)
     places = package.submodule_search_locations if package is not None else None
-    found = importlib.machinery.PathFinder.find_spec(_MODULE, places)
+    found = importlib.machinery.PathFinder.find_spec(name, places)
     if found is None or found.loader is None:
-        raise ModuleNotFoundError(f"no module named {_MODULE!r}: install common-expression-language")
+        raise ModuleNotFoundError(f"no module named {name!r}: install common-expression-language")
     module = importlib.util.module_from_spec(found)
-    sys.modules[_MODULE] = module
+    sys.modules[name] = module
     found.loader.exec_module(module)
     return module
+
+
+@functools.lru_cache(maxsize=4)
+def _program(expression: str) -> Any:
+    return library().compile(expression)
 
 
 def _variables(expression: str, driver: str, device: slices.Device) -> dict[str, Any]:

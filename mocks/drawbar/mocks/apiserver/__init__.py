@@ -11,7 +11,19 @@ and fairness, parameters of admission policies, and the ``v1beta1`` and ``v1beta
 which the releases imitated here do not serve by default either.  The modules say where they stop.
 """
 
-from drawbar.mocks.apiserver.server import ApiServer, serving
-from drawbar.mocks.apiserver.writes import Write, WriteLog
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from drawbar.mocks.apiserver.server import ApiServer, serving
+    from drawbar.mocks.apiserver.writes import Write, WriteLog
 
 __all__ = ["ApiServer", "Write", "WriteLog", "serving"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the server when it is asked for: who wants the list of profiles alone does not pay for it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from drawbar.mocks.apiserver import server, writes
+
+    return getattr(writes if name.startswith("Write") else server, name)

@@ -20,10 +20,10 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-import cel
-import cel.stdlib
-
+from drawbar.driver import expressions
 from drawbar.mocks.apiserver import optionals, quantities
+
+cel, stdlib = expressions.library(), expressions.library("stdlib")
 
 Json = dict[str, Any]
 _FAILURES = (KeyError, TypeError, ValueError, RuntimeError, OverflowError, IndexError, ZeroDivisionError)
@@ -40,7 +40,7 @@ class EvaluationError(Exception):
 class _Compiled:
     """A program, and the functions beyond plain CEL that its text may call."""
 
-    program: cel.Program
+    program: Any
     functions: Mapping[str, Callable[..., Any]]
 
 
@@ -48,7 +48,7 @@ class _Compiled:
 def _compiled(text: str) -> _Compiled:
     plain = optionals.rewritten(text)
     words = set(re.findall(r"[A-Za-z_]\w*", plain))
-    known = {**cel.stdlib.STDLIB_FUNCTIONS, **_FUNCTIONS}
+    known = {**stdlib.STDLIB_FUNCTIONS, **_FUNCTIONS}
     called = {name: known[name] for name in known if name.rpartition(".")[2] in words}
     return _Compiled(cel.compile(plain), MappingProxyType(called))
 

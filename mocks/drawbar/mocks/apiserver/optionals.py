@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import cel
+from drawbar.driver import expressions
 
+cel = expressions.library()
 SELECT = "optSelect"
 _TOKEN = re.compile(
     r"""\s*(?P<text>[rRbB]{0,2}(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")
@@ -25,7 +26,7 @@ _WORDS = frozenset(["in"])
 _CLOSING = {"(": ")", "[": "]", "{": "}", "[?": "]"}
 
 
-def select(value: Any, key: Any) -> cel.OptionalValue:
+def select(value: Any, key: Any) -> Any:
     """A field or item as an optional value; of an optional value, the field of what it holds."""
     if isinstance(value, cel.OptionalValue):
         if not value.has_value():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.node import settings as node_settings
+from drawbar.driver.api import drivers
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks.apiserver import profiles
@@ -178,7 +178,7 @@ def _description(running: cluster.Cluster, options: settings.Settings, folder: P
             "journal": str(where.journal),
         },
         "nodes": {name: _node(where.node(name)) for name in options.nodes},
-        "driver": node_settings.DRIVER if options.daemons else None,
+        "driver": drivers.DEFAULT if options.daemons else None,
         "doubles": running.answers,
         "pids": running.pids,
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drawbar.driver import errors
-from drawbar.driver.node import settings
+from drawbar.driver.api import drivers
 from drawbar.driver.node.plugin import sockets
 
 PREFIX = "drawbar-"
@@ -36,7 +36,7 @@ class NodePlace:
     @property
     def registration(self) -> Path:
         """The socket that is there once the node daemon serves."""
-        return self.kubelet / "plugins_registry" / f"{settings.DRIVER}-reg.sock"
+        return self.kubelet / "plugins_registry" / f"{drivers.DEFAULT}-reg.sock"
 
     @property
     def longest_bytes(self) -> int:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from drawbar.driver.api import drivers
 from drawbar.driver.kube import kinds
-from drawbar.driver.node import settings
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.claims import dialects
 
@@ -46,7 +46,7 @@ def prerequisites(
         reference = {"kind": kinds.CONFIG_MAP.kind, "name": name}
         spec = {"resourceClassName": _class_name(device_class), "parametersRef": reference}
     elif dialect.version == dialects.V1ALPHA3.version:
-        spec = {"controller": settings.DRIVER, "devices": {"requests": [request]}}
+        spec = {"controller": drivers.DEFAULT, "devices": {"requests": [request]}}
     else:
         exactly = {"deviceClassName": request.pop("deviceClassName")}
         spec = {"devices": {"requests": [request | {"exactly": exactly}]}}
@@ -73,7 +73,7 @@ def _object(kind: kinds.Kind, name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def _class_name(device_class: DeviceClass) -> str:
-    return f"{device_class.value}.{settings.DRIVER}"
+    return f"{device_class.value}.{drivers.DEFAULT}"
 
 
 def _template_name(device_class: DeviceClass) -> str:

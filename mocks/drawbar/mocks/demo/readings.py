@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.driver.api import bindings, claims, classic, classic_v1alpha2, classic_v1alpha3
-from drawbar.driver.node import settings
+from drawbar.driver.api import bindings, claims, classic, classic_v1alpha2, classic_v1alpha3, drivers
 from drawbar.mocks.demo import progress
 
-DRIVER = settings.DRIVER
+DRIVER = drivers.DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

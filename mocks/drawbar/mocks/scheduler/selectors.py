@@ -13,9 +13,10 @@ import functools
 import re
 from typing import Any
 
-import cel
-
+from drawbar.driver import expressions
 from drawbar.mocks.scheduler import objects, quantities
+
+cel = expressions.library()
 
 _DOMAIN = re.compile(r"\.(attributes|capacity)\s*\[\s*[\"']([^\"']+)[\"']\s*\]")
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
@@ -57,7 +58,7 @@ def quantity(text: str) -> int | float:
 
 
 @functools.lru_cache(maxsize=1024)
-def _program(expression: str) -> cel.Program:
+def _program(expression: str) -> Any:
     try:
         return cel.compile(expression)
     except ValueError as error:

@@ -141,9 +141,12 @@ def remove(root: Path, staging: Path, kobject: Kobject) -> None:
 
 def write(path: Path, attribute: Attribute) -> None:
     """Writes a file in one step: a reader sees the old content or the new. See `taken` for its time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
-    draft.write_bytes(attribute.content)
+    try:
+        draft.write_bytes(attribute.content)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(attribute.content)
     draft.chmod(attribute.mode)
     os.utime(draft, (0, 0))
     draft.replace(path)
