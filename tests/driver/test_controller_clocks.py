@@ -85,7 +85,9 @@ async def serving(loop, path, skews):
         async with client.connecting(admin) as api, claims.serving(admin):
             await outage.make_cluster(api, None)
             found = Cluster(loop, api, admin, fabric, skews)
-            options = settings.Settings(kubeconfig=str(path / "controller"), leader_election=False)
+            options = settings.Settings(
+                kubeconfig=str(path / "controller"), http=settings.Http(address="off"), leader_election=False
+            )
             around = daemon.Surroundings(
                 clock=found.clocks["controller"].now, adapters=lambda _: manager.adapter()
             )

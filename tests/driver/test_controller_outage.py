@@ -254,7 +254,9 @@ async def outage(loop, path, pods, attach_timeout):
         admin, manager = config.from_kubeconfig(path / "admin"), Manager(fabric)
         async with client.connecting(admin) as api, claims.serving(admin):
             await make_cluster(api, attach_timeout)
-            options = settings.Settings(kubeconfig=str(path / "controller"), leader_election=False)
+            options = settings.Settings(
+                kubeconfig=str(path / "controller"), http=settings.Http(address="off"), leader_election=False
+            )
             around = daemon.Surroundings(clock=loop.now, adapters=lambda _: manager.adapter())
             running = [
                 tasks.create_task(daemon.run(options, around)),

@@ -44,6 +44,8 @@ def allocate(
     Raises:
         search.AllocationError: no node would do.
     """
+    if not demands:
+        return ()
     try:
         picks = search.Search(demands, node=node, supply=supply, classes=classes, used=used).run()
     except search.TooManyAttempts:
