@@ -4,6 +4,7 @@ It does nothing that a fabric adapter could not, and knows nothing of Kubernetes
 """
 
 import asyncio
+import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,7 @@ class Chassis:
         Raises:
             errors.MonitorRefusal: QEMU does not.
         """
+        given: dict[str, str | int]
         match device:
             case Disk():
                 given = {"driver": "nvme", "drive": device.name, "serial": device.serial}
@@ -156,6 +158,56 @@ class Chassis:
         """Whether QEMU has it in a port."""
         there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
         return any(one["name"] == device.name for one in there)
+
+
+async def plugged(host: guest.Guest) -> list[str]:
+    """The disks in a guest's ports as arguments for QEMU, with the notes beside them: so the guest may be switched on again.
+
+    Raises:
+        errors.MonitorRefusal: something in a port is no NVMe disk.
+    """
+
+    async def get(path: str, name: str) -> str:
+        return str(await host.monitor.ask("qom-get", {"path": path, "property": name}))
+
+    nodes = await host.monitor.ask("query-named-block-nodes", {"flat": True})
+    files = {node["node-name"]: node["file"] for node in nodes}
+    notes = [one["name"] for one in await host.monitor.ask("qom-list", {"path": "/objects"})]
+    arguments: list[tuple[str, dict[str, object]]] = []
+    for port in host.machine.port_names:
+        bus = f"/machine/peripheral/{port}/{port}"
+        for entry in await host.monitor.ask("qom-list", {"path": bus}):
+            if not entry["name"].startswith("child["):
+                continue
+            path = await get(bus, entry["name"])
+            name, drive = path.rpartition("/")[2], await get(path, "drive")
+            content = {"driver": "file", "filename": files[drive]}
+            arguments += [
+                (
+                    "-object",
+                    {
+                        "qom-type": "authz-simple",
+                        "id": note,
+                        "identity": await get(f"/objects/{note}", "identity"),
+                    },
+                )
+                for note in notes
+                if note.startswith(f"{name}.")
+            ]
+            arguments += [
+                ("-blockdev", {"driver": "raw", "node-name": drive, "file": content}),
+                (
+                    "-device",
+                    {
+                        "driver": "nvme",
+                        "id": name,
+                        "bus": port,
+                        "drive": drive,
+                        "serial": await get(path, "serial"),
+                    },
+                ),
+            ]
+    return [word for option, value in arguments for word in (option, json.dumps(value))]
 
 
 def _write_image(file: Path, name: str, size_bytes: int) -> None:

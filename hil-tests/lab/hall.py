@@ -11,7 +11,7 @@ import fcntl
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 from lab import errors, groups, guest, initrd, machine, monitor, packages
@@ -59,15 +59,25 @@ class Lab:
             yield cls(folder, logs, qemu=qemu, kernel=kernel, image=image)
 
     @contextlib.asynccontextmanager
-    async def guest(self, made: machine.Machine) -> AsyncIterator[guest.Guest]:
+    async def guest(
+        self, made: machine.Machine, *, plugged: Sequence[str] | None = None
+    ) -> AsyncIterator[guest.Guest]:
         """A guest that has booted. It is switched off at the end, whatever it does then.
+
+        Args:
+            made: its hardware.
+            plugged: where a guest of that name was here before and is switched on again: what is in its ports
+                (`chassis.plugged`). It has its disk then; None: a new guest with a new disk.
 
         Raises:
             errors.GuestSilent: it does not come up.
             errors.GuestFailure: QEMU does not run it.
         """
         places = machine.Places.below(self.folder, self.logs, made.name)
-        await asyncio.to_thread(packages.file_system, places.disk, DISK_BYTES)
+        if plugged is None:
+            await asyncio.to_thread(packages.file_system, places.disk, DISK_BYTES)
+        # A QEMU that is killed leaves its sockets behind.
+        places.channel.unlink(missing_ok=True)
         arguments = machine.command(
             made,
             places,
@@ -75,7 +85,7 @@ class Lab:
             kernel=self.kernel,
             initrd=self._image,
             agent=machine.agent_command(CHECKOUT, Path(sys.executable)),
-        )
+        ) + list(plugged or ())
         async with self._room, self._process(arguments, places) as process, groups.tasks() as tasks:
             await self._sockets(process, places)
             async with monitor.connected(places.monitor) as found:

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lab import chassis, guest, hall, initrd, machine, packages
 from lab import errors as lab_errors
-from lab import guest, hall, initrd, machine, packages
 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
@@ -45,12 +45,18 @@ READY_SECONDS = 420.0
 """For everything in the guest: one emulated processor, and containerd, kubelet and daemon begin with a boot."""
 POLL_SECONDS = 1.0
 IMAGE_BYTES = 32 << 20
+MEMORY_MIB_OF_CXL, MEMORY_SERIAL = 256, 0x35200
+PCIEHP = "/sys/bus/pci_express/drivers/pciehp"
+"""The kernel's driver of hot-plug slots."""
+FAILED = "drawbar.dev/attach-failed"
+PROBATION_SECONDS = 3600
 READS = "for disk in /dev/nvme*n1; do exec 3<$disk; done; head -n 1 <&3; exec sleep 3600"
 """It keeps the disk open, as what uses one does."""
+LOOKS = "echo $(env) $(ls /dev/cxl); exec sleep 3600"
 
 
 def run(context: stages.Context) -> stages.Outcome:
-    """Two pods read disks at once; a disk is pulled out under a pod."""
+    """Two pods read disks at once; a disk is pulled out; a slot fails; CXL memory; a power cycle."""
     if context.found.release.minor < chart_stage.MODERN_SINCE:
         return stages.Outcome(skipped=True, text=f"{context.found.release.name} has no resource.k8s.io/v1")
     node = chart_stage.described(Path(FOLDER))
@@ -62,7 +68,9 @@ def run(context: stages.Context) -> stages.Outcome:
         return stages.Outcome(skipped=True, text=str(error))
     except (lab_errors.LabError, kube_errors.KubeError) as error:
         return stages.Outcome(failed=True, text=str(error))
-    return stages.Outcome(text="pods read hot-plugged disks, and one is evicted when its disk is pulled out")
+    return stages.Outcome(
+        text="two disks at once, surprise removal, a slot without power, CXL memory, and a power cycle of the node"
+    )
 
 
 async def _run(context: stages.Context, node: container_node.Node) -> None:
@@ -71,19 +79,21 @@ async def _run(context: stages.Context, node: container_node.Node) -> None:
         plane = stack.enter_context(context.plane(nodes=(NODE,)))
         image = images.busybox(context.folder / "busybox.tar")
         files = _kubelet_files(plane, context.folder)
-        made = machine.Machine(name=NODE, ports=PORTS, memory_mib=MEMORY_MIB)
-        begun = time.monotonic()
-        running = await stack.enter_async_context(laboratory.guest(made))
-        context.say(f"the guest runs after {time.monotonic() - begun:.0f} s")
+        made = machine.Machine(name=NODE, ports=PORTS, cxl_ports=1, memory_mib=MEMORY_MIB)
         api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(plane.admin)))
         await deployment.apply(api, policies=True)
         stack.enter_context(_controller(plane, context.folder))
         whole = dataclasses.replace(node, images=(str(image),), kubelet=tuple(files), memory=())
-        cluster = Cluster(api, plane, running, whole, context.folder, context.say)
-        await stack.enter_async_context(cluster.booted())
-        await cluster.offer()
-        await cluster.try_two_pods()
-        await cluster.try_surprise()
+        cluster = Cluster(api, plane, whole, context.folder, context.say)
+        async with laboratory.guest(made) as running, cluster.booted(running):
+            await cluster.offer()
+            await cluster.try_two_pods()
+            await cluster.try_surprise()
+            await cluster.try_slot_without_power()
+            await cluster.try_memory()
+            line, plugged = await cluster.use_and_cut_power()
+        async with laboratory.guest(made, plugged=plugged) as running, cluster.booted(running):
+            await cluster.go_on_after_power_cut(line)
 
 
 async def _laboratory(context: stages.Context) -> hall.Lab:
@@ -141,17 +151,18 @@ class Cluster:
         self,
         api: client.Client,
         plane: control_plane.ControlPlane,
-        running: guest.Guest,
         node: container_node.Node,
         folder: Path,
         say: Callable[[str], None],
     ) -> None:
-        self._api, self._plane, self._guest, self._node = api, plane, running, node
+        self._api, self._plane, self._node = api, plane, node
         self._folder, self._say = folder, say
+        self._guest: guest.Guest
 
     @contextlib.asynccontextmanager
-    async def booted(self) -> AsyncIterator[None]:
-        """The node's programs, for as long as the block lasts; once entered, the Node is Ready."""
+    async def booted(self, running: guest.Guest) -> AsyncIterator[None]:
+        """The programs of a node that was switched on, for as long as the block lasts; once entered, they are ready."""
+        self._guest = running
         async with contextlib.AsyncExitStack() as stack:
             await self._start(stack)
             yield
@@ -184,8 +195,8 @@ class Cluster:
         await daemon.says("the kubelet registered the driver", READY_SECONDS)
 
     async def offer(self) -> None:
-        """Makes the Fabric; its disks are offered."""
-        disks = []
+        """Makes the Fabric; its disks and its memory are offered."""
+        disks: list[dict[str, Any]] = []
         for number in range(DISKS):
             image = self._folder / f"disk-{number}.img"
             with image.open("wb") as file:
@@ -194,10 +205,18 @@ class Cluster:
             disks.append(
                 {"driver": "nvme", "id": f"disk-{number}", "serial": f"DISK{number:04}", "file": str(image)}
             )
-        ports = list(self._guest.machine.port_names)
+        memory = {
+            "driver": "cxl-type3",
+            "id": "memory-0",
+            "serial": MEMORY_SERIAL,
+            "sizeMiB": MEMORY_MIB_OF_CXL,
+            "file": str(self._folder / "memory-0"),
+            "labelsFile": str(self._folder / "labels-0"),
+        }
+        ports = [*self._guest.machine.port_names, *self._guest.machine.cxl_port_names]
         hosts = [{"id": NODE, "qmp": str(self._guest.places.fabric), "ports": ports}]
         described = self._folder / "fabric.json"
-        described.write_text(json.dumps({"hosts": hosts, "devices": disks}))
+        described.write_text(json.dumps({"hosts": hosts, "devices": [*disks, memory]}))
         spec = {"adapter": "qemu", "endpoint": f"file:{described}", "policy": {"probationSeconds": 0}}
         await self._create(kinds.FABRIC, FABRIC, spec)
 
@@ -229,21 +248,89 @@ class Cluster:
         await self._delete("loses")
         await self._settle(self._not_given_back)
 
-    async def _pod(self, name: str) -> None:
-        devices = {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}]}
+    async def try_slot_without_power(self) -> None:
+        """Where no slot comes up, a claim is told why, the disk is tainted and taken back, and the pod gets the other one."""
+        await self._probation(PROBATION_SECONDS)
+        begun = time.monotonic()
+        # Slots that nobody drives: a card is plugged in, and gets no power.
+        slots = [name for name in await self._guest.names(PCIEHP) if ":pcie" in name]
+        for slot in slots:
+            await self._guest.write(f"{PCIEHP}/unbind", slot)
+        await self._pod("waits")
+
+        async def untold() -> list[str]:
+            return [] if await self._warnings("waits") else ["the claim was not told of its disk"]
+
+        await self._settle(untold)
+        told = await self._warnings("waits")
+        self._expect(set(told) == {"DeviceNotFound"}, f"the claim is told the right reason: {told}")
+        self._say(
+            f"the claim was told of the disk that did not come up after {time.monotonic() - begun:.0f} s"
+        )
+        for slot in slots:
+            await self._guest.write(f"{PCIEHP}/bind", slot)
+        line = await self._line("waits")
+        (tainted,) = await self._tainted()
+        self._expect(
+            line in {f"this is disk {number}" for number in range(DISKS)} and not line.endswith(tainted[-1]),
+            f"with {tainted} tainted the pod reads the other disk: {line!r}",
+        )
+        await self._settle(lambda: self._still_attached(tainted))
+        self._say(
+            f"the pod read the other disk after {time.monotonic() - begun:.0f} s, with {tainted} given back"
+        )
+        await self._delete("waits")
+        await self._settle(self._not_given_back)
+        await self._probation(0)
+        await self._settle(self._still_tainted)
+
+    async def try_memory(self) -> None:
+        """A pod gets CXL memory: its device file, since Linux 6.1 makes nothing of memory that is persistent."""
+        begun = time.monotonic()
+        await self._pod("remembers", "cxl-memory", LOOKS)
+        line = await self._line("remembers")
+        (name,) = await self._memories()
+        for wanted in (f"_SERIAL={MEMORY_SERIAL:#x}", "_PCI_ADDRESS=0000:", name):
+            self._expect(wanted in line, f"the container sees {wanted}: {line!r}")
+        self._say(f"a pod has CXL memory after {time.monotonic() - begun:.0f} s")
+        await self._delete("remembers")
+        await self._settle(self._not_given_back)
+
+    async def use_and_cut_power(self) -> tuple[str, list[str]]:
+        """The node loses its power under a pod; gives what the pod had read, and what is in the node's ports."""
+        await self._pod("stays")
+        line = await self._line("stays")
+        there = await chassis.plugged(self._guest)
+        await self._guest.cut_power()
+        return line, there
+
+    async def go_on_after_power_cut(self, line: str) -> None:
+        """Switched on again, the node starts its pod with the disk that it had."""
+        begun = time.monotonic()
+        again = await self._line("stays")
+        self._expect(again == line, f"after the power cut the pod reads {line!r} again: {again!r}")
+        self._say(
+            f"the pod reads its disk again {time.monotonic() - begun:.0f} s after the node's programs are back"
+        )
+        await self._delete("stays")
+        await self._settle(self._not_given_back)
+
+    async def _pod(self, name: str, device_class: str = "nvme", command: str = READS) -> None:
+        exactly = {"deviceClassName": f"{device_class}.drawbar.dev"}
+        devices = {"requests": [{"name": "it", "exactly": exactly}]}
         await self._create(kinds.CLAIM_TEMPLATE, name, {"spec": {"devices": devices}}, "default")
         container = {
             "name": "main",
             "image": images.BUSYBOX,
             "imagePullPolicy": "Never",
-            "command": ["/bin/sh", "-c", READS],
-            "resources": {"claims": [{"name": "disk"}]},
+            "command": ["/bin/sh", "-c", command],
+            "resources": {"claims": [{"name": "it"}]},
         }
         spec = {
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 1,
             "containers": [container],
-            "resourceClaims": [{"name": "disk", "resourceClaimTemplateName": name}],
+            "resourceClaims": [{"name": "it", "resourceClaimTemplateName": name}],
         }
         await self._create(kinds.POD, name, spec, "default")
 
@@ -270,7 +357,42 @@ class Cluster:
         there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
         found += [f"{one['name']} is still plugged in" for one in there if one["name"].startswith("drawbar.")]
         names = await self._guest.names("/sys/bus/pci/drivers/nvme")
-        return found + [f"the kernel still has {name}" for name in names if name.startswith("0000:")]
+        names = [name for name in names if name.startswith("0000:")] + await self._memories()
+        return found + [f"the kernel still has {name}" for name in names]
+
+    async def _memories(self) -> list[str]:
+        """The kernel's CXL memory devices."""
+        return [name for name in await self._guest.names("/sys/bus/cxl/devices") if name.startswith("mem")]
+
+    async def _warnings(self, name: str) -> list[str]:
+        """The reasons of Warnings on the claims of a pod."""
+        return [
+            one["reason"]
+            for one in await self._objects(kinds.EVENT)
+            if one.get("type") == "Warning"
+            and one.get("regarding", {}).get("kind") == "ResourceClaim"
+            and one["regarding"]["name"].startswith(f"{name}-")
+        ]
+
+    async def _tainted(self) -> list[str]:
+        """The names of the devices that failed."""
+        return [
+            device["name"]
+            for one in await self._objects(kinds.SLICE)
+            for device in one["spec"].get("devices", ())
+            if any(taint["key"] == FAILED for taint in device.get("taints", ()))
+        ]
+
+    async def _still_tainted(self) -> list[str]:
+        return [f"{name} is still tainted" for name in await self._tainted()]
+
+    async def _still_attached(self, device: str) -> list[str]:
+        attached = [one["spec"]["device"] for one in await self._objects(kinds.ATTACHMENT)]
+        return [f"{device} is still attached"] if device in attached else []
+
+    async def _probation(self, seconds: int) -> None:
+        change = {"spec": {"policy": {"probationSeconds": seconds}}}
+        await self._api.patch(kinds.FABRIC, FABRIC, change, content=client.Patch.MERGE, into=dict)
 
     async def _gone(self, *wanted: kinds.Kind) -> list[str]:
         return [
@@ -281,9 +403,12 @@ class Cluster:
 
     async def _node_unready(self) -> list[str]:
         nodes = {one["metadata"]["name"]: one for one in await self._objects(kinds.NODE)}
-        conditions = nodes.get(NODE, {}).get("status", {}).get("conditions", [])
+        status = nodes.get(NODE, {}).get("status", {})
+        conditions = status.get("conditions", [])
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        return [] if ready else [f"the Node is not Ready: {conditions}"]
+        # A node that lost its power is Ready for a while.
+        booted = status.get("nodeInfo", {}).get("bootID") == self._guest.boot_id
+        return [] if ready and booted else [f"the Node is not Ready since this boot: {conditions}"]
 
     async def _objects(self, kind: kinds.Kind) -> Sequence[dict[str, Any]]:
         namespace = "default" if kind.namespaced else None

@@ -48,6 +48,11 @@ class Component:
         """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def status(self) -> int | None:
+        """How it ended by itself; None while it runs, and once it was stopped."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> None:
         """Starts it; does not wait until it serves. Nothing happens if it runs.
 

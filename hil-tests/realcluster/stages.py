@@ -108,12 +108,14 @@ class Stage:
         title: what it tries.
         run: does it.
         needs_root: kubelets or containers are part of it.
+        beside: runs at the same time as those that do not: together they wait more than they compute.
     """
 
     name: str
     title: str
     run: Callable[[Context], Outcome]
     needs_root: bool = False
+    beside: bool = False
 
 
 def contract(context: Context) -> Outcome:
@@ -191,12 +193,20 @@ async def _or_failure(problems: Callable[[], Awaitable[list[str]]]) -> list[str]
 
 
 STAGES = (
-    Stage(name="contract", title="the contract suite on the real control plane", run=contract),
+    Stage(name="contract", title="the contract suite on the real control plane", run=contract, beside=True),
     Stage(name="flows", title="the flows of both daemons with real kubelets", run=flows, needs_root=True),
     Stage(name="accidents", title="accidents while pods come and go", run=accidents, needs_root=True),
-    Stage(name="chart", title="the chart with containerd and runc", run=chart, needs_root=True),
-    Stage(name="guest", title="a node in QEMU, and its kernel's hot-plug", run=guest, needs_root=True),
+    Stage(name="chart", title="the chart with containerd and runc", run=chart, needs_root=True, beside=True),
+    Stage(
+        name="guest",
+        title="a node in QEMU, and its kernel's hot-plug",
+        run=guest,
+        needs_root=True,
+        beside=True,
+    ),
 )
+RUN = CHECKOUT / "hil-tests" / "run.py"
+LANE_POLL_SECONDS = 1.0
 
 
 def selected(names: str, known: Sequence[Stage] = STAGES) -> list[Stage]:
@@ -222,30 +232,91 @@ def run(folder: Path, names: str, *, known: Sequence[Stage] = STAGES) -> int:
     Raises:
         errors.RealClusterError: a binary or a stage of that name is missing.
     """
-    stages = selected(names, known)
+    chosen = selected(names, known)
     found = binaries.find(folder)
     sys.stderr.write(f"== Kubernetes {found.release} and etcd {found.etcd_release} of {found.folder}\n")
+    beside = [stage.name for stage in chosen if stage.beside]
+    if len(beside) in (0, len(chosen)):
+        outcomes, status = _run_all(found, chosen), 0
+    else:
+        with _Lane.running(found, beside) as lane:
+            outcomes = _run_all(found, [stage for stage in chosen if not stage.beside], lane.show)
+            status = lane.wait()
+    for name, outcome in outcomes.items():
+        sys.stderr.write(f"== {found.release} {name}: {_verdict(outcome)}: {outcome.text}\n")
+    return int(bool(status) or any(outcome.failed for outcome in outcomes.values()))
+
+
+def _run_all(
+    found: binaries.Binaries, chosen: Sequence[Stage], after_each: Callable[[], None] = lambda: None
+) -> dict[str, Outcome]:
+    """One after the other."""
     outcomes = {}
     base = Path(tempfile.mkdtemp(prefix="drawbar-k8s-"))
     try:
-        for stage in stages:
+        for stage in chosen:
             begun = time.monotonic()
             sys.stderr.write(f"== {stage.name}: {stage.title}\n")
             outcomes[stage.name] = outcome = _run(stage, found, base / stage.name)
-            verdict = "skipped" if outcome.skipped else "FAILED" if outcome.failed else "passed"
-            sys.stderr.write(
-                f"== {stage.name}: {verdict} after {time.monotonic() - begun:.0f} s: {outcome.text}\n"
-            )
+            took = f"{time.monotonic() - begun:.0f} s"
+            sys.stderr.write(f"== {stage.name}: {_verdict(outcome)} after {took}: {outcome.text}\n")
+            after_each()
     finally:
-        kept = [stage.name for stage in stages if (base / stage.name).exists()]
+        kept = [stage.name for stage in chosen if (base / stage.name).exists()]
         if kept:
             sys.stderr.write(f"== state and logs of {', '.join(kept)} are in {base}\n")
         else:
             _remove(base)
-    for name, outcome in outcomes.items():
-        verdict = "skipped" if outcome.skipped else "FAILED" if outcome.failed else "passed"
-        sys.stderr.write(f"== {found.release} {name}: {verdict}: {outcome.text}\n")
-    return int(any(outcome.failed for outcome in outcomes.values()))
+    return outcomes
+
+
+def _verdict(outcome: Outcome) -> str:
+    return "skipped" if outcome.skipped else "FAILED" if outcome.failed else "passed"
+
+
+class _Lane:
+    """Stages in a process of their own, since components are started by a main thread; what it prints is shown in parts."""
+
+    def __init__(self, process: processes.Component, names: str) -> None:
+        self._process, self._names = process, names
+        self._shown = 0
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, found: binaries.Binaries, names: Sequence[str]) -> Iterator["_Lane"]:
+        """They run while the block lasts, and are interrupted at its end if they have not ended."""
+        listed = ",".join(names)
+        words = [sys.executable, str(RUN), "kubernetes", str(found.folder), "--stages", listed]
+        with tempfile.TemporaryDirectory(prefix="drawbar-k8s-") as folder:
+            process = processes.Component(f"stages {listed}", words, Path(folder) / "log")
+            process.start()
+            sys.stderr.write(f"== {listed} run beside the others; what they print follows in parts\n")
+            try:
+                yield cls(process, listed)
+            finally:
+                process.stop(INTERRUPT_SECONDS)
+
+    def show(self) -> None:
+        """Prints what has come since the last time, under a line that says whose it is."""
+        if said := self._said():
+            sys.stderr.write(f"== meanwhile, of {self._names}:\n{said.rstrip()}\n")
+
+    def wait(self) -> int:
+        """Prints what they say until they have ended, each by its own deadline; gives the exit status."""
+        sys.stderr.write(f"== only {self._names} still run:\n")
+        while (status := self._process.status) is None:
+            sys.stderr.write(self._said())
+            sys.stderr.flush()
+            time.sleep(LANE_POLL_SECONDS)
+        sys.stderr.write(self._said())
+        return status
+
+    def _said(self) -> str:
+        with self._process.log.open("rb") as file:
+            file.seek(self._shown)
+            said = file.read()
+        self._shown += len(said)
+        return said.decode(errors="replace")
 
 
 def _run(stage: Stage, found: binaries.Binaries, folder: Path) -> Outcome:

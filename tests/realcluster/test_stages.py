@@ -109,6 +109,43 @@ def test_what_pytest_says_is_shown_test_by_test_and_kept(tmp_path, monkeypatch):
     assert (tmp_path / "summary.txt").read_bytes() == screen.getvalue()
 
 
+BESIDE = """
+import sys
+print("binaries of", sys.argv[2], "stages", sys.argv[4])
+sys.exit({status})
+"""
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_stages_that_run_beside_others_are_shown_and_fail_the_run(
+    folder, tmp_path, capsys, monkeypatch, status
+):
+    def passes(context):
+        return stages.Outcome(text="done")
+
+    program = tmp_path / "run.py"
+    program.write_text(BESIDE.format(status=status))
+    monkeypatch.setattr(stages, "RUN", program)
+    known = [
+        stage("first", passes, beside=True),
+        stage("second", passes),
+        stage("third", passes, beside=True),
+    ]
+    assert stages.run(folder, "", known=known) == status
+    printed = capsys.readouterr().err
+    assert f"only first,third still run:\nbinaries of {folder} stages first,third\n" in printed
+    assert printed.endswith("1.36.2 second: passed: done\n")
+
+
+def test_stages_of_one_kind_run_in_this_process(folder, capsys):
+    def passes(context):
+        return stages.Outcome(text="done")
+
+    known = [stage("first", passes, beside=True), stage("second", passes, beside=True)]
+    assert stages.run(folder, "", known=known) == 0
+    assert "1.36.2 second: passed: done" in capsys.readouterr().err
+
+
 async def test_waiting_ends_when_no_problem_is_left_and_what_cannot_be_read_is_one():
     answers = [["one"], errors.RealClusterError("no answer"), []]
 
