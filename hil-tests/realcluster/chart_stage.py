@@ -39,8 +39,8 @@ POLL_SECONDS = 0.5
 SERVICE = str(next(ipaddress.ip_network(programs.SERVICE_RANGE).hosts()))
 """Of the Service `kubernetes`."""
 CHART = images.CHECKOUT / "deploy" / "drawbar"
-TREE = "/var/lib/kubelet/plugins/drawbar.dev/tree"
-"""Where the node's pod finds the mocked /sys, in a directory that the chart mounts in any case."""
+TREE = "/run/tree"
+"""Where the node and its daemon's pod find the mocked /sys."""
 DEPLOYMENT = kinds.Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 DAEMON_SET = kinds.Kind(group="apps", version="v1", kind="DaemonSet", plural="daemonsets")
 READS = "env; echo devices: $(ls /dev /dev/dri); exec sleep 3600"
@@ -51,8 +51,11 @@ def run(context: stages.Context) -> stages.Outcome:
     """Install, use, upgrade, roll back, uninstall."""
     if context.found.release.minor < MODERN_SINCE:
         return stages.Outcome(skipped=True, text=f"{context.found.release.name} has no resource.k8s.io/v1")
-    if helm.program() is None:
-        return stages.Outcome(skipped=True, text="the Helm engine is not there: make chart installs it")
+    try:
+        if helm.program() is None:
+            return stages.Outcome(skipped=True, text="the Helm engine is not there: make chart installs it")
+    except helm.HelmError as error:
+        return stages.Outcome(failed=True, text=str(error))
     node = described(context.folder / "node")
     if missing := container_node.lacking(node):
         return stages.Outcome(skipped=True, text=missing)
@@ -222,16 +225,20 @@ class Release:
         return {
             "image": self._image,
             "controller": {
+                # In the node's network one controller at most runs on a node, and here is one node.
+                **({"hostNetwork": True, "replicas": 1} if burst > 100 else {}),
                 "config": {"apiWritesBurst": burst, "log": {"level": "DEBUG"}},
                 "extraVolumes": [{"name": "rack", "hostPath": {"path": "/run/rack"}}],
                 "extraVolumeMounts": [{"name": "rack", "mountPath": "/run/rack"}],
             },
             "node": {
+                "extraVolumes": [{"name": "tree", "hostPath": {"path": TREE}}],
+                "extraVolumeMounts": [{"name": "tree", "mountPath": TREE}],
                 "config": {
                     "sysfs": f"{TREE}/sys",
                     "uevents": f"unix:{TREE}/uevents",
                     "log": {"level": "DEBUG" if burst > 100 else "INFO"},
-                }
+                },
             },
         }
 

