@@ -276,6 +276,10 @@ RELEASING = {
         {"attachment": FREE, "host_id": "h1", "detach": call("succeeded")},
         [actions.ReadFabric, actions.LookAgain],
     ),
+    "done, and a minute later the device is connected again, by somebody without a mark": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("succeeded", age_seconds=61.0)},
+        [actions.Retry(side=DETACH)],
+    ),
     "done, and its news may still come": (
         {
             "attachment": FREE,

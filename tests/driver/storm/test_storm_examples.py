@@ -100,3 +100,25 @@ def test_a_fabric_that_cannot_cancel_is_reported_until_the_operation_ends(in_sto
         assert (await degraded(storm))["status"] == "False"
 
     in_storm(steps)
+
+
+def test_a_device_that_is_connected_again_before_its_release_shows_is_detached_again(in_storm):
+    async def steps(storm):
+        await storm.allocate(DEVICE, NODE)
+        await asyncio.sleep(5)
+        await storm.nodes_do_their_duty()
+        await storm.release(0, deletes=True)
+        await asyncio.sleep(0.1)
+        await storm.nodes_do_their_duty()
+        await asyncio.sleep(0.5)
+        (detach,) = storm.fabric._world.unfinished()
+        assert detach.operation.kind is contract.OperationKind.DETACH
+        # Nobody sees the detach end before somebody without a mark connects the device again.
+        await storm.kill_controller()
+        await asyncio.sleep(10)
+        assert storm.connections() == {}
+        await storm.somebody_else_attaches(DEVICE, NODE, None)
+        storm.start_controller()
+        await until_free(storm, 180)
+
+    in_storm(steps)

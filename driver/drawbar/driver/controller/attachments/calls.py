@@ -32,6 +32,7 @@ class _Known:
     failure: attachments.Failure | None = None
     # On the caller's monotonic clock, in seconds.
     due: float = 0.0
+    # When it was first seen to run, or to have succeeded; on the same clock.
     began: float | None = None
     # By the clock on the wall, for people.
     asked_at: str = ""
@@ -133,7 +134,7 @@ class Calls:
                 return
             self._over(uid, side, "succeeded", None)
             due = now + NEWS_SECONDS if watched else 0.0
-            self._put(uid, side, state="succeeded", failure=None, due=due)
+            self._put(uid, side, state="succeeded", failure=None, due=due, began=now)
         elif self._known.get((uid, side), _Known()).state not in ("failed", "succeeded"):
             # What is done stays done: the watch may tell of the way there after the answer told of its end.
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS

@@ -37,6 +37,8 @@ UNMAPPED_SECONDS = 60.0
 # A detach that takes longer is given up and tried again.
 DETACH_PATIENCE_SECONDS = 300.0
 READ_AGAIN_SECONDS = 1.0
+# A device that is still connected so long after its detach succeeded was connected again, or never detached.
+RECONNECTED_SECONDS = 60.0
 
 # Reasons for which another device would not have fared better, or the device is marked already.
 NOT_THE_DEVICE = frozenset(
@@ -53,7 +55,8 @@ class Call:
             `succeeded` or `failed`.
         due: the pause after a failed attempt is over; of a call that succeeded, its news should have come.
         retry_after_seconds: until it is, or until it is worth asking a running call again.
-        age_seconds: for how long a running call has been running, as far as this process knows.
+        age_seconds: for how long a running call has been running, or since when it has succeeded, as far as this
+            process knows.
     """
 
     state: str
@@ -457,6 +460,8 @@ def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -
         case "succeeded":
             if observed.host_id != attachment.spec.host_id:
                 return (actions.RemoveFinalizer(),)
+            if call.age_seconds > RECONNECTED_SECONDS:
+                return _again(actions.Side.DETACH, call)
             return _read(call) if call.due else (actions.LookAgain(seconds=call.retry_after_seconds),)
         case "failed" if (
             observed.present is False and call.failure is not None and call.failure.reason == GONE
