@@ -80,6 +80,10 @@ class Calls:
         """Whether the fabric is busy with one of the two, as far as we know."""
         return any(self._known.get((uid, side), _Known()).state == "running" for side in actions.Side)
 
+    def is_under_way(self, uid: str, side: actions.Side) -> bool:
+        """Whether the current attempt was under way when the fabric last told of it."""
+        return self._known.get((uid, side), _Known()).state == "running"
+
     def request_id(self, uid: str, side: actions.Side) -> str:
         """The id of the current attempt."""
         return f"{uid}-{side.value}{self._known.get((uid, side), _Known()).attempt}"

@@ -176,8 +176,8 @@ class _Round:
         return stored
 
     async def _ask(self, side: actions.Side) -> None:
-        uid = self._known.metadata.uid
-        adapter = self._open.adapter()
+        uid, seen = self._known.metadata.uid, self._device
+        adapter, under_way = self._open.adapter(), self._context.calls.is_under_way(uid, side)
         try:
             operation = await adapter.operation(request_id=self._request_id(side))
         except fabric_errors.NotFound:
@@ -185,18 +185,19 @@ class _Round:
             await self._open.read()
             self._context.calls.never_asked(uid, side)
             return
-        self._settle(side, operation)
+        # Of an operation that may have ended long ago, the device may have changed since: the fabric is read for it.
+        self._settle(side, operation, seen if under_way else None)
 
     async def _cancel(self, side: actions.Side) -> None:
         """Some fabrics cannot; then the operation ends by itself or never, and this is tried again."""
         if not self._open.turns.can.cancel:
             return
-        adapter = self._open.adapter()
+        adapter, seen = self._open.adapter(), self._device
         operation = await adapter.operation(request_id=self._request_id(side))
         if not operation.done:
             operation = await adapter.cancel(operation.id)
             log.info("operation cancelled", extra=self._extras() | {"operation": operation.id})
-        self._settle(side, operation)
+        self._settle(side, operation, seen)
 
     async def _end_blocker(self) -> None:
         """Wait for it with a deadline; then cancel it where it is ours and the fabric can, else report it."""
@@ -225,7 +226,7 @@ class _Round:
             self._context.recorder.attachment_warning(self._known, reason=plan.PENDING, message=message)
 
     async def _call(self, side: actions.Side) -> None:
-        spec, adapter = self._known.spec, self._open.adapter()
+        spec, adapter, seen = self._known.spec, self._open.adapter(), self._device
         request_id = self._request_id(side)
         self._context.journeys.asked(self._key, side)
         self._context.calls.asked(self._known.metadata.uid, side, self._context.clock())
@@ -262,7 +263,7 @@ class _Round:
             raise
         else:
             self._open.report(self._key.device)
-            self._settle(side, operation)
+            self._settle(side, operation, seen)
             if side is actions.Side.ATTACH and not operation.done:
                 self._tell_of_the_wait()
 
@@ -279,12 +280,20 @@ class _Round:
         released = self._known.holds(attachments.RELEASED)
         return not released and self._open.turns.can.force_detach
 
-    def _settle(self, side: actions.Side, operation: contract.Operation) -> None:
+    def _settle(
+        self, side: actions.Side, operation: contract.Operation, seen: contract.Device | None
+    ) -> None:
+        """Take over an answer; what it says of the device only if nothing newer was told since it was `seen`."""
         now, watched = asyncio.get_running_loop().time(), self._open.turns.can.watch
         self._context.calls.settle(self._known.metadata.uid, side, operation, now, watched=watched)
         if not operation.done:
             self._open.turns.occupy(self._key, self._known.spec.host_id)
-        if operation.succeeded and operation.device is not None:
+        if (
+            operation.succeeded
+            and operation.device is not None
+            and seen is not None
+            and self._open.device(self._key.device) == seen
+        ):
             self._open.learn(operation.device)
 
     async def _say_attached(self, wish: actions.Wish, now: datetime.datetime) -> None:
