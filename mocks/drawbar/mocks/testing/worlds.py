@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from drawbar.driver.kube import client, kinds
 from drawbar.mocks import kubelet, sysfs
 
+SHOWN = 2000
+"""Characters of what was read last."""
 POLL_SECONDS = 0.02
 KUBELET = kubelet.Settings(
     reconcile_seconds=0.05, retry_first_seconds=0.05, resync_seconds=0.5, unprepare_seconds=0.2
@@ -82,16 +84,21 @@ class World:
         """Reads until it holds; gives what was read then.
 
         Raises:
-            TimeoutError: it never did.
+            TimeoutError: it never did; says what was read last.
         """
-        async with asyncio.timeout(seconds):
-            while not holds(value := await read()):
-                for daemon in self._daemons.values():
-                    # One that ended did so because of something that it can say.
-                    if daemon.done():
-                        daemon.result()
-                await asyncio.sleep(POLL_SECONDS)
-            return value
+        last: object = "nothing"
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds(value := await read()):
+                    last = value
+                    for daemon in self._daemons.values():
+                        # One that ended did so because of something that it can say.
+                        if daemon.done():
+                            daemon.result()
+                    await asyncio.sleep(POLL_SECONDS)
+                return value
+        except TimeoutError as error:
+            raise TimeoutError(f"not so within {seconds:.0f} s; read last: {str(last)[:SHOWN]}") from error
 
 
 async def vanish(api: client.Client, name: str) -> None:

@@ -451,22 +451,19 @@ def _read(call: Call) -> tuple[actions.Action, ...]:
 
 
 def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
-    call = observed.detach
+    call, there = observed.detach, observed.host_id == attachment.spec.host_id
+    gone = observed.present is False and call.failure is not None and call.failure.reason == GONE
+    if (call.state == "succeeded" and not there) or (call.state == "failed" and gone):
+        return (actions.RemoveFinalizer(),)
     match call.state:
         case "unasked":
             return (actions.Ask(side=actions.Side.DETACH),)
         case "unknown":
             return (actions.CallFabric(side=actions.Side.DETACH),)
-        case "succeeded":
-            if observed.host_id != attachment.spec.host_id:
-                return (actions.RemoveFinalizer(),)
-            if call.age_seconds > RECONNECTED_SECONDS:
-                return _again(actions.Side.DETACH, call)
-            return _read(call) if call.due else (actions.LookAgain(seconds=call.retry_after_seconds),)
-        case "failed" if (
-            observed.present is False and call.failure is not None and call.failure.reason == GONE
-        ):
-            return (actions.RemoveFinalizer(),)
+        case "succeeded" if call.age_seconds > RECONNECTED_SECONDS:
+            return _again(actions.Side.DETACH, call)
+        case "succeeded" if call.due:
+            return _read(call)
         case "failed" if call.due:
             return _again(actions.Side.DETACH, call)
         case "running" if call.age_seconds > DETACH_PATIENCE_SECONDS:
