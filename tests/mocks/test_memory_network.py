@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import io
 import socket
 
@@ -31,6 +32,23 @@ async def test_what_was_written_before_the_end_is_read():
         assert await reader.read() == BODY
         writer.close()
         await writer.wait_closed()
+
+
+@virtualtime.in_virtual_time
+async def test_a_port_that_another_process_has_is_free_in_the_loop_and_only_once():
+    async def answer(reader, writer):
+        writer.write(b"here")
+        writer.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as theirs:
+        address = theirs.getsockname()
+        async with await asyncio.start_server(answer, *address):
+            reader, writer = await asyncio.open_connection(*address)
+            assert await reader.read() == b"here"
+            writer.close()
+            with pytest.raises(OSError, match="in use in this loop") as refused:
+                await asyncio.start_server(answer, *address)
+            assert refused.value.errno == errno.EADDRINUSE
 
 
 @virtualtime.in_virtual_time

@@ -7,6 +7,7 @@ What it does not emulate: TLS, half-closed connections, latency, ports that seve
 """
 
 import asyncio
+import errno
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -149,7 +150,7 @@ class Server(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """The socket that holds the port's number; nothing listens on it."""
+        """The socket that holds the port's number where the kernel chose it; nothing listens on it."""
         return () if self._closed.is_set() else (self._sock,)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -186,15 +187,15 @@ class Network:
         self.loop = loop
         self._servers: dict[Address, Server] = {}
 
-    def listen(self, factory: Factory, sock: socket.socket) -> Server:
-        """Serve at the address to which the socket is bound.
+    def listen(self, factory: Factory, sock: socket.socket, address: Address) -> Server:
+        """Serve at an address; the socket is the server's from now on.
 
         Raises:
             OSError: somebody listens there already.
         """
-        address: Address = sock.getsockname()[:2]
         if address in self._servers:
-            raise OSError(f"{address[0]}:{address[1]} is in use in this loop")
+            sock.close()
+            raise OSError(errno.EADDRINUSE, f"{address[0]}:{address[1]} is in use in this loop")
         server = self._servers[address] = Server(self, address, factory, sock)
         return server
 

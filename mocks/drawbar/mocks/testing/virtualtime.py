@@ -95,8 +95,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         sock = options.get("sock")
         if sock is None:
             sock = socket.socket()
-            sock.bind((host, port))
-        return self._network.listen(protocol_factory, sock)
+            if not port:
+                sock.bind((host, 0))
+        # A port that is named is this loop's alone: other processes may use the same number.
+        address = (host, port) if port else sock.getsockname()[:2]
+        return self._network.listen(protocol_factory, sock, address)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         """Remember where the socket leads to; `create_connection` makes the connection."""
