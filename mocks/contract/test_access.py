@@ -136,7 +136,11 @@ async def test_applying_a_new_object_needs_the_right_to_create(world):
     await allowed(world, lambda: alice.get(world.path("configmaps", "none")))
     reply = await alice.apply(world.path("configmaps", name := world.name()), world.body("configmaps", name))
     assert reply.code == 403
-    assert "cannot create" in reply.message
+    assert (
+        reply.message.endswith("is forbidden: ")
+        if world.can.minor <= 31
+        else "cannot create" in reply.message
+    )
 
 
 async def test_a_role_that_is_unbound_allows_nothing_any_more(world):

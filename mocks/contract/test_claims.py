@@ -83,6 +83,11 @@ async def test_an_exact_count_is_positive(world, count):
         refuses(reply, "spec.devices.requests[0].exactly.count", "FieldValueInvalid")
 
 
+async def test_a_claim_without_requests_has_null_in_their_place(world):
+    reply = await world.post("resourceclaims", world.body("resourceclaims", world.name(), spec={}))
+    assert (reply.code, reply.body["spec"]) == (201, {"devices": {"requests": None}})
+
+
 async def test_all_devices_have_no_count(world):
     reply = await post(world, bodies.request("one", "x", allocationMode="All", count=2))
     refuses(reply, "spec.devices.requests[0].exactly.count", "FieldValueInvalid")
@@ -207,6 +212,12 @@ async def claim(world):
     reply = await found.status(allocation={"devices": {"results": results}})
     assert reply.code == 200, reply.body
     return found
+
+
+async def test_a_devices_status_without_conditions_has_null_in_their_place(claim):
+    reply = await claim.devices(claim.device())
+    assert reply.code == 200, reply.body
+    assert [one["conditions"] for one in reply.body["status"]["devices"]] == [None]
 
 
 async def test_a_devices_status_is_of_an_allocated_device(claim):

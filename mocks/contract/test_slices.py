@@ -67,6 +67,13 @@ async def test_a_slice_is_stored_as_it_was_sent(slices):
     assert made["metadata"]["generation"] == 1
 
 
+async def test_a_slice_without_devices_says_so_by_null_or_by_nothing(slices):
+    whole = slices.body()
+    reply = await slices.world.post("resourceslices", {**whole, "spec": {**whole["spec"], "devices": []}})
+    assert reply.code == 201, reply.body
+    assert reply.body["spec"].get("devices", "absent") == (None if slices.world.can.minor < 36 else "absent")
+
+
 async def test_a_slice_holds_128_devices_and_no_more(slices):
     assert (await slices.post(*many(128))).code == 201
     refuses(await slices.post(*many(129)), "spec.devices", "FieldValueTooMany")

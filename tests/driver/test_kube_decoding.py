@@ -35,6 +35,23 @@ def test_an_object_that_is_nested_deeply_is_read_with_all_that_stands_beside(lev
     assert below(40, lambda: msgspec.json.encode(msgspec.to_builtins(found)))
 
 
+def test_null_in_place_of_an_empty_list_or_map_is_nothing():
+    devices = b'{"driver": "net.example.com", "pool": "p", "device": "d", "conditions": null}'
+    parameters = b'{"opaque": {"driver": "a", "parameters": {"a": null, "b": [null]}}}'
+    status = b'{"reservedFor": null, "devices": [%s], "allocation": {"devices": {"results": null, "config": [%s]}}}'
+    body = b'{"metadata": {"name": "c", "labels": null}, "status": %s}' % (status % (devices, parameters))
+    found = decoding.decode(body, demands.Claim)
+    assert (found.metadata.labels, found.status.reserved_for) == ({}, ())
+    assert [one.conditions for one in found.status.devices] == [()]
+    (config,) = found.status.allocation.devices.config
+    assert msgspec.json.decode(msgspec.json.encode(config.opaque.parameters)) == {"a": None, "b": [None]}
+
+
+def test_what_is_wrong_besides_is_an_error():
+    with pytest.raises(msgspec.ValidationError, match=r"metadata\.name"):
+        decoding.decode(b'{"metadata": {"name": 5, "labels": null}}', demands.Claim)
+
+
 def test_only_what_is_nested_too_deeply_is_cut():
     def depth(value):
         return 1 + depth(value[0]) if isinstance(value, list) else 0

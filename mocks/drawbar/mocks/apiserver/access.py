@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from drawbar.mocks.apiserver import errors, listing, rbac
+from drawbar.mocks.apiserver.registry import Registry
 from drawbar.mocks.apiserver.visits import Visit
+
+SILENT_UNTIL = 31
+"""The last minor release whose refusal of such an apply has no reason; 1.34's has one."""
 
 
 def check(authorizer: rbac.Authorizer, visit: Visit, verb: str = "") -> None:
@@ -27,3 +31,18 @@ def check(authorizer: rbac.Authorizer, visit: Visit, verb: str = "") -> None:
     if not authorizer.allows(visit.user, wanted):
         text = rbac.refusal(visit.user, wanted)
         raise errors.forbidden(target.plural, target.group, name, text)
+
+
+def check_create(registry: Registry, visit: Visit) -> None:
+    """Refuse an apply that would create what its caller may only change; until 1.31 without saying why.
+
+    Raises:
+        ApiError: 403.
+    """
+    try:
+        check(registry.authorizer, visit, verb="create")
+    except errors.ApiError as error:
+        if registry.profile.minor > SILENT_UNTIL:
+            raise
+        target = visit.target
+        raise errors.forbidden(target.plural, target.group, target.name, "") from error

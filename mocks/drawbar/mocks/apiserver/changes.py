@@ -113,7 +113,7 @@ async def _apply(registry: Registry, visit: Visit, accepted: tuple[str, ...]) ->
         raise errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
     stored = registry.store.collection(visit.resource.where).items
     if (visit.target.namespace, visit.target.name) not in stored and not visit.target.subresource:
-        access.check(registry.authorizer, visit, verb="create")
+        access.check_create(registry, visit)
     force = requests.is_true(visit.query.get("force"))
     return _written(registry, visit, registry.apply(_call(visit), config, force=force))
 

@@ -140,12 +140,15 @@ class Slices(Strategy):
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Drop the fields of gates that are off, then stamp taints."""
         spec = gates.slice_spec(item.get("spec") or {}, None, self.profile)
-        return {**item, "spec": slices.with_times(spec, now=call.now)}
+        return {**item, "spec": self._stored(spec, call)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """The same; fields that are in use already are kept."""
         spec = gates.slice_spec(item.get("spec") or {}, old.get("spec"), self.profile)
-        return {**item, "spec": slices.with_times(spec, now=call.now)}
+        return {**item, "spec": self._stored(spec, call)}
+
+    def _stored(self, spec: Json, call: Call) -> Json:
+        return gates.without_empty_devices(slices.with_times(spec, now=call.now), self.profile)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """The spec."""

@@ -35,6 +35,8 @@ from drawbar.mocks.apiserver.writes import Write, WriteLog
 Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
+WATCH_LIST_SINCE = 32
+"""The minor release since which a watch may begin with the list, by default."""
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
@@ -182,6 +184,7 @@ class Front:
                 view,
                 now=visit.now,
                 bookmark_seconds=self.bookmark_seconds,
+                lists=self.registry.profile.minor >= WATCH_LIST_SINCE,
             )
         if visit.verb == "get":
             return answers.as_json(

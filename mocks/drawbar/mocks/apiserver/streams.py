@@ -18,6 +18,7 @@ from drawbar.mocks.apiserver.storage import Store
 
 Json = dict[str, Any]
 _FAREWELL_SECONDS = 2.0
+NO_WATCH_LIST = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
@@ -62,9 +63,17 @@ def partial(item: Json) -> Json:
 
 
 async def serve(
-    request: web.Request, store: Store, view: View, *, now: str, bookmark_seconds: float
+    request: web.Request, store: Store, view: View, *, now: str, bookmark_seconds: float, lists: bool
 ) -> web.StreamResponse:
     """Answer a watch request until it times out, the client leaves or the server stops.
+
+    Args:
+        request: what was asked.
+        store: where the objects are.
+        view: which of them, and how they are shown.
+        now: what is shown as the present.
+        bookmark_seconds: between two bookmarks.
+        lists: a watch may begin with the list (feature gate WatchList).
 
     Raises:
         ApiError: 400 or 422, before anything was sent.
@@ -73,6 +82,9 @@ async def serve(
     chosen = listing.selector(view.resource, query)
     bookmarks = requests.is_true(query.get("allowWatchBookmarks"))
     initial = requests.is_true(query.get("sendInitialEvents"))
+    if initial and not lists:
+        cause = errors.forbidden_value("sendInitialEvents", NO_WATCH_LIST)
+        raise errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
     if initial and (query.get("resourceVersionMatch") != "NotOlderThan" or not bookmarks):
         cause = errors.forbidden_value(
             "resourceVersionMatch", "sendInitialEvents needs NotOlderThan and allowWatchBookmarks"

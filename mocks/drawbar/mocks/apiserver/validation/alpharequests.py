@@ -74,7 +74,7 @@ def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
         inner.get("config") or [], f"{here}.config", config, limit=claimspecs.MAX_CONFIGS
     )
     if spec.get("controller"):
-        yield from names.driver_name(spec["controller"], f"{path}.controller")
+        yield from _driver_name(spec["controller"], f"{path}.controller")
 
 
 def request_names(spec: Json) -> frozenset[str]:
@@ -103,7 +103,7 @@ def device_class(spec: Json) -> Iterator[Cause]:
 def resource_slice(spec: Json, old: Json | None = None) -> Iterator[Cause]:
     """Every rule that a slice's spec, or its change, breaks."""
     pool, before = spec.get("pool") or {}, old or {}
-    yield from names.driver_name(spec.get("driver") or "", "spec.driver")
+    yield from _driver_name(spec.get("driver") or "", "spec.driver")
     yield from names.pool_name(pool.get("name") or "", "spec.pool.name")
     count, generation = pool.get("resourceSliceCount") or 0, pool.get("generation") or 0
     if count <= 0:
@@ -165,7 +165,7 @@ def _configuration(config: Json, path: str) -> Iterator[Cause]:
     if opaque is None:
         yield errors.required(f"{path}.opaque")
         return
-    yield from names.driver_name(opaque.get("driver") or "", f"{path}.opaque.driver")
+    yield from _driver_name(opaque.get("driver") or "", f"{path}.opaque.driver")
     parameters = opaque.get("parameters")
     if parameters is None:
         yield errors.required(f"{path}.opaque.parameters")
@@ -181,7 +181,7 @@ def _allocation(allocation: Json | None, known: frozenset[str]) -> Iterator[Caus
 
     def result(item: Json, where: str) -> Iterator[Cause]:
         yield from _reference(item.get("request") or "", f"{where}.request", known)
-        yield from names.driver_name(item.get("driver") or "", f"{where}.driver")
+        yield from _driver_name(item.get("driver") or "", f"{where}.driver")
         yield from names.pool_name(item.get("pool") or "", f"{where}.pool")
         yield from names.dns_label(item.get("device") or "", f"{where}.device")
 
@@ -203,7 +203,7 @@ def _allocation(allocation: Json | None, known: frozenset[str]) -> Iterator[Caus
     if allocation.get("nodeSelector") is not None:
         yield from nodes.selector(allocation["nodeSelector"], f"{path}.nodeSelector")
     if allocation.get("controller"):
-        yield from names.driver_name(allocation["controller"], f"{path}.controller")
+        yield from _driver_name(allocation["controller"], f"{path}.controller")
 
 
 def _reached(spec: Json) -> Iterator[Cause]:
@@ -236,3 +236,10 @@ def _device(device: Json, path: str) -> Iterator[Cause]:
         limit = devices.MAX_ATTRIBUTES_AND_CAPACITY
         text = f"the total number of attributes and capacities must not exceed {limit}"
         yield errors.invalid_value(f"{path}.basic", len(attributes) + len(capacity), text)
+
+
+def _driver_name(value: str, path: str) -> Iterator[Cause]:
+    """As later; an empty one is here also refused for its form."""
+    yield from names.driver_name(value, path)
+    if not value:
+        yield errors.invalid_value(path, value, names.SUBDOMAIN_TEXT)

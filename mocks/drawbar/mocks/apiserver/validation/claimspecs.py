@@ -27,10 +27,13 @@ _REFERENCE = (
 
 
 def defaulted(spec: Json) -> Json:
-    """The spec with the defaults of the API server: one device of each request, tolerations that compare."""
-    devices = spec.get("devices")
-    if not devices or not devices.get("requests"):
-        return spec
+    """The spec with the defaults of the API server: one device of each request, tolerations that compare.
+
+    Without requests these are null: the field has no `omitempty`.
+    """
+    devices = spec.get("devices") or {}
+    if not devices.get("requests"):
+        return {**spec, "devices": {**devices, "requests": None}}
     requests = []
     for request in devices["requests"]:
         done = dict(request)

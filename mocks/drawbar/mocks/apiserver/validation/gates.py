@@ -14,6 +14,16 @@ Device = dict[str, Any]
 _BINDING = ("bindsToNode", "bindingConditions", "bindingFailureConditions")
 _PARTITION = ("consumesCounters", *devices.NODE)
 
+OMITTED_SINCE = 36
+"""The minor release since which a slice without devices has no such key; in 1.34 it is null."""
+
+
+def without_empty_devices(spec: Json, profile: Profile) -> Json:
+    """The spec of a ResourceSlice as its type is encoded where it has no devices."""
+    if spec.get("devices"):
+        return spec
+    return _without(spec, ["devices"]) | ({"devices": None} if profile.minor < OMITTED_SINCE else {})
+
 
 def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
     """The spec of a ResourceSlice without the fields of gates that are off."""
@@ -80,6 +90,9 @@ def claim_status(status: Json, old: Json, profile: Profile) -> Json:
     """The status of a claim without the fields of gates that are off."""
     if not profile.on(profiles.DEVICE_STATUS) and not old.get("devices"):
         status = _without(status, ["devices"])
+    if status.get("devices"):
+        entries = [{**entry, "conditions": entry.get("conditions") or None} for entry in status["devices"]]
+        status = {**status, "devices": entries}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results")
     if not results:
         return status
