@@ -228,7 +228,8 @@ def test_a_claim_has_32_consumers() -> None:
         ]),
         ({"config": [{}]}, [("config[0].opaque", REQUIRED)]),
         ({"config": [{"opaque": {"parameters": "x"}}]}, [
-            ("config[0].opaque.driver", REQUIRED), ("config[0].opaque.parameters", INVALID)
+            ("config[0].opaque.driver", REQUIRED), ("config[0].opaque.driver", INVALID),
+            ("config[0].opaque.parameters", INVALID),
         ]),
         ({"config": [{"opaque": {"driver": "a.dev"}}]}, [("config[0].opaque.parameters", REQUIRED)]),
     ],
