@@ -249,6 +249,7 @@ def test_a_claim_asks_for_devices_of_classes(devices: Json, complaints: list[Any
         ({"devices": {"results": [{**RESULT, "request": "two"}]}}, [("devices.results[0].request", INVALID)]),
         ({"devices": {"results": [{"request": "one", "device": "D"}]}}, [
             ("devices.results[0].driver", REQUIRED),
+            ("devices.results[0].driver", INVALID),
             ("devices.results[0].pool", REQUIRED),
             ("devices.results[0].device", INVALID),
         ]),
@@ -285,7 +286,7 @@ def test_a_class_selects_devices_and_nodes(spec: Json, complaints: list[Any]) ->
         ({}, None, []),
         ({"driver": "b.dev"}, {}, [("driver", INVALID)]),
         ({"nodeName": None}, None, [("", REQUIRED)]),
-        ({"driver": ""}, None, [("driver", REQUIRED)]),
+        ({"driver": ""}, None, [("driver", REQUIRED), ("driver", INVALID)]),
         ({"nodeName": "A"}, None, [("nodeName", INVALID)]),
         ({"allNodes": True}, None, [("", INVALID)]),
         ({"nodeName": None, "nodeSelector": NODE}, None, []),
