@@ -11,5 +11,6 @@ accident_stage  the rounds of accidents
 images          archives of container images, made here
 container_node  a node with containerd and a kubelet, in namespaces of its own
 chart_stage     the chart by Helm's engine on such a node
+guest_stage     a node in a virtual machine of the lab, whose kernel hot-plugs what pods get
 stages          what `make kubernetes` runs, in order
 """
