@@ -6,7 +6,7 @@ from drawbar.cdi import spec
 from drawbar.driver.api import parameters
 from drawbar.driver.node import classes, customisation, inventory
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.preparation import finding, interfaces, records
+from drawbar.driver.node.preparation import finding, records
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -73,23 +73,23 @@ def found(tmp_path):
 
 def test_no_two_interfaces_of_a_claim_get_the_same_name(found):
     given = [found("c", "data"), found("b", "data"), found("a", "ctl"), found("d"), found("e", "data")]
-    names = [[one.name for one in again.content().edits.net_devices] for again in interfaces.numbered(given)]
+    names = [[one.name for one in again.content().edits.net_devices] for again in finding.numbered(given)]
     plain = found("d").content().edits.net_devices[0].name
     assert names == [["data1"], ["data0"], ["ctl0"], [plain], ["data2"]]
 
 
 def test_shares_of_one_device_are_one_device(found):
     given = [found("a", "data", "s1"), found("a", "data", "s2"), found("b", "data")]
-    assert [one.record.first_interface for one in interfaces.numbered(given)] == [0, 0, 1]
+    assert [one.record.first_interface for one in finding.numbered(given)] == [0, 0, 1]
 
 
 def test_a_device_without_interfaces_takes_no_number(found):
     given = [found("a", "data", device_class="other"), found("b", "data")]
-    assert [one.record.first_interface for one in interfaces.numbered(given)] == [0, 0]
+    assert [one.record.first_interface for one in finding.numbered(given)] == [0, 0]
 
 
 def test_the_number_is_recorded(found):
-    _, second = interfaces.numbered([found("a", "data"), found("b", "data")])
+    _, second = finding.numbered([found("a", "data"), found("b", "data")])
     claim = records.PreparedClaim(namespace="n", name="c", uid="u", state="started", devices=(second.record,))
     written = {"pool": "p", "device": "b", "cdiID": "x/y=b", "firstInterface": 1}
     expected = written | {"parameters": {"network": {"interfacePrefix": "data"}}}

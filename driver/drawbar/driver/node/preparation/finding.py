@@ -5,21 +5,28 @@ names its requests and how many devices of this driver its claim has. Then a Pre
 says it. An attachment is of one allocation: attachments of one claim with different allocation times are of two, so the
 claim is read.
 
-Nothing here waits or writes. `errors.DeviceLate` says that the next change may bring the device.
+Nothing here writes, and only `Lookup` waits, for the API server. `errors.DeviceLate` says that the next change may bring the device.
 """
 
+import asyncio
+import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from drawbar.cdi import spec
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
+from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import classes, edits, errors
 from drawbar.driver.node.classes import nic
+from drawbar.driver.node.classic import allocations, reading
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import naming, nulls
-from drawbar.driver.node.preparation import nothing, records
+from drawbar.driver.node.plugin import servicers
+from drawbar.driver.node.preparation import limits, records
 from drawbar.fabric.contract import DeviceClass
 
 AttachmentsOf = Callable[[], Iterable[attachments.DeviceAttachment]]
@@ -32,6 +39,8 @@ NOT_VISIBLE = "DeviceNotVisible"
 FAILED = "DeviceFailed"
 REPLACED = "DeviceReplaced"
 NOT_READY = "DeviceNotReady"
+CLAIM_UNREADABLE = "ClaimUnreadable"
+NOT_ALLOCATED = "ClaimNotAllocated"
 
 
 class LocalDevices(Protocol):
@@ -127,7 +136,37 @@ class Found:
         )
 
 
-Given = Found | nothing.Nothing
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """What a request is given that goes without a device: it is always here, and touches no hardware.
+
+    Attributes:
+        record: what is recorded of it.
+        claim_uid: of the claim that it is for.
+    """
+
+    record: records.PreparedDevice
+    claim_uid: str
+
+    @property
+    def interfaces(self) -> None:
+        """It never has any."""
+        return None
+
+    @property
+    def asks_the_driver(self) -> bool:
+        """There is no driver."""
+        return False
+
+    def content(self) -> spec.Device:
+        """What a container gets."""
+        return nulls.content(self.claim_uid, self.record.requests)
+
+
+Given = Found | Nothing
+
+# By prefix the interfaces of each device, as pool and name, in order of these.
+_NamedInterfaces = dict[str, dict[tuple[str, str], int]]
 
 
 class Finder:
@@ -217,7 +256,7 @@ class Finder:
             errors.PrepareError: it cannot be handed out, and waiting does not help.
         """
         if nulls.is_here(wanted.pool, wanted.device, self.node_name):
-            return nothing.Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
+            return Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
         if self._local is not None and nodepools.is_pool(wanted.pool, self.node_name):
             return self._found_local(self._local, wanted, uid)
         return self._found_attached(wanted, uid)
@@ -319,3 +358,102 @@ class Finder:
             f"{wanted.name} is not attached to this node for this claim yet; trying again",
             reason=NOT_ATTACHED,
         )
+
+
+class Lookup:
+    """Looks up which devices a claim was given: by the attachments, the handle that the kubelet passes, or the claim.
+
+    The claim is read only where it must be. With a handle that is when no attachment of this node names the claim: so
+    it is seen whether there is such a claim at all. Without one it is always so on clusters that have no `v1`.
+    """
+
+    def __init__(self, claims_: reading.Reader, finder: Finder) -> None:
+        self._claims = claims_
+        self._finder = finder
+
+    async def wanted(self, claim: servicers.ClaimName) -> tuple[Wanted, ...]:
+        """The devices of the claim.
+
+        Raises:
+            errors.PrepareError: the claim is gone, has none, or cannot be read; or the handle cannot be used.
+        """
+        if claim.handle is not None:
+            return await self._handed(claim, claim.handle)
+        # A classic controller attaches before it knows of all requests whether they get a device.
+        known = self._finder.known(claim.uid) if self._claims.modern else None
+        return self._finder.wanted(await self._read(claim)) if known is None else known
+
+    async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[Wanted, ...]:
+        where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
+        handle = allocations.for_node(allocations.decoded(data, where), where, node)
+        if not self._finder.attached_for(claim.uid):
+            await self._read(claim)
+        allocated = allocations.claim(meta.ObjectMeta(), handle, self._finder.driver, node)
+        return self._finder.wanted(allocated)
+
+    async def _read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
+        where = f"claim {claim.namespace}/{claim.name}"
+        try:
+            async with asyncio.timeout(limits.CLAIM_READ_SECONDS):
+                current = await self._claims.read(claim.name, claim.namespace)
+        except TimeoutError as error:
+            raise errors.PrepareError(
+                f"cannot read {where}: no answer from the API server in {limits.CLAIM_READ_SECONDS:g} s; "
+                f"look at its health",
+                reason=CLAIM_UNREADABLE,
+            ) from error
+        except kube_errors.NotFound as error:
+            raise errors.PrepareError(f"{where} does not exist any more", reason=errors.CLAIM_GONE) from error
+        except kube_errors.KubeError as error:
+            raise errors.PrepareError(f"cannot read {where}: {error}", reason=CLAIM_UNREADABLE) from error
+        if current.metadata.uid != claim.uid:
+            raise errors.PrepareError(
+                f"{where} was replaced by another claim of that name; delete the pod",
+                reason=errors.CLAIM_GONE,
+            )
+        if current.status.allocation is None:
+            raise errors.PrepareError(f"{where} is not allocated", reason=NOT_ALLOCATED)
+        return current
+
+
+def interface_prefix(said: records.Json) -> str | None:
+    """What recorded parameters call the interfaces, if they do."""
+    return parameters.recorded(said).network.interface_prefix
+
+
+def numbered(given: Sequence[Given]) -> list[Given]:
+    """Number the network interfaces of a claim's devices, where its parameters name them.
+
+    No two interfaces of one claim get the same name, in whichever container they meet.
+
+    Returns:
+        the same with the number of the first interface in each record, in order of pool and device.
+    """
+    first: dict[tuple[str, str], int] = {}
+    for counts in _named(given).values():
+        used = 0
+        for key, count in counts.items():
+            first[key] = used
+            used += count
+    return [_with(one, first.get((one.record.pool, one.record.device), 0)) for one in given]
+
+
+def are_all_here(given: Sequence[Given]) -> bool:
+    """Whether `numbered` says what it said when they were prepared: a container takes its interfaces with it."""
+    return all(len(counts) < 2 or all(counts.values()) for counts in _named(given).values())
+
+
+def _named(given: Sequence[Given]) -> _NamedInterfaces:
+    found: _NamedInterfaces = {}
+    for one in sorted(given, key=lambda one: (one.record.pool, one.record.device)):
+        said = interface_prefix(one.record.parameters)
+        if said is not None and one.interfaces is not None:
+            # Two shares of one device are one device to the container.
+            found.setdefault(said, {}).setdefault((one.record.pool, one.record.device), one.interfaces)
+    return found
+
+
+def _with(one: Given, first: int) -> Given:
+    if not first:
+        return one
+    return dataclasses.replace(one, record=msgspec.structs.replace(one.record, first_interface=first))

@@ -12,25 +12,59 @@ up nobody.
 import asyncio
 import logging
 import weakref
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from drawbar.cdi import spec
+from drawbar.driver.api import attachments
 from drawbar.driver.node import edits, errors
 from drawbar.driver.node.classic import reading
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import (
-    complaints,
-    finding,
-    interfaces,
-    limits,
-    lookup,
-    records,
-    restoring,
-    store,
-)
+from drawbar.driver.node.preparation import finding, limits, records, restoring, store
 
 log = logging.getLogger(__name__)
+
+
+CLAIMS_LIMIT = 1000
+CHECKPOINT_FAILED = "CheckpointFailed"
+
+
+class Recorder(Protocol):
+    """Where events go; `kube.events.Recorder`."""
+
+    def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
+        """Something needs attention."""
+        ...
+
+
+class Complaints:
+    """Says on the claim why it cannot be prepared: once per reason, however often the kubelet tries.
+
+    The kubelet's own event is on the pod and says only that it failed. Bounded: of the claims with trouble the oldest
+    are forgotten first, and may then get an Event of the same reason again.
+    """
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
+        self._told: OrderedDict[str, str] = OrderedDict()
+
+    def say(self, claim: servicers.ClaimName, error: errors.NodeError) -> None:
+        """Tells the claim, unless that was the last thing it was told. One that is gone is told nothing."""
+        reason = error.reason if isinstance(error, errors.PrepareError) else CHECKPOINT_FAILED
+        if self._recorder is None or reason == errors.CLAIM_GONE or self._told.get(claim.uid) == reason:
+            return
+        self._told[claim.uid] = reason
+        self._told.move_to_end(claim.uid)
+        if len(self._told) > CLAIMS_LIMIT:
+            self._told.popitem(last=False)
+        reference = attachments.ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+        self._recorder.warning(reference, reason=reason, message=str(error))
+
+    def forget(self, uid: str) -> None:
+        """The claim has no trouble any more."""
+        self._told.pop(uid, None)
 
 
 class Preparer:
@@ -44,16 +78,16 @@ class Preparer:
         files: store.Store,
         boot_id: str,
         released: Callable[[str, str], None],
-        recorder: complaints.Recorder | None = None,
+        recorder: Recorder | None = None,
         waits: limits.Limits | None = None,
     ) -> None:
         # Nothing is read or written before `restore`. `released` is told pool and device when a claim let go of it.
-        self._lookup = lookup.Lookup(reader, finder)
+        self._lookup = finding.Lookup(reader, finder)
         self._finder = finder
         self._boot_id = boot_id
         self._released = released
         self._waits = waits or limits.Limits()
-        self._complaints = complaints.Complaints(recorder)
+        self._complaints = Complaints(recorder)
         self.store = files
         # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
         self.unsettled: tuple[records.PreparedClaim, ...] = ()
@@ -178,7 +212,7 @@ class Preparer:
             if one.share_id is None and not one.admin:
                 self._underway[uid].add((one.pool, one.device))
                 self._refuse_overlap(one, uid)
-        return interfaces.numbered([self._finder.find(one, uid) for one in wanted])
+        return finding.numbered([self._finder.find(one, uid) for one in wanted])
 
     def _refuse_overlap(self, wanted: finding.Wanted, uid: str) -> None:
         # The commit looks again. Only who would be refused is worth reading what another instance may have dropped.

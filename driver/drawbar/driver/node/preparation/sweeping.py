@@ -18,7 +18,7 @@ from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors
 from drawbar.driver.node.classic import reading
-from drawbar.driver.node.preparation import finding, interfaces, preparer, records
+from drawbar.driver.node.preparation import finding, preparer, records
 
 log = logging.getLogger(__name__)
 
@@ -144,15 +144,15 @@ class Sweeper:
         self, wanted: Collection[finding.Wanted], uid: str
     ) -> Mapping[tuple[str, str], int]:
         """The number of the first network interface of each device, where several were numbered through."""
-        named = [one for one in wanted if interfaces.prefix(one.said) is not None]
+        named = [one for one in wanted if finding.interface_prefix(one.said) is not None]
         if len({(one.pool, one.device) for one in named}) < 2:
             return {}
         given = [self._finder.find(one, uid) for one in named]
-        if not interfaces.are_all_here(given):
+        if not finding.are_all_here(given):
             raise errors.PrepareError(
                 "its network interfaces are not on the host, so nobody knows their numbers"
             )
-        numbered = interfaces.numbered(given)
+        numbered = finding.numbered(given)
         return {(one.record.pool, one.record.device): one.record.first_interface for one in numbered}
 
     def _wanted(self, claim: claims.ResourceClaim) -> tuple[finding.Wanted, ...]:
