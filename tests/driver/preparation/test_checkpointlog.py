@@ -130,6 +130,9 @@ async def test_a_rollback_finds_what_this_version_prepared_and_nothing_that_it_u
     (device,) = content["claims"]["u1"]["devices"]
     assert (device["pool"], device["device"], device["serial"]) == ("p", "d1", "SN1")
     assert device["cdiID"] == "drawbar.dev/device=u1-d1"
+    for uid in ("u1", "u2"):
+        await instance.unprepare(dying.claim(uid))
+    assert node.content() == {"bootID": "boot-1", "claims": {}}
 
 
 async def test_a_claim_is_not_answered_before_the_version_before_would_find_it(node):

@@ -44,6 +44,7 @@ class Line:
         end: where the line ends, in bytes.
         marked: whether this version wrote it.
         data: what it says, as text.
+        boot_id: of the boot in which it was written; empty where that is not known.
         claims: what it says of claims.
         documents: the text of those that this version wrote.
         unknown: what it says besides, in fields of a newer version.
@@ -53,6 +54,7 @@ class Line:
     end: int
     marked: bool
     data: str
+    boot_id: str
     claims: records.Claims
     unknown: records.Json
     documents: Mapping[str, msgspec.Raw] = field(default_factory=dict)
@@ -104,8 +106,9 @@ def write(path: Path, claims: records.Claims, before: Line | None) -> Line:
         OSError: the file cannot be written.
     """
     unknown = before.unknown if before is not None else {}
-    # Each claim has it, and the version before reads this one; after a start they are the same.
-    boot_id = max((claim.boot_id for claim in claims.values()), default="")
+    # The claims have it, all the same one after a start; the version before reads it here.
+    boot_ids = {claim.boot_id for claim in claims.values()} - {""}
+    boot_id = max(boot_ids, default=before.boot_id if before is not None else "")
     documents = {uid: _document(claim, before) for uid, claim in claims.items()}
     data = msgspec.json.encode({**unknown, "bootID": boot_id, "claims": documents})
     text = data.decode()
@@ -122,7 +125,14 @@ def write(path: Path, claims: records.Claims, before: Line | None) -> Line:
         if takes_over:
             sharedfiles.sync_directory(str(path.parent))
     return Line(
-        head=head, end=end, marked=True, data=text, claims=claims, documents=documents, unknown=unknown
+        head=head,
+        end=end,
+        marked=True,
+        data=text,
+        boot_id=boot_id,
+        claims=claims,
+        unknown=unknown,
+        documents=documents,
     )
 
 
@@ -173,6 +183,7 @@ def _parse(raw: bytes, begin: int, end: int, path: Path) -> Line:
         end=end + 1,
         marked=line.record_files,
         data=line.data,
+        boot_id=boot_id,
         claims={uid: records.parse({**document, "bootID": boot_id}) for uid, document in documents.items()},
         unknown=content,
     )
