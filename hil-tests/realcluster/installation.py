@@ -18,9 +18,10 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract, registry
 from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks import sysfs
+from drawbar.mocks.claims import dialects
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.testing import worlds
-from realcluster import control_plane, errors, kubelets, processes, stages
+from realcluster import control_plane, errors, kubelets, processes, programs, stages
 
 NAMESPACE = "drawbar"
 CONTROLLERS = ("controller-1", "controller-2")
@@ -35,6 +36,8 @@ START_SECONDS = 180.0
 REQUEST_SECONDS = 90.0
 """How long a request is tried again while the API server is down."""
 
+DIALECTS = {dialect.version: dialect for dialect in (dialects.MODERN, *dialects.CLASSIC)}
+
 T = TypeVar("T")
 
 
@@ -46,6 +49,7 @@ class Installation:
         nodes: the kubelets by the name of their node.
         daemons: the controllers, the node daemons (by the name of their node) and `fabric`.
         api: with all rights.
+        dialect: what of `resource.k8s.io` has which version.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Installation:
     ) -> None:
         self.plane, self.nodes, self.folder, self.api = plane, nodes, folder, api
         self._devices = devices
+        self.dialect = DIALECTS[programs.resource_version(plane.settings.binaries.release)]
         self.daemons: dict[str, processes.Component] = {}
         self.trees = {
             name: sysfs.SysfsTree.create(
@@ -76,7 +81,7 @@ class Installation:
         *,
         devices: int,
     ) -> AsyncIterator["Installation"]:
-        """Drawbar for as long as the block lasts; once entered, all devices are offered.
+        """Drawbar for as long as the block lasts; once entered, pods can have all devices.
 
         Args:
             plane: the control plane.
@@ -85,7 +90,7 @@ class Installation:
             devices: how many NVMe disks the fabric has.
 
         Raises:
-            errors.ComponentFailed: a daemon ends, or the devices are not offered in time.
+            errors.ComponentFailed: a daemon ends, or pods cannot have the devices in time.
         """
         async with contextlib.AsyncExitStack() as stack:
             api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(plane.admin)))
@@ -93,7 +98,7 @@ class Installation:
             stack.callback(made.stop)
             for tree in made.trees.values():
                 await stack.enter_async_context(tree.reacting())
-            await deployment.apply(api, policies=True)
+            await deployment.apply(api, policies=True, version=made.dialect.version)
             await made._start()
             yield made
 
@@ -142,9 +147,11 @@ class Installation:
 
     async def create_pod(self, name: str, claims: int) -> None:
         """Makes a pod with claims to one disk each, from a template of its name."""
-        devices = {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}]}
+        exactly = {"deviceClassName": "nvme.drawbar.dev"}
+        wanted: dict[str, Any] = {"devices": {"requests": [{"name": "disk", "exactly": exactly}]}}
+        if self._allocates:
+            wanted = {"controller": "drawbar.dev", "devices": {"requests": [{"name": "disk"} | exactly]}}
         uses = [f"disk-{number}" for number in range(claims)]
-        template = {"spec": {"devices": devices}}
         container = {
             "name": "main",
             "image": "localhost/none:1",
@@ -157,12 +164,12 @@ class Installation:
             "containers": [container],
             "resourceClaims": [{"name": use, "resourceClaimTemplateName": name} for use in uses],
         }
-        await self._create(kinds.CLAIM_TEMPLATE, name, template)
+        await self._create(self.dialect.template, name, {"spec": wanted})
         await self._create(kinds.POD, name, spec)
 
     async def delete_pod(self, name: str) -> None:
         """Deletes a pod and its template, with what grace the pod has."""
-        for kind in (kinds.POD, kinds.CLAIM_TEMPLATE):
+        for kind in (kinds.POD, self.dialect.template):
 
             async def gone(kind: kinds.Kind = kind) -> None:
                 with contextlib.suppress(kube_errors.NotFound):
@@ -200,7 +207,7 @@ class Installation:
         """What is not as it was before the first pod, one sentence each."""
         found = [
             f"{kind.kind} {one['metadata']['name']} is still there"
-            for kind in (kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
+            for kind in (kinds.POD, self.dialect.claim, kinds.ATTACHMENT)
             for one in await self.objects(kind)
         ]
         found += [
@@ -220,7 +227,7 @@ class Installation:
         }
         pods = {one["metadata"]["name"]: one for one in await self.objects(kinds.POD)}
         connected, found, holders = await self.connected(), [], dict[str, str]()
-        for claim in await self.objects(kinds.CLAIM):
+        for claim in await self.objects(self.dialect.claim):
             name = claim["metadata"]["name"]
             owner = next(iter(one["name"] for one in claim["metadata"].get("ownerReferences", ())), "")
             if phase(pods.get(owner)) != "Running":
@@ -280,8 +287,21 @@ class Installation:
         await self._create(kinds.FABRIC, FABRIC, spec)
         await stages.settle(self.unoffered, START_SECONDS)
 
+    @property
+    def _allocates(self) -> bool:
+        """Whether Drawbar's controller allocates, and so publishes nothing."""
+        return self.dialect.context is not None
+
     async def unoffered(self) -> list[str]:
-        """How many devices are not offered; empty if all are."""
+        """How many devices are not offered, or that the Fabric's hosts are not mapped; empty if pods can have all."""
+        if self._allocates:
+            conditions = [
+                condition
+                for fabric in await self.objects(kinds.FABRIC)
+                for condition in fabric.get("status", {}).get("conditions", ())
+            ]
+            mapped = any((one["type"], one["status"]) == ("HostsMapped", "True") for one in conditions)
+            return [] if mapped else ["the Fabric's hosts are not mapped"]
         offered = len(await self.offered())
         return [] if offered == self._devices else [f"{offered} of {self._devices} devices are offered"]
 

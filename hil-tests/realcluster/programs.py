@@ -89,12 +89,17 @@ def contract_gates(release: Release) -> dict[str, bool]:
     return {} if CLASSIC_UNTIL < release.minor < 36 else default_gates(release)
 
 
+def resource_version(release: Release) -> str:
+    """The version of `resource.k8s.io` that Drawbar uses."""
+    if release.minor > CLASSIC_UNTIL:
+        return "v1"
+    return "v1alpha3" if release.minor == CLASSIC_UNTIL else "v1alpha2"
+
+
 def runtime_config(release: Release) -> str:
     """The versions of `resource.k8s.io` that are served beside those that are on by default."""
-    if release.minor <= CLASSIC_UNTIL:
-        versions = ["v1alpha3" if release.minor == CLASSIC_UNTIL else "v1alpha2"]
-    else:
-        versions = ["v1beta2", "v1beta1", "v1alpha3"]
+    classic = release.minor <= CLASSIC_UNTIL
+    versions = [resource_version(release)] if classic else ["v1beta2", "v1beta1", "v1alpha3"]
     return ",".join(f"resource.k8s.io/{version}=true" for version in versions)
 
 

@@ -45,6 +45,7 @@ def settings(version="1.36.2", etcd="3.5.16", **changes):
 def test_each_release_gets_the_gates_and_versions_that_it_lacks_by_default(version, gates, served):
     assert set(programs.default_gates(release(version))) == gates
     assert programs.runtime_config(release(version)) == served
+    assert programs.resource_version(release(version)) == ("v1alpha3" if version == "1.31.14" else "v1")
     # The contract suite has no rules for what was alpha in 1.34.
     assert set(programs.contract_gates(release(version))) == (set() if version == "1.34.9" else gates)
 
