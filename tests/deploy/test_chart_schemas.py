@@ -191,6 +191,7 @@ async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     variables = {one["name"]: one.get("valueFrom") for one in container["env"]}
     assert variables["POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+    assert {"name": "SSL_CERT_FILE", "value": "/dev/null"} in container["env"]
     hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
     mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
     assert {name: mounts[name] for name in hosts} == hosts

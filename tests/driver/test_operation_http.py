@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -46,6 +47,12 @@ async def raw(endpoint, request):
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+def test_the_server_does_not_take_the_memory_of_all_of_aiohttp_web():
+    program = "import sys, drawbar.driver.operation.http.server; print('aiohttp.web' in sys.modules)"
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.parametrize("family", ["unix", "tcp"])
