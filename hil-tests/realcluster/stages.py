@@ -303,7 +303,10 @@ class _Lane:
 
     def wait(self) -> int:
         """Prints what they say until they have ended, each by its own deadline; gives the exit status."""
-        sys.stderr.write(f"== only {self._names} still run:\n")
+        if self._process.status is None:
+            sys.stderr.write(f"== only {self._names} still run:\n")
+        else:
+            self.show()
         while (status := self._process.status) is None:
             sys.stderr.write(self._said())
             sys.stderr.flush()
