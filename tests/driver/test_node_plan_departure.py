@@ -146,6 +146,12 @@ DEPARTURE = {
     "released-already": (observed(GIVEN_BACK), 0, []),
     "shows-up-though-released": (observed(GIVEN_BACK, found()), 0, [("Release", "2")]),
     "going-again-and-not-recognised": (observed(GIVEN_BACK, leaving=CARD), 0, [("Release", "2")]),
+    "another-in-its-slot": (observed(GIVEN_BACK, found(by="slot")), 0, []),
+    "back-and-without-a-driver": (
+        observed(GIVEN_BACK, found(by="slot"), leaving=CARD),
+        0,
+        [("Release", "2")],
+    ),
     "gone-again": (observed(GIVEN_BACK, found(), released=GONE), 0, []),
     "going-again": (observed(GIVEN_BACK, found(), released=WORKING), 0, again(0.5)),
     "another-is-in-its-slot": (observed(GIVEN_BACK, matching.Wrong(card=CARD, why="w")), 0, []),

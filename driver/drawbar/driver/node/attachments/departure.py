@@ -2,7 +2,8 @@
 
 Order, with the reason: the claim first, for a container may still use the device; then one release step after the other,
 each of which looks at the kernel anew; then the word that the fabric may take it. A device that only shows up after that
-word is released all the same, without another word.
+word is released all the same, without another word, where its serial number tells that it is the device: from then on its
+slot may hold another one.
 """
 
 import datetime
@@ -76,7 +77,9 @@ def leaving(observed: Observed) -> model.Card | None:
 
 def _stragglers(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     """The device shows up, or is still there, though it was given back."""
-    card = leaving(observed)
+    match = observed.match
+    # What is released already is known by no serial number any more.
+    card = match.card if isinstance(match, matching.Found) and match.by == "serial" else observed.leaving
     if observed.held_by is not None or (card is None and observed.released is None):
         return ()
     match observed.released:
