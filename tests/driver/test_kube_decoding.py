@@ -35,21 +35,33 @@ def test_an_object_that_is_nested_deeply_is_read_with_all_that_stands_beside(lev
     assert below(40, lambda: msgspec.json.encode(msgspec.to_builtins(found)))
 
 
-def test_null_in_place_of_an_empty_list_or_map_is_nothing():
-    devices = b'{"driver": "net.example.com", "pool": "p", "device": "d", "conditions": null}'
-    parameters = b'{"opaque": {"driver": "a", "parameters": {"a": null, "b": [null]}}}'
-    status = b'{"reservedFor": null, "devices": [%s], "allocation": {"devices": {"results": null, "config": [%s]}}}'
-    body = b'{"metadata": {"name": "c", "labels": null}, "status": %s}' % (status % (devices, parameters))
-    found = decoding.decode(body, demands.Claim)
-    assert (found.metadata.labels, found.status.reserved_for) == ({}, ())
+def test_null_in_place_of_an_empty_list_is_an_empty_list():
+    words = r'"\"conditions\":null"'
+    device = (
+        f'{{"driver": "net.example.com", "pool": "p", "device": "d", "conditions": null, "data": {words}}}'
+    )
+    parameters = f'{{"opaque": {{"driver": "a", "parameters": {{"a": null, "b": [null], "c": {words}}}}}}}'
+    status = f'{{"devices":[{device}],"allocation":{{"devices":{{"config":[{parameters}]}}}}}}'
+    body = f'{{"metadata":{{"name":"c"}},"spec":{{"devices":{{"requests":null}}}},"status":{status}}}'
+    found = decoding.decode(body.encode(), demands.Claim)
+    assert found.spec.devices.requests == ()
     assert [one.conditions for one in found.status.devices] == [()]
     (config,) = found.status.allocation.devices.config
-    assert msgspec.json.decode(msgspec.json.encode(config.opaque.parameters)) == {"a": None, "b": [None]}
+    kept = msgspec.json.decode(msgspec.json.encode(config.opaque.parameters))
+    assert kept == {"a": None, "b": [None], "c": '"conditions":null'}
+
+
+@pytest.mark.parametrize("levels", [1, 600, 4900])
+def test_null_for_a_list_is_read_however_deep_the_parameters_are(levels):
+    body = claim(levels).replace(b'"spec": {"devices": {', b'"spec": {"devices": {"requests": null, ', 1)
+    found = decoding.decode(body, demands.Claim)
+    assert found.spec.devices.requests == ()
+    assert [one.source for one in found.status.allocation.devices.config] == ["", "later"]
 
 
 def test_what_is_wrong_besides_is_an_error():
     with pytest.raises(msgspec.ValidationError, match=r"metadata\.name"):
-        decoding.decode(b'{"metadata": {"name": 5, "labels": null}}', demands.Claim)
+        decoding.decode(b'{"metadata": {"name": 5}, "status": {"devices": null}}', demands.Claim)
 
 
 def test_only_what_is_nested_too_deeply_is_cut():
