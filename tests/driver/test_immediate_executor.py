@@ -12,8 +12,8 @@ from drawbar.driver import evaluation
 from drawbar.driver.api import claims, demands, fabrics, meta, nodes, slices
 from drawbar.driver.controller import absences, faults, hosts, names, refusals
 from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.classic import inventory
 from drawbar.driver.controller.immediate import executor, observation
 from drawbar.driver.controller.pools import devices, generations
 from drawbar.driver.kube import errors

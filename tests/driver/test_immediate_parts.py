@@ -9,8 +9,8 @@ from drawbar.driver import evaluation, expressions
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import daemon, faults, hosts, names, settings, watches
+from drawbar.driver.controller.allocation import inventory, stock
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.classic import inventory, stock
 from drawbar.driver.controller.immediate import observation
 from drawbar.driver.controller.operation import instrumentation
 from drawbar.driver.controller.pools import homes

@@ -8,7 +8,7 @@ import pytest
 from drawbar.driver import expressions
 from drawbar.driver.api import claims, demands, fabrics, meta
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import stock
+from drawbar.driver.controller.allocation import stock
 from drawbar.driver.controller.immediate import plan
 from drawbar.driver.controller.pools import devices
 from drawbar.fabric import contract

@@ -14,7 +14,8 @@ import pytest
 
 from drawbar.driver.api import attachments, classic, meta, nodes, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import actions, memory, plan, stock
+from drawbar.driver.controller.allocation import stock
+from drawbar.driver.controller.classic import actions, memory, plan
 
 DRIVER = "drawbar.dev"
 FINALIZER = classic.finalizer(DRIVER)

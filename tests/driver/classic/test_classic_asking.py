@@ -12,7 +12,8 @@ from drawbar.driver.api import (
     classic_v1alpha3,
     handles,
 )
-from drawbar.driver.controller.classic import asking, parameters, requests
+from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.classic import asking, parameters
 
 DRIVER = "drawbar.dev"
 V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3

@@ -6,7 +6,8 @@ import pytest
 
 from drawbar.driver.api import claims, classic, fabrics, meta, nodes, slices
 from drawbar.driver.controller import names, watches
-from drawbar.driver.controller.classic import matching, requests, selectors, stock
+from drawbar.driver.controller.allocation import matching, requests, stock
+from drawbar.driver.controller.classic import selectors
 from drawbar.driver.controller.pools import shelf
 from drawbar.driver.kube import client, config, discovery, kinds, reflector
 from drawbar.mocks import apiserver

@@ -29,8 +29,9 @@ from drawbar.driver.controller import (
     watches,
 )
 from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.controller.attachments import actions, calls, context, executor, index
-from drawbar.driver.controller.classic import inventory, part
+from drawbar.driver.controller.classic import part
 from drawbar.driver.controller.fabrics import connecting, credentials, directory, losses
 from drawbar.driver.controller.immediate import executor as allocator
 from drawbar.driver.controller.leadership import elector

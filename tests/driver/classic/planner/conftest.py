@@ -6,7 +6,7 @@ The scheduler is that of the proposal's pseudo-code. It does not emulate: other 
 import pytest
 
 from drawbar.driver.api import claims, classic, handles
-from drawbar.driver.controller.classic import requests
+from drawbar.driver.controller.allocation import requests
 
 
 class Players:

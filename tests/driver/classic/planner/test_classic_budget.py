@@ -8,7 +8,8 @@ import types
 import pytest
 
 from drawbar.driver import evaluation
-from drawbar.driver.controller.classic import actions, inventory, requests, service
+from drawbar.driver.controller.allocation import inventory, requests
+from drawbar.driver.controller.classic import actions, service
 from drawbar.mocks.testing import virtualtime
 
 HOSTILE, GOOD = "hostile", "good"

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import classic, classic_v1alpha2
-from drawbar.driver.controller.classic import actions, asking, memory, plan, statements, stock
+from drawbar.driver.controller.allocation import stock
+from drawbar.driver.controller.classic import actions, asking, memory, plan, statements
 
 DRIVERS = ("drawbar.dev", "gpu.example.com")
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

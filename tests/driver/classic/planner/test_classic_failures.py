@@ -7,7 +7,8 @@ import pytest
 from tests.driver.classic.planner import scenes
 
 from drawbar.driver.api import attachments, classic, handles, slices
-from drawbar.driver.controller.classic import actions, memory, plan, requests
+from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.classic import actions, memory, plan
 
 CLAIM = handles.WHOLE_CLAIM
 DAY = datetime.timedelta(days=1)

@@ -7,7 +7,8 @@ played by the world; what the driver does is the planner's.
 import pytest
 
 from drawbar.driver.api import handles
-from drawbar.driver.controller.classic import actions, requests
+from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.classic import actions
 
 REQUEST = requests.Request(name=handles.WHOLE_CLAIM)
 

@@ -12,7 +12,8 @@ import random
 import hypothesis
 from hypothesis import strategies as st
 
-from drawbar.driver.controller.classic import memory, requests
+from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.classic import memory
 
 # The short run is the same every time.
 EXAMPLES = int(os.environ.get("DRAWBAR_CLASSIC_EXAMPLES", "40"))

@@ -7,7 +7,8 @@ import pytest
 
 from drawbar.driver.api import handles, meta
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import actions, choices, requests
+from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.classic import actions, choices
 
 POOL = f"{'f' * 63}/{'e' * 63}/model.{'m' * 63}"
 KEYS = [names.DeviceKey(fabric="f" * 63, device=f"{'d' * 60}{number:03}") for number in range(33)]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import classic, demands, handles
-from drawbar.driver.controller.classic import parameters, requests, sayings
+from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.classic import parameters, sayings
 
 CONFIG_MAP = "ConfigMap"
 # ConfigMaps that hold parameters have it; others are not watched.

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, classic, handles
+from drawbar.driver.controller.allocation import requests
 from drawbar.driver.controller.attachments import plan as attachment_plan
-from drawbar.driver.controller.classic import actions, memory, requests
+from drawbar.driver.controller.classic import actions, memory
 
 ABANDONED = "NobodyWaits"
 NOT_READY = "DeviceNotReady"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from drawbar.driver.api import handles
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import attempts, matching, parties, requests, stock
+from drawbar.driver.controller.allocation import matching, requests, stock
+from drawbar.driver.controller.classic import attempts, parties
 
 Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
 """The devices of a claim, by the name of its request."""

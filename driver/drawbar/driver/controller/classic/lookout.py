@@ -16,7 +16,8 @@ from drawbar.driver.api import (
     configmaps,
 )
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import asking, requests
+from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.classic import asking
 from drawbar.driver.kube import client, kinds, reflector
 
 PENDING = "status.phase=Pending"

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import msgspec
 
 from drawbar.driver.api import classic, parameters
-from drawbar.driver.controller.classic import requests
+from drawbar.driver.controller.allocation import requests
 from drawbar.fabric import contract
 
 # Of one claim; `resource.k8s.io` allows as many results.

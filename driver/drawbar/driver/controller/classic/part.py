@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, classic
+from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.classic import inventory, lookout, service
+from drawbar.driver.controller.classic import lookout, service
 from drawbar.driver.kube import client
 
 Gone = Callable[[str], None]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import classic, nodes
-from drawbar.driver.controller.classic import requests, selectors
+from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.classic import selectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,17 +25,8 @@ from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, claims, classic, handles, meta, nodes
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import (
-    actions,
-    attempts,
-    choices,
-    matching,
-    memory,
-    parties,
-    reports,
-    requests,
-    stock,
-)
+from drawbar.driver.controller.allocation import matching, requests, stock
+from drawbar.driver.controller.classic import actions, attempts, choices, memory, parties, reports
 
 CANNOT_SERVE = "CannotServeClaim"
 # Whatever got lost, this finds it.

@@ -13,9 +13,10 @@ from dataclasses import replace
 from drawbar.driver import backoff
 from drawbar.driver.api import attachments, classic, handles
 from drawbar.driver.controller import names
+from drawbar.driver.controller.allocation import inventory, requests
 from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.classic import actions, executor, inventory, lookout, memory, plan, requests
+from drawbar.driver.controller.classic import actions, executor, lookout, memory, plan
 
 log = logging.getLogger(__name__)
 

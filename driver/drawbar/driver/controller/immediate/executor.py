@@ -16,8 +16,8 @@ import msgspec
 from drawbar.driver import backoff, evaluation
 from drawbar.driver.api import attachments, claims, demands, fabrics, slices
 from drawbar.driver.controller import names, refusals
+from drawbar.driver.controller.allocation import inventory, stock
 from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.classic import inventory, stock
 from drawbar.driver.controller.fabrics import directory
 from drawbar.driver.controller.immediate import observation, plan
 from drawbar.driver.controller.pools import generations

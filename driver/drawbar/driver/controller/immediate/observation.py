@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from drawbar.driver.api import attachments, claims, demands, fabrics, nodes
 from drawbar.driver.controller import absences, names, policies
 from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller.allocation import inventory as classic_inventory
+from drawbar.driver.controller.allocation import stock
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.classic import inventory as classic_inventory
-from drawbar.driver.controller.classic import stock
 from drawbar.driver.controller.fabrics import directory, session
 from drawbar.driver.controller.pools import devices, homes, publisher, sources
 from drawbar.driver.kube import reflector

@@ -8,7 +8,7 @@ Invariants:
 - an allocation is taken back only where it failed, or its node is gone, and only while no pod has the claim; the
   scheduler's own allocations are never touched.
 
-The kind of match is that of classic allocation (`controller.classic.matching`): exact, with the ports and rules of the
+The kind of match is that of classic allocation (`controller.allocation.matching`): exact, with the ports and rules of the
 fabrics.
 
 Source: KEP-3063, "Immediate allocation"; `resource.k8s.io/v1` AllocationResult; KEP-5007 for the binding conditions.
@@ -24,7 +24,7 @@ import msgspec
 
 from drawbar.driver.api import bindings, claims, configurations, demands, meta, parameters
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import matching, requests, stock
+from drawbar.driver.controller.allocation import matching, requests, stock
 
 UNSUPPORTED = "ImmediateAllocationUnsupported"
 NOTHING_RESERVED = "NoReservedDevice"

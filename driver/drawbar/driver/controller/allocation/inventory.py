@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, fabrics, slices
 from drawbar.driver.controller import names, policies
+from drawbar.driver.controller.allocation import stock
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.classic import stock
 from drawbar.driver.controller.fabrics import directory, session
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import reflector

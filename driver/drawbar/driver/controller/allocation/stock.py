@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from drawbar.driver.api import fabrics, slices
 from drawbar.driver.controller import names, policies
-from drawbar.driver.controller.classic import requests
+from drawbar.driver.controller.allocation import requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

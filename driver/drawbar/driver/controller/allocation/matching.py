@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import requests, stock
+from drawbar.driver.controller.allocation import requests, stock
 
 STEPS_MAX = 5000
 
