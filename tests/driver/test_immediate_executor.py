@@ -12,7 +12,7 @@ from drawbar.driver import evaluation
 from drawbar.driver.api import claims, demands, fabrics, meta, nodes, slices
 from drawbar.driver.controller import absences, faults, hosts, names, refusals
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.allocation import inventory
+from drawbar.driver.controller.allocation import selectors
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.immediate import executor, observation
 from drawbar.driver.controller.pools import devices, generations
@@ -473,7 +473,7 @@ async def test_a_selector_that_takes_minutes_is_told_and_keeps_nobody_waiting(un
 
 
 async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does(until, monkeypatch):
-    monkeypatch.setattr(inventory, "BUDGET_SECONDS", 1.0)
+    monkeypatch.setattr(selectors, "BUDGET_SECONDS", 1.0)
     async with running(World(gpu("g-0"), gpu("g-1"), evaluator=Slow("1 == 1", 0.6))) as world:
         for number in range(4):
             name = f"hostile-{number}"
@@ -484,20 +484,20 @@ async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does
             return list(world.events)
 
         found = await until(events, lambda found: len(found) == 4)
-        assert sorted(reason for _, reason in found) == ["NoReservedDevice"] * 2 + [inventory.EXPENSIVE] * 2
+        assert sorted(reason for _, reason in found) == ["NoReservedDevice"] * 2 + [selectors.EXPENSIVE] * 2
         world.ask("good")
         await until(events, lambda found: ("good", "ImmediatelyAllocated") in found)
 
 
 async def test_what_a_namespace_used_comes_back(monkeypatch):
-    budget = inventory.Budget()
-    monkeypatch.setattr(inventory, "BUDGETS_MAX", 2)
+    budget = selectors.Budget()
+    monkeypatch.setattr(selectors, "BUDGETS_MAX", 2)
     now = 1000.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    budget.use("a", inventory.BUDGET_SECONDS + 1.0)
-    assert budget.wait("a") == 1.0 / inventory.BUDGET_REFILL + inventory.BUDGET_PAUSE_SECONDS
+    budget.use("a", selectors.BUDGET_SECONDS + 1.0)
+    assert budget.wait("a") == 1.0 / selectors.BUDGET_REFILL + selectors.BUDGET_PAUSE_SECONDS
     assert budget.wait("b") == 0.0
-    now += 1.0 / inventory.BUDGET_REFILL
+    now += 1.0 / selectors.BUDGET_REFILL
     assert budget.wait("a") == 0.0
     for name in ("b", "c", "d"):
         budget.use(name, 0.0)

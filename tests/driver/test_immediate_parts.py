@@ -9,7 +9,7 @@ from drawbar.driver import evaluation, expressions
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import daemon, faults, hosts, names, settings, watches
-from drawbar.driver.controller.allocation import inventory, stock
+from drawbar.driver.controller.allocation import inventory, matching, selectors
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.immediate import observation
 from drawbar.driver.controller.operation import instrumentation
@@ -120,7 +120,9 @@ def device(name="d", **attributes):
         attributes={key: slices.Attribute(string=value) for key, value in attributes.items()},
         capacity={"memory": slices.Capacity(value=attributes.get("memory", "1Gi"))},
     )
-    return stock.Device(key=names.DeviceKey(fabric="fab", device=name), pool="fab/e", shown=shown, free=True)
+    return matching.Device(
+        key=names.DeviceKey(fabric="fab", device=name), pool="fab/e", shown=shown, free=True
+    )
 
 
 SELECTOR = 'device.attributes["drawbar.dev"].colour == "red"'
@@ -137,7 +139,7 @@ async def told(judge, shown, expression):
 
 @pytest.fixture
 def judge():
-    return inventory.Judge("drawbar.dev", evaluation.Inline())
+    return selectors.Judge("drawbar.dev", evaluation.Inline())
 
 
 async def test_an_expression_is_judged_anew_when_a_device_shows_something_else(judge):
@@ -179,7 +181,7 @@ class Refusing:
 
 
 async def test_a_fault_that_passes_is_asked_about_again():
-    judge = inventory.Judge("drawbar.dev", Refusing())
+    judge = selectors.Judge("drawbar.dev", Refusing())
     assert not judge.meets(device(), "a")
     await judge.settle(1.0)
     assert judge.fault("a") == "too much"
@@ -192,7 +194,7 @@ async def test_a_fault_that_passes_is_asked_about_again():
 async def test_so_much_time_is_used_at_once_and_what_is_left_is_asked_for_again():
     evaluator = Refusing()
     evaluator.seconds = 0.6
-    judge = inventory.Judge("drawbar.dev", evaluator)
+    judge = selectors.Judge("drawbar.dev", evaluator)
     for expression in "abcdefgh":
         judge.meets(device(), expression)
     _, used = await judge.settle(1.0)
@@ -201,11 +203,11 @@ async def test_so_much_time_is_used_at_once_and_what_is_left_is_asked_for_again(
 
 
 async def test_only_so_many_judgements_are_remembered(judge, monkeypatch):
-    monkeypatch.setattr(inventory, "JUDGEMENTS_MAX", 2)
-    monkeypatch.setattr(inventory, "EXPRESSIONS_MAX", 2)
+    monkeypatch.setattr(selectors, "JUDGEMENTS_MAX", 2)
+    monkeypatch.setattr(selectors, "EXPRESSIONS_MAX", 2)
     for number in range(5):
         assert await told(judge, device(colour="red"), f"{number} == {number}")
-    assert (len(judge._known), len(judge._fit)) == (2, 2)
+    assert (len(judge._judgements), len(judge._fit)) == (2, 2)
 
 
 async def test_a_capacity_that_is_no_quantity_makes_a_selector_fail_and_nothing_else(judge):

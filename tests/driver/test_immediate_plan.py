@@ -8,7 +8,7 @@ import pytest
 from drawbar.driver import expressions
 from drawbar.driver.api import claims, demands, fabrics, meta
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import stock
+from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.immediate import plan
 from drawbar.driver.controller.pools import devices
 from drawbar.fabric import contract
@@ -46,13 +46,13 @@ def device(name, kind="gpu", model="H100", *, fabric="fab", free=True):
         id=name, enclosure="enc", device_class=contract.DeviceClass(kind), model=model, serial=f"SN-{name}"
     )
     shown = devices.published(DRIVER, fabric, told, ())
-    return stock.Device(key=key(name, fabric), pool=f"{fabric}/enc", shown=shown, free=free)
+    return matching.Device(key=key(name, fabric), pool=f"{fabric}/enc", shown=shown, free=free)
 
 
 def inventory(*found, hosts=("node-1", "node-2"), ports=None, rules=(), models=None):
     reached = {node: f"host-{node}" for node in hosts}
     known = {
-        name: stock.Fabric(
+        name: matching.Fabric(
             name=name,
             hosts=reached,
             ports=ports or dict.fromkeys(hosts),
@@ -61,7 +61,7 @@ def inventory(*found, hosts=("node-1", "node-2"), ports=None, rules=(), models=N
         )
         for name in {one.key.fabric for one in found}
     }
-    return stock.Inventory(fabrics=known, devices={one.key: one for one in found})
+    return matching.Inventory(fabrics=known, devices={one.key: one for one in found})
 
 
 def request(name="gpu", *, kind="gpu", count=1, selector="", **more):

@@ -14,7 +14,7 @@ import pytest
 
 from drawbar.driver.api import attachments, classic, meta, nodes, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import stock
+from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions, memory, plan
 
 DRIVER = "drawbar.dev"
@@ -112,7 +112,7 @@ class State:
             if key not in self.connected and names.DeviceKey.attachment.fget(key) not in self.attachments
         }
         shown = {
-            key: stock.Device(
+            key: matching.Device(
                 key=key,
                 pool=self.pool,
                 shown=slices.Device(
@@ -131,7 +131,7 @@ class State:
         models = {}
         for one in self.attachments.values():
             models.setdefault(one.spec.node_name, collections.Counter())[one.spec.model] += 1
-        fabric = stock.Fabric(
+        fabric = matching.Fabric(
             name=names.fabric_of(self.pool),
             hosts={node: f"host-{node}" for node in self.nodes},
             ports={node: None if limit is None else limit - used[node] for node, limit in self.ports.items()},
@@ -151,7 +151,7 @@ class State:
                 if one.spec.node_name not in self.nodes
             },
             attachments=tuple(self.attachments.values()),
-            inventory=stock.Inventory(fabrics={fabric.name: fabric}, devices=shown),
+            inventory=matching.Inventory(fabrics={fabric.name: fabric}, devices=shown),
             judge=lambda device, expression: expression in (device.model, device.key.device),
             patience=PATIENCE,
             seen={name: meta.moment(one.spec.allocation_timestamp) for name, one in self.attachments.items()},

@@ -12,8 +12,8 @@ from drawbar.driver.api import (
     classic_v1alpha3,
     handles,
 )
-from drawbar.driver.controller.allocation import requests
-from drawbar.driver.controller.classic import asking, parameters
+from drawbar.driver.controller.allocation import matching
+from drawbar.driver.controller.classic import claim_requests
 
 DRIVER = "drawbar.dev"
 V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3
@@ -43,7 +43,7 @@ def sources(*classes, **data):
         else:
             found = classic_v1alpha2.resource_class(msgspec.convert(document, classic_v1alpha2.ResourceClass))
             known[V1ALPHA2, found.name] = found
-    return asking.Sources(
+    return claim_requests.Sources(
         driver=DRIVER,
         classes=known,
         data={classic.Name(namespace="ns", name=name): content for name, content in data.items()},
@@ -52,8 +52,8 @@ def sources(*classes, **data):
 
 
 def wanted(claim, known):
-    assert asking.is_ours(claim, known)
-    return asking.wanted(claim, known)
+    assert claim_requests.is_ours(claim, known)
+    return claim_requests.wanted(claim, known)
 
 
 # v1alpha2.
@@ -61,10 +61,10 @@ def wanted(claim, known):
 
 def test_a_class_without_parameters_stands_for_the_devices_that_its_name_begins_with():
     found = wanted(old_claim(resourceClassName="gpu"), sources(OURS))
-    assert found.requests == (requests.Request(name=handles.WHOLE_CLAIM, device_class="gpu"),)
+    assert found.requests == (matching.Request(name=handles.WHOLE_CLAIM, device_class="gpu"),)
     named = OURS | {"metadata": {"name": "anything"}}
     found = wanted(old_claim(resourceClassName="anything"), sources(named))
-    assert found.requests[0].device_class == requests.ANY
+    assert found.requests[0].device_class == matching.ANY
 
 
 def test_a_claim_adds_to_what_its_class_says():
@@ -87,7 +87,7 @@ def test_a_claim_adds_to_what_its_class_says():
     assert claim.immediate
     assert found.shareable
     assert found.requests == (
-        requests.Request(
+        matching.Request(
             name=handles.WHOLE_CLAIM,
             count=2,
             device_class="gpu",
@@ -95,8 +95,8 @@ def test_a_claim_adds_to_what_its_class_says():
             selectors=("true", "false"),
             optional=True,
             tolerations=(
-                requests.Toleration(key="k", value="v", effect="NoSchedule"),
-                requests.Toleration(),
+                matching.Toleration(key="k", value="v", effect="NoSchedule"),
+                matching.Toleration(),
             ),
         ),
     )
@@ -142,7 +142,7 @@ def test_parameters_that_are_not_there_are_a_problem(reference, problem):
 
 @pytest.mark.parametrize("changes", [{"driverName": "other.io"}, {"structuredParameters": True}])
 def test_a_claim_of_another_driver_s_class_is_not_ours(changes):
-    assert not asking.is_ours(old_claim(resourceClassName="gpu"), sources(OURS | changes))
+    assert not claim_requests.is_ours(old_claim(resourceClassName="gpu"), sources(OURS | changes))
 
 
 def test_a_claim_that_we_hold_something_for_stays_ours_without_its_class():
@@ -219,10 +219,10 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
         ],
     )
     found = wanted(claim, sources(CLASS))
-    tolerations = (requests.Toleration(key="k"),)
+    tolerations = (matching.Toleration(key="k"),)
     assert found.requests == (
-        requests.Request(name="r", count=2, selectors=("true", "false"), tolerations=tolerations),
-        requests.Request(name="s", selectors=("true",), tolerations=tolerations, optional=True),
+        matching.Request(name="r", count=2, selectors=("true", "false"), tolerations=tolerations),
+        matching.Request(name="s", selectors=("true",), tolerations=tolerations, optional=True),
     )
     assert len(found.suitable_nodes) == 2
     assert found.config == ()
@@ -273,8 +273,8 @@ def test_what_cannot_be_served_is_a_problem_that_says_so(devices, problem):
 
 
 def test_a_claim_for_another_controller_or_the_scheduler_is_not_ours():
-    assert not asking.is_ours(new_claim(controller="other.io"), sources(CLASS))
-    assert not asking.is_ours(new_claim(controller=""), sources(CLASS))
+    assert not claim_requests.is_ours(new_claim(controller="other.io"), sources(CLASS))
+    assert not claim_requests.is_ours(new_claim(controller=""), sources(CLASS))
 
 
 # What is written.
@@ -369,5 +369,5 @@ def test_the_entries_of_other_drivers_stay_as_they_are():
 
 
 def test_parameters_may_be_narrowed_only():
-    with pytest.raises(parameters.Wrong, match="gives M alone"):
-        parameters.Parameters(model="M").narrowed(parameters.Parameters(model="N"))
+    with pytest.raises(claim_requests.InvalidParameters, match="gives M alone"):
+        claim_requests.Parameters(model="M").narrowed(claim_requests.Parameters(model="N"))

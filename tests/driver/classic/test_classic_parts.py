@@ -6,7 +6,7 @@ import pytest
 
 from drawbar.driver.api import claims, classic, fabrics, meta, nodes, slices
 from drawbar.driver.controller import names, watches
-from drawbar.driver.controller.allocation import matching, requests, stock
+from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import selectors
 from drawbar.driver.controller.pools import shelf
 from drawbar.driver.kube import client, config, discovery, kinds, reflector
@@ -131,12 +131,12 @@ def left(models, *, ports=None, rules=(), has=None):
     for number, model in enumerate(models):
         key = names.DeviceKey(fabric="f", device=f"d{number}")
         shown = slices.Device(name=key.device, attributes={"model": slices.Attribute(string=model)})
-        devices[key] = stock.Device(key=key, pool="f", shown=shown, free=True)
-    fabric = stock.Fabric(
+        devices[key] = matching.Device(key=key, pool="f", shown=shown, free=True)
+    fabric = matching.Fabric(
         name="f", hosts={"n1": "h1"}, ports={"n1": ports}, rules=rules, models={"n1": has or {}}
     )
-    inventory = stock.Inventory(fabrics={"f": fabric}, devices=devices)
-    return stock.Stock(inventory, lambda device, expression: device.key.device == expression)
+    inventory = matching.Inventory(fabrics={"f": fabric}, devices=devices)
+    return matching.Stock(inventory, lambda device, expression: device.key.device == expression)
 
 
 def search(stock_, *wanted, node="n1"):
@@ -145,18 +145,18 @@ def search(stock_, *wanted, node="n1"):
 
 
 def test_a_request_leaves_the_device_to_the_one_that_has_no_other():
-    any_ = requests.Request(name="any")
-    picky = requests.Request(name="picky", selectors=("d0",))
+    any_ = matching.Request(name="any")
+    picky = matching.Request(name="picky", selectors=("d0",))
     assert search(left("ab"), any_, picky) == [["d1"], ["d0"]]
 
 
 def test_what_cannot_be_had_together_is_not_given_in_part():
-    one = requests.Request(name="one", selectors=("d0",))
+    one = matching.Request(name="one", selectors=("d0",))
     assert search(left("ab"), one, one) is None
 
 
 def test_ports_and_nodes_out_of_reach_limit_the_search():
-    both = requests.Request(name="both", count=2)
+    both = matching.Request(name="both", count=2)
     assert search(left("ab", ports=1), both) is None
     assert search(left("ab", ports=2), both) == [["d0", "d1"]]
     assert search(left("ab"), both, node="n2") is None
@@ -164,15 +164,15 @@ def test_ports_and_nodes_out_of_reach_limit_the_search():
 
 def test_the_rules_of_a_fabric_limit_the_search():
     rule = fabrics.ModelRule(model="a", max_per_node=1)
-    both = requests.Request(name="both", count=2)
+    both = matching.Request(name="both", count=2)
     assert search(left("aab", rules=(rule,)), both) == [["d0", "d2"]]
     assert search(left("aa", rules=(rule,)), both) is None
-    one = requests.Request(name="one")
+    one = matching.Request(name="one")
     assert search(left("ab", rules=(rule,), has={"a": 1}), one) == [["d1"]]
 
 
 def test_a_search_without_end_ends_without_an_answer():
     rule = fabrics.ModelRule(model="m0", not_with=tuple(f"m{number}" for number in range(1, 12)))
-    wanted = [requests.Request(name=f"r{number}") for number in range(12)]
+    wanted = [matching.Request(name=f"r{number}") for number in range(12)]
     stock_ = left([f"m{number}" for number in range(12)], rules=(rule,))
     assert search(stock_, *wanted) is None

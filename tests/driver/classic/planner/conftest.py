@@ -6,7 +6,8 @@ The scheduler is that of the proposal's pseudo-code. It does not emulate: other 
 import pytest
 
 from drawbar.driver.api import claims, classic, handles
-from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.allocation import matching
+from drawbar.driver.controller.classic import claim_requests
 
 
 class Players:
@@ -30,8 +31,8 @@ class Players:
             immediate=immediate,
             owner_uids=(owner,) if owner else (),
         )
-        self.wanted[uid] = requests.Wanted(
-            requests=asked or (requests.Request(name=handles.WHOLE_CLAIM),),
+        self.wanted[uid] = claim_requests.Wanted(
+            requests=asked or (matching.Request(name=handles.WHOLE_CLAIM),),
             shareable=shareable,
             problem=problem,
             suitable_nodes=nodes_,

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from drawbar.driver import evaluation
-from drawbar.driver.controller.allocation import inventory, requests
+from drawbar.driver.controller.allocation import matching, selectors
 from drawbar.driver.controller.classic import actions, service
 from drawbar.mocks.testing import virtualtime
 
@@ -35,7 +35,7 @@ class Rounds(service.Service):
     def __init__(self, cluster):
         self.cluster, self.evaluator = cluster, Slow()
         known = types.SimpleNamespace(forget_wanted=lambda: None)
-        judge = inventory.Judge("drawbar.dev", self.evaluator)
+        judge = selectors.Judge("drawbar.dev", self.evaluator)
         super().__init__(types.SimpleNamespace(), known, None, judge)
 
     def observed(self):
@@ -59,13 +59,13 @@ class Rounds(service.Service):
 @pytest.fixture
 def rounds(world, monkeypatch):
     """Eight claims of the hostile namespace, and one other, which are allocated at once."""
-    monkeypatch.setattr(inventory, "BUDGET_SECONDS", 2.0)
+    monkeypatch.setattr(selectors, "BUDGET_SECONDS", 2.0)
     cluster = world(devices=1)
     for number in range(8):
         selector = f"{HOSTILE} {number}"
-        asked = requests.Request(name="r", count=2, selectors=(selector,))
+        asked = matching.Request(name="r", count=2, selectors=(selector,))
         cluster.claim(f"h{number}", asked, immediate=True, namespace=HOSTILE)
-    cluster.claim("g", requests.Request(name="r", selectors=(GOOD,)), immediate=True, namespace=GOOD)
+    cluster.claim("g", matching.Request(name="r", selectors=(GOOD,)), immediate=True, namespace=GOOD)
     return Rounds(cluster)
 
 
@@ -76,7 +76,7 @@ async def test_a_namespace_gets_no_more_processor_time_than_its_budget_and_no_ot
     assert rounds.count(HOSTILE) == 4
     assert rounds.count(GOOD) == 1
     assert [one.claim.name.name for one in decision.actions if isinstance(one, actions.Attach)] == ["g"]
-    expensive = [name for name, reason in complaints if reason == inventory.EXPENSIVE]
+    expensive = [name for name, reason in complaints if reason == selectors.EXPENSIVE]
     assert len(expensive) == len(set(expensive)) == 4
     assert "g" not in expensive
 
@@ -87,12 +87,12 @@ async def test_it_looks_again_when_time_has_come_back_and_tells_nobody_twice(rou
     pause = (decision.look_again - rounds.cluster.now).total_seconds()
     assert 0 < pause < 60
     _, second = await rounds.decide()
-    assert [name for name, reason in second if reason == inventory.EXPENSIVE] == []
+    assert [name for name, reason in second if reason == selectors.EXPENSIVE] == []
     await asyncio.sleep(pause)
     rounds.cluster.now += datetime.timedelta(seconds=pause)
     _, third = await rounds.decide()
     assert rounds.count(HOSTILE) > 4
-    assert {name for name, reason in third if reason == inventory.EXPENSIVE} <= {name for name, _ in first}
+    assert {name for name, reason in third if reason == selectors.EXPENSIVE} <= {name for name, _ in first}
 
 
 @virtualtime.in_virtual_time
@@ -101,7 +101,7 @@ async def test_a_selector_that_somebody_else_has_too_is_evaluated_for_them(round
     left_out = next(
         one for one in (f"{HOSTILE} {number}" for number in range(8)) if one not in rounds.evaluator.asked
     )
-    asked = requests.Request(name="r", selectors=(left_out,))
+    asked = matching.Request(name="r", selectors=(left_out,))
     rounds.cluster.claim("same", asked, immediate=True, namespace=GOOD)
     await rounds.decide()
     assert left_out in rounds.evaluator.asked

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import classic, classic_v1alpha2
-from drawbar.driver.controller.allocation import stock
-from drawbar.driver.controller.classic import actions, asking, memory, plan, statements
+from drawbar.driver.controller.allocation import matching
+from drawbar.driver.controller.classic import actions, claim_requests, memory, plan, statements
 
 DRIVERS = ("drawbar.dev", "gpu.example.com")
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -16,18 +16,18 @@ NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 def decided(document, driver):
     """What the driver's controller does about a claim that nothing is known of but what stands in it."""
     claim = classic_v1alpha2.claim(msgspec.convert(document, classic_v1alpha2.ResourceClaim), driver)
-    sources = asking.Sources(driver=driver, classes={}, data={}, fault=lambda _: None)
-    ours = asking.is_ours(claim, sources)
+    sources = claim_requests.Sources(driver=driver, classes={}, data={}, fault=lambda _: None)
+    ours = claim_requests.is_ours(claim, sources)
     observed = plan.Observed(
         driver=driver,
         claims={claim.name: claim} if ours else {},
-        wanted={claim.uid: asking.wanted(claim, sources)},
+        wanted={claim.uid: claim_requests.wanted(claim, sources)},
         contexts={},
         pods={},
         nodes={},
         gone_at={},
         attachments=(),
-        inventory=stock.Inventory(),
+        inventory=matching.Inventory(),
         judge=lambda device, expression: False,
         patience=datetime.timedelta(seconds=570),
         seen={},

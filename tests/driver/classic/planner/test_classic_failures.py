@@ -7,8 +7,8 @@ import pytest
 from tests.driver.classic.planner import scenes
 
 from drawbar.driver.api import attachments, classic, handles, slices
-from drawbar.driver.controller.allocation import requests
-from drawbar.driver.controller.classic import actions, memory, plan
+from drawbar.driver.controller.allocation import matching
+from drawbar.driver.controller.classic import actions, claim_requests, memory, plan
 
 CLAIM = handles.WHOLE_CLAIM
 DAY = datetime.timedelta(days=1)
@@ -118,7 +118,7 @@ def test_a_device_of_a_dead_node_is_given_to_the_next_pod(world):
 
 def test_what_a_crash_left_in_pieces_is_completed(world):
     cluster = world(devices=2)
-    cluster.claim("c", requests.Request(name="r", count=2))
+    cluster.claim("c", matching.Request(name="r", count=2))
     cluster.select(cluster.pod("p", "c"), "n1", ("n1",))
     protect, first, _, _ = cluster.decide()
     cluster.apply(protect)
@@ -131,7 +131,7 @@ def test_what_a_crash_left_in_pieces_is_completed(world):
 
 def test_half_of_what_a_claim_asks_for_is_never_allocated(world):
     cluster = world(devices=2)
-    cluster.claim("c", requests.Request(name="r", count=2))
+    cluster.claim("c", matching.Request(name="r", count=2))
     cluster.select(cluster.pod("p", "c"), "n1", ("n1",))
     protect, first, _, _ = cluster.decide()
     cluster.apply(protect)
@@ -154,7 +154,7 @@ def test_what_was_attached_twice_by_decisions_on_an_old_view_is_all_given_back(w
 
 def test_half_of_what_a_claim_asks_for_is_given_back_when_the_rest_is_gone(world):
     cluster = world(devices=2)
-    cluster.claim("c", requests.Request(name="r", count=2))
+    cluster.claim("c", matching.Request(name="r", count=2))
     cluster.select(cluster.pod("p", "c"), "n1", ("n1",))
     protect, first, second, _ = cluster.decide()
     cluster.apply(protect)
@@ -173,7 +173,7 @@ def test_a_tainted_device_is_unsuitable_unless_the_request_tolerates_it(world):
     (device,) = cluster.devices
     cluster.tainted[device] = cluster.now + DAY
     assert not scenes.of(cluster.decide(), actions.Attach)
-    cluster.claim("tolerant", requests.Request(name="r", tolerations=(requests.Toleration(),)))
+    cluster.claim("tolerant", matching.Request(name="r", tolerations=(matching.Toleration(),)))
     cluster.select(cluster.pod("q", "tolerant"), "n1", ("n1",))
     (attach,) = scenes.of(cluster.decide(), actions.Attach)
     assert attach.claim.name.name == "tolerant"
@@ -182,12 +182,12 @@ def test_a_tainted_device_is_unsuitable_unless_the_request_tolerates_it(world):
 @pytest.mark.parametrize(
     ("toleration", "covers"),
     [
-        (requests.Toleration(), True),
-        (requests.Toleration(key="k"), True),
-        (requests.Toleration(key="other"), False),
-        (requests.Toleration(key="k", value="v"), True),
-        (requests.Toleration(key="k", value="w"), False),
-        (requests.Toleration(effect="NoExecute"), False),
+        (matching.Toleration(), True),
+        (matching.Toleration(key="k"), True),
+        (matching.Toleration(key="other"), False),
+        (matching.Toleration(key="k", value="v"), True),
+        (matching.Toleration(key="k", value="w"), False),
+        (matching.Toleration(effect="NoExecute"), False),
     ],
 )
 def test_a_toleration_covers_what_it_names(toleration, covers):
@@ -207,7 +207,7 @@ def test_a_shareable_claim_is_allocated_as_one(world):
 def test_an_optional_request_goes_without_only_when_no_node_has_a_device_left(world):
     cluster = world(devices=1)
     cluster.ports["n1"] = 0
-    cluster.claim("c", requests.Request(name="r", optional=True))
+    cluster.claim("c", matching.Request(name="r", optional=True))
     pod = cluster.pod("p", "c")
     cluster.select(pod, "n1", ("n1", "n2"))
     (answer,) = cluster.settle()
@@ -245,7 +245,7 @@ def test_the_pods_of_an_immediate_claim_are_not_asked(world):
 
 def test_an_optional_immediate_claim_that_gets_nothing_may_be_used_anywhere(world):
     cluster = world(devices=0)
-    cluster.claim("c", requests.Request(name="r", optional=True), immediate=True)
+    cluster.claim("c", matching.Request(name="r", optional=True), immediate=True)
     (_, step) = cluster.settle()
     assert step.handle == handles.Handle(allocated_at=step.handle.allocated_at, without=("r",))
 
@@ -255,7 +255,7 @@ def test_an_attempt_ends_when_nobody_can_tell_any_more_what_the_claim_asks_for(w
     cluster.settle()
     cluster.attach_all()
     claim = scenes.only(cluster)
-    cluster.wanted[claim.uid] = requests.Wanted(problem="its class does not exist")
+    cluster.wanted[claim.uid] = claim_requests.Wanted(problem="its class does not exist")
     (step,) = scenes.of(cluster.settle(), actions.Detach)
     assert step.reason == "CannotServeClaim"
     (name,) = cluster.attachments

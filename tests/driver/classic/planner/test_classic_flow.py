@@ -7,10 +7,10 @@ played by the world; what the driver does is the planner's.
 import pytest
 
 from drawbar.driver.api import handles
-from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions
 
-REQUEST = requests.Request(name=handles.WHOLE_CLAIM)
+REQUEST = matching.Request(name=handles.WHOLE_CLAIM)
 
 
 def kinds(steps):

@@ -12,7 +12,7 @@ import random
 import hypothesis
 from hypothesis import strategies as st
 
-from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import memory
 
 # The short run is the same every time.
@@ -53,7 +53,7 @@ class Storm:
         for number in range(draw.choice((1, 1, 1, 2))):
             model = draw.choice(("", "", "m", "k"))
             entries[f"c{number}"] = (
-                requests.Request(
+                matching.Request(
                     name="r", count=draw.choice((1, 1, 2)), model=model, optional=draw.random() < 0.2
                 ),
             )

@@ -7,7 +7,7 @@ import pytest
 
 from drawbar.driver.api import handles, meta
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions, choices
 
 POOL = f"{'f' * 63}/{'e' * 63}/model.{'m' * 63}"
@@ -22,7 +22,7 @@ def waiting(world):
     def made(count):
         cluster = world(devices=0, pool=POOL)
         cluster.devices = dict.fromkeys(KEYS, "m")
-        cluster.claim("c", requests.Request(name="r" * 63, count=count))
+        cluster.claim("c", matching.Request(name="r" * 63, count=count))
         pod = cluster.pod("p", "c")
         cluster.select(pod, "n1", ("n1", "n2"))
         return cluster, pod

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, classic, handles
-from drawbar.driver.controller.allocation import requests
+from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.attachments import plan as attachment_plan
-from drawbar.driver.controller.classic import actions, memory
+from drawbar.driver.controller.classic import actions, claim_requests, memory
 
 ABANDONED = "NobodyWaits"
 NOT_READY = "DeviceNotReady"
@@ -71,11 +71,11 @@ class Attempt:
         """How many of its devices were never asked for, since something broke off in between."""
         return _planned(self.held) - len(self.held)
 
-    def taken(self, request: requests.Request) -> int:
+    def taken(self, request: matching.Request) -> int:
         """How many devices the request has already."""
         return sum(request_of(one) == request.name for one in self.held)
 
-    def lacking(self, wanted: requests.Wanted) -> tuple[requests.Request, ...]:
+    def lacking(self, wanted: claim_requests.Wanted) -> tuple[matching.Request, ...]:
         """What is missing, as requests."""
         found = []
         left = self.missing

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from drawbar.driver.api import handles
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import matching, requests, stock
+from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import attempts, parties
 
 Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
@@ -27,7 +27,7 @@ class Asked:
     """One request of one claim."""
 
     claim: str
-    request: requests.Request
+    request: matching.Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Choice:
         return tuple(key for keys in self.suitable[node] for key in keys)
 
 
-def choose(left: stock.Stock, waiting: Iterable[parties.Waiting], nodes: Nodes) -> Choice:
+def choose(left: matching.Stock, waiting: Iterable[parties.Waiting], nodes: Nodes) -> Choice:
     """Judges the nodes.
 
     Args:
@@ -79,7 +79,7 @@ def choose(left: stock.Stock, waiting: Iterable[parties.Waiting], nodes: Nodes) 
 
 
 def with_room(
-    choice: Choice, left: stock.Stock, waiting: Iterable[parties.Waiting], began: str
+    choice: Choice, left: matching.Stock, waiting: Iterable[parties.Waiting], began: str
 ) -> tuple[Choice, Mapping[str, str]]:
     """Leaves out the nodes where an allocation would be too large; by claim uid, why nodes were left out."""
     large = [one for one in waiting if one.wanted.devices > SURELY_FIT]
@@ -94,7 +94,9 @@ def with_room(
     return replace(choice, suitable=kept), refused
 
 
-def _handle(choice: Choice, left: stock.Stock, one: parties.Waiting, node: str, began: str) -> handles.Handle:
+def _handle(
+    choice: Choice, left: matching.Stock, one: parties.Waiting, node: str, began: str
+) -> handles.Handle:
     """The allocation that an attempt with these devices would end in."""
     share = dict(choice.of(one.claim.uid, node))
     return handles.Handle(
@@ -115,7 +117,7 @@ def _handle(choice: Choice, left: stock.Stock, one: parties.Waiting, node: str, 
     )
 
 
-def _judged(left: stock.Stock, asked: Iterable[Asked], nodes: Nodes) -> Choice:
+def _judged(left: matching.Stock, asked: Iterable[Asked], nodes: Nodes) -> Choice:
     wanted = tuple(asked)
     search = matching.Search(left, tuple(one.request for one in wanted))
     if search.hopeless:

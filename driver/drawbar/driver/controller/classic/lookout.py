@@ -16,8 +16,7 @@ from drawbar.driver.api import (
     configmaps,
 )
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import requests
-from drawbar.driver.controller.classic import asking
+from drawbar.driver.controller.classic import claim_requests
 from drawbar.driver.kube import client, kinds, reflector
 
 PENDING = "status.phase=Pending"
@@ -54,14 +53,14 @@ class Lookout:
         self._classes: dict[tuple[classic.Version, str], classic.Class] = {}
         self._data: dict[classic.Name, Mapping[str, str]] = {}
         # What a claim asks for, by its uid and version; all anew when a class or parameters change.
-        self._wanted: dict[str, tuple[str, requests.Wanted]] = {}
+        self._wanted: dict[str, tuple[str, claim_requests.Wanted]] = {}
         self.claim_reflectors: dict[classic.Version, reflector.Reflector[Any]] = {}
         self.context_reflectors: dict[classic.Version, reflector.Reflector[Any]] = {}
         self.reflectors: dict[str, reflector.Reflector[Any]] = {}
         for version in sorted(versions):
             self._watch_version(api, version)
         self._watch(api, kinds.POD, classic_contexts.Pod, self._pod_changed, fields=PENDING)
-        labels = asking.PARAMETERS_LABEL
+        labels = claim_requests.PARAMETERS_LABEL
         self._watch(api, kinds.CONFIG_MAP, configmaps.ConfigMap, self._data_changed, labels=labels)
 
     def _watch_version(self, api: client.Client, version: classic.Version) -> None:
@@ -107,7 +106,7 @@ class Lookout:
         sources = self._sources()
         found: dict[classic.Name, classic.Claim] = {}
         for (_, name), claim in sorted(self._found.items(), key=_by_version):
-            if asking.is_ours(claim, sources):
+            if claim_requests.is_ours(claim, sources):
                 found[name] = claim
         return found
 
@@ -115,18 +114,18 @@ class Lookout:
         """The claim of that name and uid as it is known now."""
         for version in self.claim_reflectors:
             found = self._found.get((version, name))
-            if found is not None and found.uid == uid and asking.is_ours(found, self._sources()):
+            if found is not None and found.uid == uid and claim_requests.is_ours(found, self._sources()):
                 return found
         return None
 
-    def wanted(self, claims: Mapping[classic.Name, classic.Claim]) -> dict[str, requests.Wanted]:
+    def wanted(self, claims: Mapping[classic.Name, classic.Claim]) -> dict[str, claim_requests.Wanted]:
         """What they ask for, by uid."""
         sources = self._sources()
-        fresh: dict[str, tuple[str, requests.Wanted]] = {}
+        fresh: dict[str, tuple[str, claim_requests.Wanted]] = {}
         for claim in claims.values():
             known = self._wanted.get(claim.uid)
             if known is None or known[0] != claim.resource_version:
-                known = claim.resource_version, asking.wanted(claim, sources)
+                known = claim.resource_version, claim_requests.wanted(claim, sources)
             fresh[claim.uid] = known
         self._wanted = fresh
         return {uid: one for uid, (_, one) in fresh.items()}
@@ -139,8 +138,10 @@ class Lookout:
         """The claims that this driver allocated the device for."""
         return tuple(self._holders.get(device, {}).values())
 
-    def _sources(self) -> asking.Sources:
-        return asking.Sources(driver=self._driver, classes=self._classes, data=self._data, fault=self._fault)
+    def _sources(self) -> claim_requests.Sources:
+        return claim_requests.Sources(
+            driver=self._driver, classes=self._classes, data=self._data, fault=self._fault
+        )
 
     # What the API server tells.
 

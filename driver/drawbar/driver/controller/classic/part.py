@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, classic
-from drawbar.driver.controller.allocation import inventory
+from drawbar.driver.controller.allocation import inventory, selectors
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.classic import lookout, service
 from drawbar.driver.kube import client
@@ -25,7 +25,7 @@ class Part:
 
     known: lookout.Lookout | None = None
     _rounds: service.Service | None = None
-    _judge: inventory.Judge | None = None
+    _judge: selectors.Judge | None = None
 
     @property
     def borrowers(self) -> attachment_context.Borrowers | None:
@@ -41,7 +41,7 @@ class Part:
         gone: Gone,
     ) -> None:
         """Prepares the watches."""
-        self._judge = inventory.Judge(driver, evaluator)
+        self._judge = selectors.Judge(driver, evaluator)
         if versions:
             self.known = lookout.Lookout(
                 api,

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import classic, nodes
-from drawbar.driver.controller.allocation import requests
-from drawbar.driver.controller.classic import selectors
+from drawbar.driver.controller.classic import claim_requests, selectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +20,7 @@ class Waiting:
 
     entry: str
     claim: classic.Claim
-    wanted: requests.Wanted
+    wanted: claim_requests.Wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ def of_pods(
     contexts: Mapping[str, classic.Context],
     pods: Mapping[classic.Name, classic.Pod],
     claims: Mapping[classic.Name, classic.Claim],
-    wanted: Mapping[str, requests.Wanted],
+    wanted: Mapping[str, claim_requests.Wanted],
 ) -> tuple[Party, ...]:
     """The pods that wait.
 
@@ -93,7 +92,7 @@ def of_pods(
 
 def immediate(
     claims: Mapping[classic.Name, classic.Claim],
-    wanted: Mapping[str, requests.Wanted],
+    wanted: Mapping[str, claim_requests.Wanted],
     known: Mapping[str, nodes.Node],
 ) -> tuple[Party, ...]:
     """The claims that are allocated at once; any node will do that their class allows."""
@@ -122,7 +121,7 @@ def immediate(
 def _waiting(
     pod: classic.Pod,
     claims: Mapping[classic.Name, classic.Claim],
-    wanted: Mapping[str, requests.Wanted],
+    wanted: Mapping[str, claim_requests.Wanted],
 ) -> tuple[Waiting, ...]:
     """The pod's claims that are not allocated; one that two entries name counts for both."""
     found = []

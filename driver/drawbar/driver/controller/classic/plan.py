@@ -25,8 +25,16 @@ from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, claims, classic, handles, meta, nodes
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import matching, requests, stock
-from drawbar.driver.controller.classic import actions, attempts, choices, memory, parties, reports
+from drawbar.driver.controller.allocation import matching
+from drawbar.driver.controller.classic import (
+    actions,
+    attempts,
+    choices,
+    claim_requests,
+    memory,
+    parties,
+    reports,
+)
 
 CANNOT_SERVE = "CannotServeClaim"
 # Whatever got lost, this finds it.
@@ -54,14 +62,14 @@ class Observed:
 
     driver: str
     claims: Mapping[classic.Name, classic.Claim]
-    wanted: Mapping[str, requests.Wanted]
+    wanted: Mapping[str, claim_requests.Wanted]
     contexts: Mapping[str, classic.Context]
     pods: Mapping[classic.Name, classic.Pod]
     nodes: Mapping[str, nodes.Node]
     gone_at: Mapping[str, datetime.datetime]
     attachments: tuple[attachments.DeviceAttachment, ...]
-    inventory: stock.Inventory
-    judge: stock.Judge
+    inventory: matching.Inventory
+    judge: matching.Judge
     patience: datetime.timedelta
     seen: Mapping[str, datetime.datetime]
 
@@ -101,7 +109,7 @@ class _Round:
         self._observed = observed
         self._now = now
         self._notes = memory.Notebook(known, now)
-        self._stock = stock.Stock(observed.inventory, observed.judge)
+        self._stock = matching.Stock(observed.inventory, observed.judge)
         self._stock.keep(_named(observed.claims.values()))
         self._alive = {name for name, node in observed.nodes.items() if not node.out_of_service}
         self._steps: list[actions.Action] = []

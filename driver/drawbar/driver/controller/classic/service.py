@@ -13,10 +13,10 @@ from dataclasses import replace
 from drawbar.driver import backoff
 from drawbar.driver.api import attachments, classic, handles
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import inventory, requests
+from drawbar.driver.controller.allocation import inventory, selectors
 from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.classic import actions, executor, lookout, memory, plan
+from drawbar.driver.controller.classic import actions, claim_requests, executor, lookout, memory, plan
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Service:
         context: attachment_context.Context,
         known: lookout.Lookout,
         view: inventory.View,
-        judge: inventory.Judge,
+        judge: selectors.Judge,
     ) -> None:
         self._context = context
         self._known = known
@@ -48,7 +48,7 @@ class Service:
         self._executor = executor.Executor(context=context, known=known)
         self._memory = memory.Memory()
         self._news = asyncio.Event()
-        self._budget = inventory.Budget()
+        self._budget = selectors.Budget()
         # Uids of claims that were told that their namespace has used its budget.
         self._told_expensive: frozenset[str] = frozenset()
 
@@ -122,8 +122,8 @@ class Service:
         complaints = [
             actions.Complain(
                 claim=claim,
-                reason=inventory.EXPENSIVE,
-                message=inventory.too_expensive(claim.name.namespace),
+                reason=selectors.EXPENSIVE,
+                message=selectors.too_expensive(claim.name.namespace),
             )
             for claim in waiting
             if claim.uid not in self._told_expensive
@@ -191,7 +191,7 @@ def _payers(observed: plan.Observed, expressions: Set[str]) -> dict[str, set[str
     return found
 
 
-def _selectors(wanted: requests.Wanted) -> frozenset[str]:
+def _selectors(wanted: claim_requests.Wanted) -> frozenset[str]:
     return frozenset(expression for request in wanted.requests for expression in request.selectors)
 
 

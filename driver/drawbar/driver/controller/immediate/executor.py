@@ -16,7 +16,7 @@ import msgspec
 from drawbar.driver import backoff, evaluation
 from drawbar.driver.api import attachments, claims, demands, fabrics, slices
 from drawbar.driver.controller import names, refusals
-from drawbar.driver.controller.allocation import inventory, stock
+from drawbar.driver.controller.allocation import matching, selectors
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import directory
 from drawbar.driver.controller.immediate import observation, plan
@@ -98,12 +98,12 @@ class Allocator:
     _withdrawn: dict[names.DeviceKey, float] = field(default_factory=dict)
     # None for a class that is not there, and when that was found, on the loop's clock.
     _classes: dict[str, tuple[demands.DeviceClass | None, float]] = field(default_factory=dict)
-    _judge: inventory.Judge = field(init=False)
-    _budget: inventory.Budget = field(init=False)
+    _judge: selectors.Judge = field(init=False)
+    _budget: selectors.Budget = field(init=False)
 
     def __post_init__(self) -> None:
-        self._judge = inventory.Judge(self.view.driver, self.evaluator)
-        self._budget = inventory.Budget()
+        self._judge = selectors.Judge(self.view.driver, self.evaluator)
+        self._budget = selectors.Budget()
 
     def changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         """Takes over a change of a claim, any claim."""
@@ -224,7 +224,7 @@ class Allocator:
                 return pause
 
     async def _decide(
-        self, asked: demands.Claim, memory: _Memory, found: stock.Inventory
+        self, asked: demands.Claim, memory: _Memory, found: matching.Inventory
     ) -> plan.Allocate | plan.Wait:
         observed = plan.Observed(
             driver=self.view.driver,
@@ -251,7 +251,7 @@ class Allocator:
         namespace = claim.metadata.namespace
         pause = self._budget.wait(namespace)
         if pause:
-            wait = plan.Wait(reason=inventory.EXPENSIVE, message=inventory.too_expensive(namespace))
+            wait = plan.Wait(reason=selectors.EXPENSIVE, message=selectors.too_expensive(namespace))
             await self._carry_out(wait, claim, memory)
             return pause
         _, taken = await self._judge.settle(TURN_SECONDS)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from drawbar.driver.api import attachments, claims, demands, fabrics, nodes
 from drawbar.driver.controller import absences, names, policies
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.allocation import inventory as classic_inventory
-from drawbar.driver.controller.allocation import stock
+from drawbar.driver.controller.allocation import inventory as fabric_inventory
+from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.fabrics import directory, session
 from drawbar.driver.controller.pools import devices, homes, publisher, sources
@@ -32,17 +32,17 @@ class View:
     clock: Callable[[], datetime.datetime]
 
 
-def inventory(view: View, offered: Set[names.DeviceKey]) -> stock.Inventory:
+def inventory(view: View, offered: Set[names.DeviceKey]) -> matching.Inventory:
     """The reserved devices of all Fabrics.
 
     Args:
         view: where to look.
         offered: devices that the scheduler was shown a moment ago, so that it may be giving them to somebody.
     """
-    found: dict[names.DeviceKey, stock.Device] = {}
-    reached: dict[str, stock.Fabric] = {}
+    found: dict[names.DeviceKey, matching.Device] = {}
+    reached: dict[str, matching.Fabric] = {}
     for fabric, opened in _reserving(view):
-        does = classic_inventory.fabric_of(fabric, opened, view.placed, view.clock())
+        does = fabric_inventory.fabric_of(fabric, opened, view.placed, view.clock())
         # A classic claim is attached before it is allocated; this one would be bound to wait.
         reached[opened.name] = does if opened.silent_since is None else replace(does, hosts={})
         places = homes.pools(
@@ -58,7 +58,7 @@ def inventory(view: View, offered: Set[names.DeviceKey]) -> stock.Inventory:
         for told in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(told.id))
             if fabric.spec.policy.immediate.holds(told.id, told.model):
-                found[key] = stock.Device(
+                found[key] = matching.Device(
                     key=key,
                     pool=places[key.device],
                     shown=devices.published(view.driver, opened.name, told, ()),
@@ -66,7 +66,7 @@ def inventory(view: View, offered: Set[names.DeviceKey]) -> stock.Inventory:
                     and key.device not in resting
                     and _is_free(view, fabric, told, key),
                 )
-    return stock.Inventory(fabrics=reached, devices=found)
+    return matching.Inventory(fabrics=reached, devices=found)
 
 
 def shown(view: View) -> frozenset[names.DeviceKey]:
@@ -82,7 +82,7 @@ def shown(view: View) -> frozenset[names.DeviceKey]:
 
 
 def places(
-    view: View, claim: demands.Claim, avoided: frozenset[str], found: stock.Inventory
+    view: View, claim: demands.Claim, avoided: frozenset[str], found: matching.Inventory
 ) -> tuple[str, ...]:
     """The nodes that come into question, the best first.
 

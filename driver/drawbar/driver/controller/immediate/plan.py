@@ -24,7 +24,7 @@ import msgspec
 
 from drawbar.driver.api import bindings, claims, configurations, demands, meta, parameters
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import matching, requests, stock
+from drawbar.driver.controller.allocation import matching
 
 UNSUPPORTED = "ImmediateAllocationUnsupported"
 NOTHING_RESERVED = "NoReservedDevice"
@@ -51,7 +51,7 @@ class Observed:
     driver: str
     claim: demands.Claim
     classes: Mapping[str, demands.DeviceClass]
-    inventory: stock.Inventory
+    inventory: matching.Inventory
     nodes: tuple[str, ...]
     avoided: frozenset[names.DeviceKey] = frozenset()
 
@@ -88,7 +88,7 @@ Action = Allocate | TakeBack | Wait
 _Ways = tuple[tuple[str, demands.Way], ...]
 
 
-def plan(observed: Observed, judge: stock.Judge, now: datetime.datetime) -> Allocate | Wait:
+def plan(observed: Observed, judge: matching.Judge, now: datetime.datetime) -> Allocate | Wait:
     """The allocation of a claim that has none, or why there can be none now."""
     wanted = observed.claim.spec.devices
     problem = unsupported(wanted) or _without_class(wanted, observed.classes)
@@ -96,7 +96,7 @@ def plan(observed: Observed, judge: stock.Judge, now: datetime.datetime) -> Allo
         return problem
     fresh = _without(observed.inventory, observed.avoided) if observed.avoided else None
     for inventory in (one for one in (fresh, observed.inventory) if one is not None):
-        left = stock.Stock(inventory, judge)
+        left = matching.Stock(inventory, judge)
         for ways in _combinations(wanted):
             search = matching.Search(left, _asked(ways, observed.classes))
             for node in observed.nodes:
@@ -178,9 +178,9 @@ def _combinations(wanted: demands.Devices) -> Iterator[_Ways]:
     )
 
 
-def _asked(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[requests.Request, ...]:
+def _asked(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[matching.Request, ...]:
     return tuple(
-        requests.Request(
+        matching.Request(
             name=name,
             count=way.count,
             selectors=demands.expressions((*classes[way.device_class_name].spec.selectors, *way.selectors)),
@@ -189,7 +189,7 @@ def _asked(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[req
     )
 
 
-def _without(inventory: stock.Inventory, avoided: frozenset[names.DeviceKey]) -> stock.Inventory:
+def _without(inventory: matching.Inventory, avoided: frozenset[names.DeviceKey]) -> matching.Inventory:
     left = {key: device for key, device in inventory.devices.items() if key not in avoided}
     return dataclasses.replace(inventory, devices=left)
 

@@ -1,0 +1,159 @@
+"""Which devices meet the CEL selectors of claims and classes, and how much processor time a namespace may use for that."""
+
+import asyncio
+import math
+import random
+from collections import OrderedDict
+from collections.abc import Collection, Set
+from dataclasses import dataclass
+
+from drawbar.driver import evaluation
+from drawbar.driver.api import slices
+from drawbar.driver.controller import names
+from drawbar.driver.controller.allocation import matching
+
+JUDGEMENTS_MAX = 65_536
+EXPRESSIONS_MAX = 4096
+# Of processor time for the selectors of all claims of a namespace, and what is given back of it in each second.
+BUDGET_SECONDS = 20.0
+BUDGET_REFILL = 0.25
+BUDGET_PAUSE_SECONDS = 10.0
+BUDGETS_MAX = 1000
+EXPENSIVE = "SelectorsTooExpensive"
+
+
+def too_expensive(namespace: str) -> str:
+    """Return why the claims of a namespace whose budget is used up wait."""
+    return (
+        f"the selectors of the claims in namespace {namespace} take too much processor time; they are looked at again later, "
+        "make them simpler"
+    )
+
+
+class Budget:
+    """Processor time for the selectors of each namespace, so that the claims of one cannot delay all others forever.
+
+    What was used is given back at `BUDGET_REFILL` of the time that passes.
+    """
+
+    def __init__(self) -> None:
+        # By namespace the seconds used, and when they were counted, on the loop's clock.
+        self._used: dict[str, tuple[float, float]] = {}
+
+    def wait(self, namespace: str) -> float:
+        """Return the seconds until more may be used; 0 for now."""
+        over = self._remainder(namespace) - BUDGET_SECONDS
+        return over / BUDGET_REFILL + BUDGET_PAUSE_SECONDS if over > 0 else 0.0
+
+    def use(self, namespace: str, seconds: float) -> None:
+        """Count what was used."""
+        if len(self._used) >= BUDGETS_MAX:
+            self._used = {name: use for name, use in self._used.items() if self._remainder(name) > 0}
+        self._used[namespace] = self._remainder(namespace) + seconds, asyncio.get_running_loop().time()
+
+    def _remainder(self, namespace: str) -> float:
+        used, at = self._used.get(namespace, (0.0, 0.0))
+        return max(0.0, used - (asyncio.get_running_loop().time() - at) * BUDGET_REFILL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judgement:
+    """The result of an expression for a device that had these attributes; with a fault where there is none."""
+
+    attributes: object
+    capacity: object
+    met: bool
+    fault: str
+
+
+class Judge:
+    """Which devices meet which CEL expressions, cached while a device shows the same.
+
+    After `begin` a plan calls `meets`, which answers at once; what is not known yet counts as not met. The caller of the
+    plan then has `settle` evaluate that, and plans again while something is `pending`.
+
+    Attributes:
+        faults: by expression why it could not be evaluated for a device since `begin`.
+    """
+
+    def __init__(self, driver: str, evaluator: evaluation.Evaluator) -> None:
+        self.faults: dict[str, str] = {}
+        self._driver = driver
+        self._evaluator = evaluator
+        self._judgements: OrderedDict[tuple[names.DeviceKey, str], _Judgement] = OrderedDict()
+        # By expression why it as such cannot be evaluated ("" if it can), and until when that holds, on the loop's clock.
+        self._fit: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._asked: dict[str, dict[names.DeviceKey, slices.Device]] = {}
+
+    def begin(self) -> None:
+        """Begin a plan: discard what earlier ones asked for."""
+        self.faults, self._asked = {}, {}
+
+    def meets(self, device: matching.Device, expression: str) -> bool:
+        """Return whether the device meets the expression; one that cannot be evaluated is not met."""
+        fault = self.fault(expression)
+        if fault:
+            self.faults.setdefault(expression, fault)
+            return False
+        shown = device.shown
+        judgement = self._judgements.get((device.key, expression))
+        if judgement is None or (judgement.attributes, judgement.capacity) != (
+            shown.attributes,
+            shown.capacity,
+        ):
+            self._asked.setdefault(expression, {})[device.key] = shown
+            return False
+        if judgement.fault:
+            self.faults.setdefault(expression, judgement.fault)
+        return judgement.met
+
+    def fault(self, expression: str) -> str | None:
+        """Return why the expression cannot be evaluated for any device; None if it can, or that is not known yet."""
+        fault, until = self._fit.get(expression, ("", 0.0))
+        if until <= asyncio.get_running_loop().time():
+            self._asked.setdefault(expression, {})
+        return fault or None
+
+    @property
+    def pending(self) -> Set[str]:
+        """The expressions that are still to be evaluated for something."""
+        return self._asked.keys()
+
+    async def settle(self, seconds: float, *, without: Collection[str] = ()) -> tuple[bool, dict[str, float]]:
+        """Evaluate what is pending, in random order, for about so many seconds of processor time.
+
+        Args:
+            seconds: the processor time.
+            without: expressions that are left for later.
+
+        Returns:
+            whether an expression became faulty, or is no longer; and by expression the processor time that it took.
+        """
+        asked = {name: devices for name, devices in self._asked.items() if name not in without}
+        self._asked = {}
+        used: dict[str, float] = {}
+        changed = False
+        # In random order, so that the owner of many expressions is not always first.
+        for expression in random.sample(sorted(asked), len(asked)):
+            if sum(used.values()) >= seconds:
+                break
+            devices = asked[expression]
+            outcome = await self._evaluator.evaluate(expression, self._driver, tuple(devices.values()))
+            used[expression] = outcome.seconds
+            changed |= self._record_fault(expression, outcome)
+            for (key, shown), answer in zip(devices.items(), outcome.answers, strict=False):
+                self._judgements.pop((key, expression), None)
+                self._judgements[key, expression] = _Judgement(
+                    attributes=shown.attributes, capacity=shown.capacity, met=answer.met, fault=answer.fault
+                )
+        while len(self._judgements) > JUDGEMENTS_MAX:
+            self._judgements.popitem(last=False)
+        return changed, used
+
+    def _record_fault(self, expression: str, outcome: evaluation.Outcome) -> bool:
+        before, _ = self._fit.pop(expression, ("", 0.0))
+        lasts = math.inf if outcome.again_seconds is None else outcome.again_seconds
+        self._fit[expression] = outcome.fault, asyncio.get_running_loop().time() + lasts
+        if len(self._fit) > EXPRESSIONS_MAX:
+            self._fit.popitem(last=False)
+        return before != outcome.fault
