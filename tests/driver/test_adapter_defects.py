@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from drawbar.driver.controller import daemon, settings
-from drawbar.driver.controller.fabrics import discretion
+from drawbar.driver.controller.fabrics import redacting_adapter
 from drawbar.driver.kube import client, kinds
 from drawbar.fabric import contract, errors, registry
 
@@ -51,7 +51,7 @@ class Raising:
 
 async def answer_of(call, error):
     """What the caller gets where the adapter raises this."""
-    discreet = discretion.Discreet(Raising(error), CREDENTIALS, fabric="f", name="acme")
+    discreet = redacting_adapter.RedactingAdapter(Raising(error), CREDENTIALS, fabric="f", name="acme")
     asked = first_event(discreet) if call == "watch" else getattr(discreet, call)(**CALLS[call])
     with pytest.raises(BaseException) as caught:  # noqa: PT011 -- which one is what the tests ask
         await asked

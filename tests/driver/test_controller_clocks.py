@@ -13,7 +13,7 @@ import pytest
 from tests.driver import test_controller_outage as outage
 
 from drawbar.driver.controller import daemon, settings
-from drawbar.driver.controller.attachments import plan, telling
+from drawbar.driver.controller.attachments import plan, statements
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver, claims, scheduler
 from drawbar.mocks.fabric.simulation import SimulatedFabric
@@ -188,7 +188,7 @@ def test_the_attach_of_a_failed_claim_that_nobody_deallocates_is_rolled_back(tmp
         async with cluster.daemons():
             await cluster.until(kinds.ATTACHMENT, lambda found: not found, 60)
         assert not any(one.connection for one in (await cluster.fabric.devices()).devices)
-        told = [one for one in await cluster.list(kinds.EVENT) if one["reason"] == telling.ROLLED_BACK]
+        told = [one for one in await cluster.list(kinds.EVENT) if one["reason"] == statements.ROLLED_BACK]
         assert {one["regarding"]["kind"] for one in told} == {"ResourceClaim", "Pod"}
 
     run(tmp_path, scene, **skews)

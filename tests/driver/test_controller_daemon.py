@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, kinds, reflector
+from drawbar.driver.kube import client, kinds, mirror
 from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults
 
@@ -225,7 +225,7 @@ async def hand_over(api, **spec):
 async def test_one_that_takes_over_knows_of_claims_that_its_watch_did_not_tell_of(
     controller_world, until, monkeypatch, caplog
 ):
-    monkeypatch.setattr(reflector, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(mirror, "FRESH_SECONDS", 0.0)
     caplog.set_level("INFO")
 
     async def waiting():

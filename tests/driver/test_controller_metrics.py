@@ -11,7 +11,7 @@ import pytest
 from drawbar.driver.api import attachments, claims, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions, calls
-from drawbar.driver.controller.operation import adapters, journeys, metrics, outcomes, states
+from drawbar.driver.controller.operation import adapters, latency, metrics, outcomes, states
 from drawbar.fabric import contract, errors
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,11 +32,11 @@ class Clock:
 
 
 class Counted:
-    """Metrics and journeys, with what was counted."""
+    """Metrics and latency, with what was counted."""
 
     def __init__(self):
         self.metrics = metrics.Metrics(DRIVER)
-        self.journeys = journeys.Journeys(self.metrics, Clock())
+        self.latency = latency.Latency(self.metrics, Clock())
 
     def told(self, name, **labels):
         wanted = "".join(
@@ -111,8 +111,8 @@ def come_back(known):
 
 
 def test_every_step_of_an_attach_and_a_detach_is_timed_once(counted):
-    go_there(counted.journeys)
-    come_back(counted.journeys)
+    go_there(counted.latency)
+    come_back(counted.latency)
     assert counted.steps() == dict.fromkeys((*metrics.STEPS_THERE, *metrics.STEPS_BACK), 1.0)
     assert counted.told("step_duration_seconds_sum", step="connect") == 1.0
     assert counted.told("attach_duration_seconds_sum", way="Attached") == 4.0
@@ -121,13 +121,13 @@ def test_every_step_of_an_attach_and_a_detach_is_timed_once(counted):
 
 
 def test_nothing_is_remembered_of_what_is_over(counted):
-    go_there(counted.journeys)
-    come_back(counted.journeys)
-    assert (counted.journeys._there.known, counted.journeys._back.known) == ({}, {})
+    go_there(counted.latency)
+    come_back(counted.latency)
+    assert (counted.latency._there.known, counted.latency._back.known) == ({}, {})
 
 
 def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
-    known = counted.journeys
+    known = counted.latency
     go_there(known)
     known.claim_changed([KEY], GIVEN, UNUSED)
     known.changed(KEY, READY, LEAVING)
@@ -144,7 +144,7 @@ def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
 
 
 def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(counted):
-    known = counted.journeys
+    known = counted.latency
     known.claim_changed([KEY], UNUSED, GIVEN)
     known.changed(KEY, READY, READY)
     known.told(KEY)
@@ -154,7 +154,7 @@ def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(co
 
 
 def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_allocation(counted):
-    known = counted.journeys
+    known = counted.latency
     known.begun(KEY)
     known.changed(KEY, None, NEW)
     known.asked(KEY, ATTACH)
@@ -170,13 +170,13 @@ def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_
 
 
 def test_a_classic_claim_that_is_allocated_without_its_attach_being_seen_is_counted(counted):
-    counted.journeys.allocated(KEY)
+    counted.latency.allocated(KEY)
     assert counted.told("attaches_total", result="Attached") == 1
     assert counted.steps() == {}
 
 
 def test_an_attempt_for_a_classic_claim_that_is_given_up_is_no_attach(counted):
-    known = counted.journeys
+    known = counted.latency
     known.begun(KEY)
     known.changed(KEY, None, NEW)
     known.changed(KEY, NEW, attachment(deleting=True))
@@ -185,7 +185,7 @@ def test_an_attempt_for_a_classic_claim_that_is_given_up_is_no_attach(counted):
 
 
 def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
-    known = counted.journeys
+    known = counted.latency
     known.claim_changed([KEY], UNUSED, GIVEN)
     known.changed(KEY, None, NEW)
     known.asked(KEY, ATTACH)
@@ -197,7 +197,7 @@ def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
 
 
 def test_what_began_before_this_process_is_counted_and_not_timed(counted):
-    known = counted.journeys
+    known = counted.latency
     known.asked(KEY, ATTACH)
     known.told(KEY)
     known.changed(KEY, LEAVING, RELEASED)
@@ -208,7 +208,7 @@ def test_what_began_before_this_process_is_counted_and_not_timed(counted):
 
 
 def test_a_new_term_begins_with_nothing_under_way(counted):
-    known = counted.journeys
+    known = counted.latency
     known.claim_changed([KEY], UNUSED, GIVEN)
     known.changed(KEY, READY, LEAVING)
     known.clear()
@@ -218,7 +218,7 @@ def test_a_new_term_begins_with_nothing_under_way(counted):
 
 
 def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
-    known = counted.journeys
+    known = counted.latency
     known.resume([KEY])
     assert known.waiting(0.0) == (KEY,)
     assert known.waiting(1000.0) == ()
@@ -233,12 +233,12 @@ def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
 
 def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted):
     for reason in ("FabricError", "DeviceNotFound", "made\nup"):
-        counted.journeys.claim_changed([KEY], UNUSED, GIVEN)
-        counted.journeys.failed(KEY, reason)
+        counted.latency.claim_changed([KEY], UNUSED, GIVEN)
+        counted.latency.failed(KEY, reason)
     told = {result: counted.told("attaches_total", result=result) for result in outcomes.FAILURES}
     assert {result for result, number in told.items() if number} == {"FabricError", "DeviceNotFound"}
     assert counted.told("attaches_total", result="Other") == 1
-    assert counted.journeys._there.known == {}
+    assert counted.latency._there.known == {}
 
 
 def test_the_closed_list_of_failures_is_the_documented_one():
@@ -262,7 +262,7 @@ FORCED = attachments.DeviceAttachment(
     ids=["released", "forced", "node gone"],
 )
 def test_a_detach_is_counted_by_what_allowed_it(counted, last, result):
-    counted.journeys.changed(KEY, last, None)
+    counted.latency.changed(KEY, last, None)
     assert counted.told("detaches_total", result=result) == 1
 
 

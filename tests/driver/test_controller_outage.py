@@ -16,7 +16,7 @@ import pytest
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import daemon, settings
-from drawbar.driver.kube import client, config, kinds, reflector
+from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks import apiserver, claims, scheduler
@@ -123,7 +123,7 @@ class Nodes:
     def __init__(self, api, loop):
         self._api, self._loop = api, loop
         self._changed = asyncio.Queue()
-        self._known = reflector.Reflector(
+        self._known = mirror.Mirror(
             api,
             kinds.ATTACHMENT,
             into=attachments.DeviceAttachment,

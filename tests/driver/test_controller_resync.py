@@ -7,11 +7,11 @@ import itertools
 import pytest
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
-from drawbar.driver.controller import chores, daemons
 from drawbar.driver.controller import claims as claims_index
+from drawbar.driver.controller import daemons, fabric_reconciler
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.fabrics import directory
-from drawbar.driver.kube import client, config, kinds, reflector
+from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.driver.operation import readiness
 from drawbar.fabric import registry
 from drawbar.mocks import apiserver
@@ -59,7 +59,7 @@ async def resyncs(loop, path):
             }
             await api.create(kinds.FABRIC, body, into=dict)
         known = {
-            name: reflector.Reflector(api, kind, into=into, changed=nothing)
+            name: mirror.Mirror(api, kind, into=into, changed=nothing)
             for name, kind, into in (
                 ("fabrics", kinds.FABRIC, fabrics.Fabric),
                 ("attachments", kinds.ATTACHMENT, attachments.DeviceAttachment),
@@ -68,19 +68,21 @@ async def resyncs(loop, path):
                 ("slices", kinds.SLICE, slices.ResourceSlice),
             )
         }
-        sessions = directory.Directory(None, registry.adapter_class)
+        opened = sessions.Sessions(None, registry.adapter_class)
         living = daemons.Daemons(judged=False)
         allocated = claims_index.Index("drawbar.dev", loop.now)
-        view = chores.View(
-            **known, placed=index.Index(), allocated=allocated, sessions=sessions, daemons=living
+        view = fabric_reconciler.View(
+            **known, placed=index.Index(), allocated=allocated, sessions=opened, daemons=living
         )
-        done = chores.Chores(api, driver="drawbar.dev", view=view, clock=loop.now, watchdog=rounds)
+        done = fabric_reconciler.FabricReconciler(
+            api, driver="drawbar.dev", view=view, clock=loop.now, watchdog=rounds
+        )
         tasks = [loop.create_task(one.run()) for one in known.values()]
         tasks.append(loop.create_task(done.work()))
         for one in known.values():
             await one.synced.wait()
         for fabric in known["fabrics"]:
-            done.add(chores.What.PUBLISH, fabric.metadata.name)
+            done.add(fabric_reconciler.What.PUBLISH, fabric.metadata.name)
         await asyncio.sleep(HOURS * 3600)
         for task in tasks:
             task.cancel()

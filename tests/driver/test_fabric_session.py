@@ -12,7 +12,7 @@ from tests.driver import sessionscenes
 from tests.driver.sessionscenes import FABRIC
 
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller import chores
+from drawbar.driver.controller import fabric_reconciler
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract, errors
@@ -207,7 +207,7 @@ class Counting(fabrics.Reservation, frozen=True):
 
 def chores_of(**sessions):
     """The chores of these Fabrics' sessions, in a cluster with nothing in it."""
-    view = chores.View(
+    view = fabric_reconciler.View(
         fabrics={},
         attachments={},
         placed={},
@@ -218,7 +218,9 @@ def chores_of(**sessions):
         sessions=sessions,
         daemons={},
     )
-    return chores.Chores(None, driver="drawbar.dev", view=view, clock=None, watchdog=readiness.Watchdog())
+    return fabric_reconciler.FabricReconciler(
+        None, driver="drawbar.dev", view=view, clock=None, watchdog=readiness.Watchdog()
+    )
 
 
 async def test_a_wish_to_publish_does_not_look_at_every_device():
@@ -230,7 +232,7 @@ async def test_a_wish_to_publish_does_not_look_at_every_device():
         gpu = contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU, enclosure="e")
         opened.learn(gpu)
     wishes = chores_of(f=opened)
-    wishes.add(chores.What.PUBLISH, "f", after=1.0)
+    wishes.add(fabric_reconciler.What.PUBLISH, "f", after=1.0)
     assert reservation.asked == []
     assert opened.view.reserved == 0
     assert len(reservation.asked) == 5
@@ -239,7 +241,11 @@ async def test_a_wish_to_publish_does_not_look_at_every_device():
 async def test_only_a_chore_that_shows_what_there_is_to_give_wakes_those_who_wait(until):
     wishes, woken = chores_of(), []
     wishes.done = lambda: woken.append(wishes.waiting)
-    for what in (chores.What.FINALIZER, chores.What.STATUS, chores.What.LABELS):
+    for what in (
+        fabric_reconciler.What.FINALIZER,
+        fabric_reconciler.What.STATUS,
+        fabric_reconciler.What.LABELS,
+    ):
         wishes.add(what, "gone")
     task = asyncio.Task(wishes.work(), name="chores")
 

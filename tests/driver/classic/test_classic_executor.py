@@ -11,8 +11,8 @@ from drawbar.driver.api import attachments, classic, classic_contexts, classic_v
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.classic import actions, executor, lookout
-from drawbar.driver.controller.operation import journeys, metrics
-from drawbar.driver.kube import client, config, errors, kinds, reflector
+from drawbar.driver.controller.operation import latency, metrics
+from drawbar.driver.kube import client, config, errors, kinds, mirror
 from drawbar.fabric import contract
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
@@ -45,12 +45,12 @@ class Hands:
             driver=DRIVER,
             manager="drawbar-controller",
             fabrics={"fab": types.SimpleNamespace(device={"gpu-0": device}.get)},
-            attachments=reflector.Reflector(
+            attachments=mirror.Mirror(
                 api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=lambda old, new: None
             ),
             calls=calls.Calls(),
             clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
-            journeys=self.seen,
+            latency=self.seen,
         )
         return executor.Executor(context=context, known=known)
 
@@ -92,7 +92,7 @@ async def hands(tmp_path):
             server.kubeconfig(tmp_path / user, user)
             return await stack.enter_async_context(client.connecting(config.from_kubeconfig(tmp_path / user)))
 
-        found = Hands(await connected("admin"), journeys.Journeys(metrics.Metrics("drawbar.dev")))
+        found = Hands(await connected("admin"), latency.Latency(metrics.Metrics("drawbar.dev")))
         found.connected = connected
         for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
             await found.api.create(kinds.CUSTOM_RESOURCE, yaml.safe_load(file.read_text()), into=dict)

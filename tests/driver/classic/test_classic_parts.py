@@ -9,7 +9,7 @@ from drawbar.driver.controller import names, watches
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import selectors
 from drawbar.driver.controller.pools import shelf
-from drawbar.driver.kube import client, config, discovery, kinds, reflector
+from drawbar.driver.kube import client, config, discovery, kinds, mirror
 from drawbar.mocks import apiserver
 
 V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3
@@ -52,7 +52,7 @@ async def test_a_reflector_keeps_only_what_it_is_told_to_keep(tmp_path):
             for name in ("a1", "b1"):
                 await _make_node(api, name)
             seen = asyncio.Event()
-            found = reflector.Reflector(
+            found = mirror.Mirror(
                 api,
                 kinds.NODE,
                 into=nodes.Node,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from drawbar.driver.kube import reflector
+from drawbar.driver.kube import mirror
 from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler.binding import BindingFailed, PodGone
 from drawbar.mocks.scheduler.classic import binding
@@ -17,7 +17,7 @@ class Scheduler:
     def __init__(self, cluster):
         self.cluster = cluster
         copies = [
-            reflector.Reflector(cluster.api, kind, into=documents.Document, changed=lambda _old, _new: None)
+            mirror.Mirror(cluster.api, kind, into=documents.Document, changed=lambda _old, _new: None)
             for kind in (cluster.dialect.claim, cluster.dialect.context)
         ]
         self.binder = binding.Binder(cluster.api, cluster.dialect, claims=copies[0], contexts=copies[1])

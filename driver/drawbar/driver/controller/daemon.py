@@ -17,22 +17,21 @@ from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, node
 from drawbar.driver.controller import (
     absences,
     adminaccess,
-    chores,
     cluster,
     daemons,
+    fabric_reconciler,
     hosts,
     lanes,
     lessons,
     names,
     settings,
-    waits,
     watches,
 )
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import inventory
-from drawbar.driver.controller.attachments import actions, calls, context, executor, index
+from drawbar.driver.controller.attachments import actions, calls, context, delays, executor, index
 from drawbar.driver.controller.classic import part
-from drawbar.driver.controller.fabrics import connecting, credentials, directory, losses
+from drawbar.driver.controller.fabrics import credentials, losses, redacting_adapter, sessions
 from drawbar.driver.controller.immediate import executor as allocator
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
@@ -63,7 +62,7 @@ class Surroundings:
     """
 
     clock: Callable[[], datetime.datetime] = _now
-    adapters: connecting.AdapterOf = registry.adapter_class
+    adapters: redacting_adapter.AdapterOf = registry.adapter_class
     evaluator: evaluation.Evaluator = field(default_factory=evaluation.Inline)
 
 
@@ -103,7 +102,7 @@ class _Controller:
     ) -> None:
         self._options = options
         self._measured = measured
-        self._journeys = measured.journeys
+        self._latency = measured.latency
         self._clock = surroundings.clock
         self._api = api
         # Given while this one leads: only then are fabrics connected and anything is written.
@@ -118,7 +117,7 @@ class _Controller:
         self._calls = calls.Calls(self._call_settled)
         role = drivers.resource(credentials.ROLE, options.driver)
         vault = credentials.Vault(api, options.lease_namespace, role=role)
-        self._directory = directory.Directory(self, measured.adapters(surroundings.adapters), vault)
+        self._directory = sessions.Sessions(self, measured.adapters(surroundings.adapters), vault)
         self._recorder = events.Recorder(api, controller=options.driver, instance=options.candidate)
         self._classic = part.Part()
         self._classic.watch(
@@ -133,10 +132,10 @@ class _Controller:
         self._fabrics, self._attachments = watched.fabrics, watched.attachments
         self._claims, self._nodes, self._slices = watched.claims, watched.nodes, watched.slices
         self._watched = watched.running | (self._classic.known.reflectors if self._classic.known else {})
-        self._chores = chores.Chores(
+        self._chores = fabric_reconciler.FabricReconciler(
             api,
             driver=options.driver,
-            view=chores.View(
+            view=fabric_reconciler.View(
                 fabrics=self._fabrics,
                 attachments=self._attachments,
                 placed=self._placed,
@@ -166,7 +165,7 @@ class _Controller:
             refusals=self._chores.refusals,
             calls=self._calls,
             recorder=self._recorder,
-            journeys=measured.journeys,
+            latency=measured.latency,
             clock=surroundings.clock,
             absences=absences.Absences(self._nodes, self._directory, surroundings.clock),
             borrowers=self._classic.borrowers,
@@ -191,7 +190,7 @@ class _Controller:
         )
         self._chores.done = self._chore_done
         self._lanes = lanes.Lanes(self._reconcile)
-        self._waits = waits.Waits(context=self._context, unattached=self._unattached)
+        self._delays = delays.Delays(context=self._context, unattached=self._unattached)
         self._watch()
 
     def _watch(self) -> None:
@@ -266,7 +265,7 @@ class _Controller:
                 self._answer(claim)
             for metadata in self._claims.too_large.values():
                 self.claim_too_large(metadata)
-            tasks.create_task(self._waits.run(), name="waits")
+            tasks.create_task(self._delays.run(), name="delays")
             tasks.create_task(self._immediate.run(), name="immediate")
             self._classic.work(tasks)
             self._lanes.start(tasks)
@@ -288,16 +287,20 @@ class _Controller:
             self._directory.drop(name)
             self._measured.metrics.forget_fabric(name)
             self._chores.refusals.forget(name)
-            self._chores.add(chores.What.LABELS)
+            self._chores.add(fabric_reconciler.What.LABELS)
         else:
             self._directory.put(new, self._tasks)
         if new is None or old is None or _asked(old) != _asked(new):
             self._look_after(name)
 
     def _look_after(self, fabric: str) -> None:
-        for what in (chores.What.PUBLISH, chores.What.STATUS, chores.What.FINALIZER):
+        for what in (
+            fabric_reconciler.What.PUBLISH,
+            fabric_reconciler.What.STATUS,
+            fabric_reconciler.What.FINALIZER,
+        ):
             self._chores.add(what, fabric)
-        self._chores.add(chores.What.LABELS)
+        self._chores.add(fabric_reconciler.What.LABELS)
 
     def attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
@@ -313,27 +316,33 @@ class _Controller:
         if new is not None:
             self._uids[new.metadata.uid] = key
         if self._tasks is not None:
-            self._journeys.changed(key, old, new)
+            self._latency.changed(key, old, new)
         self._lanes.add(key)
         self._classic.look_again()
         for claim in self._observers.of(key):
             self._answer(claim)
-        self._chores.add(chores.What.STATUS, key.fabric, after=COUNTS_SECONDS)
+        self._chores.add(fabric_reconciler.What.STATUS, key.fabric, after=COUNTS_SECONDS)
         if new is None:
-            self._chores.add(chores.What.FINALIZER, key.fabric, after=chores.GATHER_SECONDS)
+            self._chores.add(
+                fabric_reconciler.What.FINALIZER, key.fabric, after=fabric_reconciler.GATHER_SECONDS
+            )
         fabric = self._fabrics.get(key.fabric)
         if (old is None or new is None) and fabric is not None and fabric.spec.policy.models:
-            self._chores.add(chores.What.LABELS)
+            self._chores.add(fabric_reconciler.What.LABELS)
         view = self._directory.get(key.fabric)
         if view is not None:
             view.reconsider(key.device)
         before, after = sources.verdict(old), sources.verdict(new)
         if lessons.learn(self._directory.get(key.fabric), old, new, self._clock()):
-            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
-            self._chores.add(chores.What.STATUS, key.fabric, after=chores.GATHER_SECONDS)
+            self._chores.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
+            self._chores.add(
+                fabric_reconciler.What.STATUS, key.fabric, after=fabric_reconciler.GATHER_SECONDS
+            )
         moved = before.ours != after.ours and self._shows_owner(key)
         if moved or before.shown != after.shown:
-            self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
+            self._chores.add(
+                fabric_reconciler.What.PUBLISH, key.fabric, after=fabric_reconciler.GATHER_SECONDS
+            )
 
     def _look_at_release(
         self,
@@ -345,18 +354,20 @@ class _Controller:
         if new is None:
             seconds = self._placed.release_seconds(key.attachment, self._clock())
             if seconds is not None and seconds >= index.RELEASE_SECONDS:
-                self._chores.add(chores.What.PUBLISH, key.fabric, after=chores.GATHER_SECONDS)
+                self._chores.add(
+                    fabric_reconciler.What.PUBLISH, key.fabric, after=fabric_reconciler.GATHER_SECONDS
+                )
         elif new.deleting and not (old and old.deleting):
-            self._chores.add(chores.What.PUBLISH, key.fabric, after=index.RELEASE_SECONDS)
+            self._chores.add(fabric_reconciler.What.PUBLISH, key.fabric, after=index.RELEASE_SECONDS)
 
     def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         keys = self._index.change(old, new)
         for key in keys:
             self._lanes.add(key)
             if self._has_moved(key, old) or self._has_moved(key, new):
-                self._chores.add(chores.What.PUBLISH, key.fabric)
+                self._chores.add(fabric_reconciler.What.PUBLISH, key.fabric)
         if keys and self._tasks is not None:
-            self._journeys.claim_changed(keys, old, new)
+            self._latency.claim_changed(keys, old, new)
         self._immediate.changed(old, new)
         self._observers.change(old, new)
         self._unattached.change(old, new)
@@ -384,11 +395,13 @@ class _Controller:
     def _call_settled(self, uid: str, side: actions.Side, reason: str | None) -> None:
         key = self._uids.get(uid)
         if key is not None:
-            self._journeys.settled(key, side, reason)
+            self._latency.settled(key, side, reason)
 
     def _answer(self, claim: claims.ResourceClaim | None) -> None:
         if claim is not None:
-            self._chores.add(chores.What.ADMIN, f"{claim.metadata.namespace}/{claim.metadata.name}")
+            self._chores.add(
+                fabric_reconciler.What.ADMIN, f"{claim.metadata.namespace}/{claim.metadata.name}"
+            )
 
     def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
         if new is not None:
@@ -398,7 +411,7 @@ class _Controller:
             if any(self._placed.on(old.metadata.name)):
                 self._context.absences.see(old.metadata.name)
         if old is None or new is None or hosts.shape(old) != hosts.shape(new):
-            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
+            self._chores.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
         if old is not None and (new is None or new.out_of_service != old.out_of_service):
             self._immediate.look_again()
             self._classic.look_again()
@@ -407,7 +420,7 @@ class _Controller:
 
     def daemon_changed(self, old: pods.Pod | None, new: pods.Pod | None) -> None:
         if self._daemons.change(old, new):
-            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
+            self._chores.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
 
     def slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         self._chores.pools.changed(old, new)
@@ -415,7 +428,11 @@ class _Controller:
         found = new or old
         fabric = found.metadata.labels.get(pool_plan.FABRIC_LABEL) if found else None
         if fabric is not None:
-            self._chores.add(chores.What.PUBLISH, fabric, after=0.0 if new is None else chores.GATHER_SECONDS)
+            self._chores.add(
+                fabric_reconciler.What.PUBLISH,
+                fabric,
+                after=0.0 if new is None else fabric_reconciler.GATHER_SECONDS,
+            )
 
     # What the fabrics tell.
 
@@ -439,13 +456,13 @@ class _Controller:
             and self._is_ours(key)
         )
         if shown and not ours:
-            self._chores.add(chores.What.PUBLISH, fabric, after=chores.GATHER_SECONDS)
+            self._chores.add(fabric_reconciler.What.PUBLISH, fabric, after=fabric_reconciler.GATHER_SECONDS)
 
     def hosts_changed(self, fabric: str) -> None:
         view = self._directory.get(fabric)
         if view is not None and view.nodes.host_of:
             # Ports fill and empty all the time; what that means for the nodes can wait for the next ones.
-            self._chores.add(chores.What.LABELS, after=chores.GATHER_SECONDS)
+            self._chores.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
         else:
             self._chores.map(fabric)
 
@@ -478,12 +495,12 @@ class _Controller:
         return frozenset(device.name for one in self._chores.pools.of(fabric) for device in one.spec.devices)
 
     def troubles_changed(self, fabric: str) -> None:
-        self._chores.add(chores.What.STATUS, fabric, after=chores.GATHER_SECONDS)
+        self._chores.add(fabric_reconciler.What.STATUS, fabric, after=fabric_reconciler.GATHER_SECONDS)
 
     def connection_changed(self, fabric: str) -> None:
-        self._chores.add(chores.What.STATUS, fabric)
-        self._chores.add(chores.What.LABELS)
-        self._chores.add(chores.What.PUBLISH, fabric, after=self._chores.grace_seconds(fabric))
+        self._chores.add(fabric_reconciler.What.STATUS, fabric)
+        self._chores.add(fabric_reconciler.What.LABELS)
+        self._chores.add(fabric_reconciler.What.PUBLISH, fabric, after=self._chores.grace_seconds(fabric))
         for key in self._keys():
             if key.fabric == fabric:
                 self._lanes.add(key)

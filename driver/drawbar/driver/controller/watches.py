@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import attachments, claims, classic, drivers, fabrics, meta, nodes, pods, slices
-from drawbar.driver.kube import client, discovery, errors, kinds, reflector
+from drawbar.driver.kube import client, discovery, errors, kinds, mirror
 
 log = logging.getLogger(__name__)
 
@@ -145,10 +145,10 @@ class Watches:
             return bool(found.spec.driver == driver)
 
         keep: Callable[[Any], bool] | None = None if offered.selects_fields else ours
-        self.fabrics: reflector.Reflector[fabrics.Fabric] = reflector.Reflector(
+        self.fabrics: mirror.Mirror[fabrics.Fabric] = mirror.Mirror(
             api, kinds.FABRIC, into=fabrics.Fabric, changed=listener.fabric_changed, fields=own, keep=keep
         )
-        self.attachments: reflector.Reflector[attachments.DeviceAttachment] = reflector.Reflector(
+        self.attachments: mirror.Mirror[attachments.DeviceAttachment] = mirror.Mirror(
             api,
             kinds.ATTACHMENT,
             into=attachments.DeviceAttachment,
@@ -156,26 +156,26 @@ class Watches:
             fields=own,
             keep=keep,
         )
-        self.nodes: reflector.Reflector[nodes.Node] = reflector.Reflector(
+        self.nodes: mirror.Mirror[nodes.Node] = mirror.Mirror(
             api, kinds.NODE, into=nodes.Node, changed=listener.node_changed
         )
-        self.claims: reflector.Reflector[claims.ResourceClaim] = reflector.Reflector(
+        self.claims: mirror.Mirror[claims.ResourceClaim] = mirror.Mirror(
             api,
             kinds.CLAIM,
             into=claims.ResourceClaim,
             changed=listener.claim_changed,
             too_large=listener.claim_too_large,
         )
-        self.slices: reflector.Reflector[slices.ResourceSlice] = reflector.Reflector(
+        self.slices: mirror.Mirror[slices.ResourceSlice] = mirror.Mirror(
             api,
             kinds.SLICE,
             into=slices.ResourceSlice,
             changed=listener.slice_changed,
             fields=drivers.selector(driver),
         )
-        self.daemons: reflector.Reflector[pods.Pod] | None = None
+        self.daemons: mirror.Mirror[pods.Pod] | None = None
         if daemons is not None:
-            self.daemons = reflector.Reflector(
+            self.daemons = mirror.Mirror(
                 api,
                 kinds.POD,
                 into=pods.Pod,
@@ -183,7 +183,7 @@ class Watches:
                 namespace=daemons.namespace,
                 labels=daemons.labels,
             )
-        self.running: dict[str, reflector.Reflector[Any]] = {
+        self.running: dict[str, mirror.Mirror[Any]] = {
             kinds.FABRIC.plural: self.fabrics,
             kinds.ATTACHMENT.plural: self.attachments,
             kinds.NODE.plural: self.nodes,

@@ -17,7 +17,7 @@ import logging
 from pathlib import Path
 
 from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, config, events, kinds, queue, reflector
+from drawbar.driver.kube import client, config, events, kinds, mirror, queue
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import devices, errors, executor, kernel, settings, uevents
 from drawbar.driver.node.attachments import own, reporting
@@ -81,7 +81,7 @@ class _Node:
         self._queue: queue.WorkQueue[str] = queue.WorkQueue()
         self._arrivals = devices.Devices(options.sysfs, self._look_at_all, options.discovery)
         self._recorder = events.Recorder(api, controller=options.driver, instance=options.node_name)
-        self._attachments = reflector.Reflector(
+        self._attachments = mirror.Mirror(
             api,
             kinds.ATTACHMENT,
             into=attachments.DeviceAttachment,

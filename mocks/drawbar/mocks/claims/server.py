@@ -16,7 +16,7 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
+from drawbar.driver.kube import client, config, errors, kinds, mirror, queue
 from drawbar.mocks.claims import dialects, discovery, documents, plan, users
 from drawbar.mocks.claims.classic import plan as classic
 
@@ -39,7 +39,7 @@ class ClaimController:
         self._templates = self._reflector(dialect.template, self._template_changed)
         self._claims = self._reflector(dialect.claim, self._claim_changed)
         self._pods = self._reflector(kinds.POD, self._pod_changed)
-        self._contexts: reflector.Reflector[documents.Document] | None = None
+        self._contexts: mirror.Mirror[documents.Document] | None = None
         if dialect.context is not None:
             # Nothing follows from a change of one: it is looked up when its pod is looked at.
             self._contexts = self._reflector(dialect.context, lambda _old, _new: None)
@@ -61,8 +61,8 @@ class ClaimController:
         finally:
             self._queue.close()
 
-    def _reflector(self, kind: kinds.Kind, changed: Any) -> reflector.Reflector[documents.Document]:
-        return reflector.Reflector(self._api, kind, into=documents.Document, changed=changed)
+    def _reflector(self, kind: kinds.Kind, changed: Any) -> mirror.Mirror[documents.Document]:
+        return mirror.Mirror(self._api, kind, into=documents.Document, changed=changed)
 
     def _template_changed(self, _old: documents.Document | None, new: documents.Document | None) -> None:
         if new is None:
@@ -145,7 +145,7 @@ class ClaimController:
                     assert_never(action)
 
     async def _serve_scheduled(
-        self, pod: documents.Document, contexts: reflector.Reflector[documents.Document]
+        self, pod: documents.Document, contexts: mirror.Mirror[documents.Document]
     ) -> None:
         """Sees to a pod that has a node already, on a cluster with classic DRA."""
         context = contexts.get(pod.metadata.name, pod.metadata.namespace)
@@ -219,7 +219,7 @@ class ClaimController:
         self,
         kind: kinds.Kind,
         document: documents.Document,
-        into: reflector.Reflector[documents.Document],
+        into: mirror.Mirror[documents.Document],
         *,
         subresource: str | None = None,
     ) -> documents.Document:

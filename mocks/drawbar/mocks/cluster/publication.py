@@ -3,7 +3,7 @@
 import asyncio
 
 from drawbar.driver.api import fabrics, meta, slices
-from drawbar.driver.kube import client, kinds, reflector
+from drawbar.driver.kube import client, kinds, mirror
 
 
 async def complete(api: client.Client, fabric: str, devices: int, *, published: bool = True) -> None:
@@ -21,8 +21,8 @@ async def complete(api: client.Client, fabric: str, devices: int, *, published: 
     def notice(_old: object, _new: object) -> None:
         changed.set()
 
-    known = reflector.Reflector(api, kinds.FABRIC, into=fabrics.Fabric, changed=notice)
-    offers = reflector.Reflector(api, kinds.SLICE, into=slices.ResourceSlice, changed=notice)
+    known = mirror.Mirror(api, kinds.FABRIC, into=fabrics.Fabric, changed=notice)
+    offers = mirror.Mirror(api, kinds.SLICE, into=slices.ResourceSlice, changed=notice)
 
     def whole() -> bool:
         found = known.get(fabric)
@@ -44,5 +44,5 @@ def _connected(fabric: fabrics.Fabric | None) -> bool:
     return fabric is not None and meta.is_true(fabric.status.conditions, fabrics.CONNECTED)
 
 
-def _offered(offers: reflector.Reflector[slices.ResourceSlice]) -> int:
+def _offered(offers: mirror.Mirror[slices.ResourceSlice]) -> int:
     return sum(len(one.spec.devices) for one in offers)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, kinds, reflector
+from drawbar.driver.kube import client, kinds, mirror
 from drawbar.fabric import contract
 from drawbar.mocks.claims import dialects, documents
 from drawbar.mocks.demo import pods, progress, readings
@@ -63,19 +63,17 @@ class Observer:
     async def run(self, api: client.Client, journal_file: Path) -> None:
         """Watches until cancelled."""
         watches = (
-            reflector.Reflector(
+            mirror.Mirror(
                 api, kinds.POD, into=documents.Document, changed=self._pod, namespace=pods.NAMESPACE
             ),
-            reflector.Reflector(
+            mirror.Mirror(
                 api,
                 self._dialect.claim,
                 into=self._reading.into,
                 changed=self._claim,
                 namespace=pods.NAMESPACE,
             ),
-            reflector.Reflector(
-                api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=self._attachment
-            ),
+            mirror.Mirror(api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=self._attachment),
         )
         async with asyncio.TaskGroup() as tasks:
             for watch in watches:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
+from drawbar.driver.kube import client, config, errors, kinds, mirror, queue
 from drawbar.mocks.claims import documents, events
 from drawbar.mocks.eviction import board, plan, progress, rates, settings
 from drawbar.mocks.scheduler import discovery, objects, taintrules
@@ -33,7 +33,7 @@ EVICTED_LIMIT = 500
 
 # What it is, namespace, name, uid.
 WorkKey = tuple[Literal["pod", "rule"], str, str, str]
-T = TypeVar("T", bound=reflector.Item)
+T = TypeVar("T", bound=mirror.Item)
 
 
 def utc_now() -> datetime.datetime:
@@ -67,7 +67,7 @@ class EvictionController:
         """Works until cancelled; sets `ready` when the first lists are in."""
         self._rule_kind = await discovery.taint_rules(self._api)
         self._board.usual_rate = rates.USUAL if await discovery.eviction_rates(self._api) else None
-        reflectors: list[reflector.Reflector[Any]] = [self._claims, self._slices, self._pods]
+        reflectors: list[mirror.Mirror[Any]] = [self._claims, self._slices, self._pods]
         if self._rule_kind is not None:
             reflectors.append(self._reflector(self._rule_kind, taintrules.Rule, self._rule_changed))
         try:
@@ -84,8 +84,8 @@ class EvictionController:
 
     def _reflector(
         self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
-    ) -> reflector.Reflector[T]:
-        return reflector.Reflector(self._api, kind, into=into, changed=changed)
+    ) -> mirror.Mirror[T]:
+        return mirror.Mirror(self._api, kind, into=into, changed=changed)
 
     def _claim_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
         self._look_at_users(self._board.claim_changed(old, new))

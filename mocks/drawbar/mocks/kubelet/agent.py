@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, kinds, queue, reflector
+from drawbar.driver.kube import client, kinds, mirror, queue
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.mocks.claims import documents, events
 from drawbar.mocks.kubelet import (
@@ -78,7 +78,7 @@ class Kubelet:
         self._worked = asyncio.Event()
         # When the containers of a pod will have ended, in the loop's time.
         self._ends: dict[str, float] = {}
-        self._pods = reflector.Reflector(
+        self._pods = mirror.Mirror(
             api,
             kinds.POD,
             into=documents.Document,

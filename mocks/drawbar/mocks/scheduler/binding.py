@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, errors, kinds, reflector
+from drawbar.driver.kube import client, errors, kinds, mirror
 from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler import objects, plan, reports, settings
 
@@ -38,8 +38,8 @@ class Binder:
         self,
         api: client.Client,
         *,
-        claims: reflector.Reflector[documents.Document],
-        pods: reflector.Reflector[documents.Document],
+        claims: mirror.Mirror[documents.Document],
+        pods: mirror.Mirror[documents.Document],
         reporter: reports.Reporter,
         times: settings.Settings,
         clock: Callable[[], datetime.datetime],

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, config, errors, kinds, queue, reflector
+from drawbar.driver.kube import client, config, errors, kinds, mirror, queue
 from drawbar.mocks.claims import discovery as claims_discovery
 from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler import (
@@ -38,7 +38,7 @@ from drawbar.mocks.scheduler.classic import server as classic
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T", bound=reflector.Item)
+T = TypeVar("T", bound=mirror.Item)
 
 
 def utc_now() -> datetime.datetime:
@@ -67,7 +67,7 @@ class Scheduler:
         self._views: dict[str, matching.Node] = {}
         self._supply: tuple[pools.PoolSupply, ...] | None = None
         self._from_incomplete = False
-        self._rules: reflector.Reflector[taintrules.Rule] | None = None
+        self._rules: mirror.Mirror[taintrules.Rule] | None = None
         self._classes = self._reflector(kinds.DEVICE_CLASS, objects.DeviceClass, self._something_changed)
         self._slices = self._reflector(kinds.SLICE, objects.Slice, self._supply_changed)
         self._nodes = self._reflector(kinds.NODE, documents.Document, self._node_changed)
@@ -81,7 +81,7 @@ class Scheduler:
         """Works until cancelled; sets `ready` when the first lists are in."""
         self._from_incomplete = await discovery.gives_from_incomplete_pools(self._api)
         rules = await discovery.rules_for_scheduling(self._api)
-        reflectors: list[reflector.Reflector[Any]] = [
+        reflectors: list[mirror.Mirror[Any]] = [
             self._classes,
             self._slices,
             self._nodes,
@@ -230,8 +230,8 @@ class Scheduler:
 
     def _reflector(
         self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
-    ) -> reflector.Reflector[T]:
-        return reflector.Reflector(self._api, kind, into=into, changed=changed)
+    ) -> mirror.Mirror[T]:
+        return mirror.Mirror(self._api, kind, into=into, changed=changed)
 
     def _something_changed(self, _old: object, _new: object) -> None:
         """Lets parked pods try again, none before its back-off is over."""

@@ -9,9 +9,9 @@ from drawbar.driver.api import attachments, fabrics, slices
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.fabrics import directory, session
+from drawbar.driver.controller.fabrics import session, sessions
 from drawbar.driver.controller.pools import publisher
-from drawbar.driver.kube import reflector
+from drawbar.driver.kube import mirror
 from drawbar.fabric import contract
 
 
@@ -19,9 +19,9 @@ from drawbar.fabric import contract
 class View:
     """Where it is looked up."""
 
-    fabrics: reflector.Reflector[fabrics.Fabric]
-    sessions: directory.Directory
-    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    fabrics: mirror.Mirror[fabrics.Fabric]
+    sessions: sessions.Sessions
+    attachments: mirror.Mirror[attachments.DeviceAttachment]
     placed: index.Index
     pools: publisher.Publisher
     clock: Callable[[], datetime.datetime]

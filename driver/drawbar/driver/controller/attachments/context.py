@@ -11,9 +11,9 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import actions, calls
 from drawbar.driver.controller.attachments import index as attachment_index
 from drawbar.driver.controller.fabrics import session
-from drawbar.driver.controller.operation import journeys
+from drawbar.driver.controller.operation import latency
 from drawbar.driver.controller.pools import publisher
-from drawbar.driver.kube import client, events, reflector
+from drawbar.driver.kube import client, events, mirror
 
 MANAGER = "drawbar-controller"
 
@@ -65,16 +65,16 @@ class Context:
     patience: datetime.timedelta
     binding_timeout: datetime.timedelta
     fabrics: Fabrics
-    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    attachments: mirror.Mirror[attachments.DeviceAttachment]
     placed: attachment_index.Index
-    claims: reflector.Reflector[claims.ResourceClaim]
-    nodes: reflector.Reflector[nodes.Node]
+    claims: mirror.Mirror[claims.ResourceClaim]
+    nodes: mirror.Mirror[nodes.Node]
     index: claim_index.Index
     pools: publisher.Publisher
     refusals: refusals.Refusals
     calls: calls.Calls
     recorder: events.Recorder
-    journeys: journeys.Journeys
+    latency: latency.Latency
     clock: Callable[[], datetime.datetime]
     absences: absences.Absences
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)

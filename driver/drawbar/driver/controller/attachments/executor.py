@@ -13,7 +13,7 @@ import msgspec
 from drawbar.driver import claimstatus
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import marks, names
-from drawbar.driver.controller.attachments import actions, observation, plan, statements, telling
+from drawbar.driver.controller.attachments import actions, observation, plan, statements
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.kube import client, kinds
@@ -152,7 +152,7 @@ class _Round:
             del self._context.intended[self._key]
         if self.observed.owner is marks.Owner.OURS:
             kept = f"claim {wish.claim.namespace}/{wish.claim.name} keeps it"
-            telling.tell_of_return(self._context.recorder, stored, kept)
+            statements.emit_taken_back(self._context.recorder, stored, kept)
         extra = {"attachment": self._key.attachment, "node": wish.node, "claim": wish.claim.name}
         log.info("attachment created", extra=extra)
 
@@ -163,7 +163,9 @@ class _Round:
         if seen is None or self._open.device(self._key.device) != seen:
             return
         stored = await self._store(statements.restored(self._context.driver, self._key, seen, where, now))
-        telling.tell_of_return(self._context.recorder, stored, "it is detached once its node lets go of it")
+        statements.emit_taken_back(
+            self._context.recorder, stored, "it is detached once its node lets go of it"
+        )
         extra = {"attachment": self._key.attachment, "node": where.node, "host": where.host_id}
         log.warning("found a device attached by this cluster without a record; it is taken back", extra=extra)
 
@@ -228,7 +230,7 @@ class _Round:
     async def _call(self, side: actions.Side) -> None:
         spec, adapter, seen = self._known.spec, self._open.adapter(), self._device
         request_id = self._request_id(side)
-        self._context.journeys.asked(self._key, side)
+        self._context.latency.asked(self._key, side)
         self._context.calls.asked(self._known.metadata.uid, side, self._context.clock())
         try:
             if side is actions.Side.ATTACH:
@@ -303,7 +305,7 @@ class _Round:
         body = statements.claim_attached(claim, self._context.driver, self._key, self._where(), now)
         if body is not None:
             await self._apply_to(claim, body)
-            self._context.journeys.told(self._key)
+            self._context.latency.told(self._key)
             self._tell(claim, warning=False, reason="DeviceAttached", message=self._where())
 
     async def _say_failed(
@@ -318,7 +320,7 @@ class _Round:
             if body is not None:
                 await self._apply_to(claim, body)
         log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
-        self._context.journeys.failed(self._key, failure.reason)
+        self._context.latency.failed(self._key, failure.reason)
         self._tell(own, warning=True, reason=failure.reason, message=failure.message)
 
     def _tell_of_release(self, abandoned: actions.Wish | None) -> None:
@@ -330,10 +332,10 @@ class _Round:
                 "the attach failed and nobody took the allocation back, so it is rolled back; the device is offered again "
                 "when the allocation is gone: delete the claim, or the pod that it was made for"
             )
-            self._tell(claim, warning=True, reason=telling.ROLLED_BACK, message=message)
+            self._tell(claim, warning=True, reason=statements.ROLLED_BACK, message=message)
 
     def _tell(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
-        telling.tell(
+        statements.emit(
             self._context.recorder, claim, self._key, warning=warning, reason=reason, message=message
         )
 

@@ -6,7 +6,8 @@ Invariants, after every prefix of every plan:
 - `SayAttached` is planned only when the fabric says that the device is on the host of this attachment;
 - `RemoveFinalizer` is planned only when the fabric has confirmed a detach, refuses it because it has no such device any
   more, or shows the device connected for somebody else, or when an administrator has given the fabric up;
-- a connection that carries somebody else's mark is never said to be ours, and never ended.
+- a connection that carries somebody else's mark is never said to be ours, and never ended;
+- no claim waits longer than the scheduler does without a condition that says why.
 
 Whatever is observed, the plan holds the next safe steps. A call to the fabric is always the last step of a plan:
 what it did is observed, never assumed.
@@ -16,11 +17,12 @@ Source: KEP-5007; `docs/architecture.md`.
 
 import dataclasses
 import datetime
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import marks, policies
-from drawbar.driver.controller.attachments import actions, waiting
+from drawbar.driver.controller.attachments import actions
 
 GONE = "DeviceGone"
 IN_USE = "DeviceInUse"
@@ -39,6 +41,9 @@ DETACH_PATIENCE_SECONDS = 300.0
 READ_AGAIN_SECONDS = 1.0
 # A device that is still connected so long after its detach succeeded was connected again, or never detached.
 RECONNECTED_SECONDS = 60.0
+
+# A claim that lets go of a device and the next one that gets it may overlap for so long.
+OVERLAP_SECONDS = 5.0
 
 # Reasons for which another device would not have fared better, or the device is marked already.
 NOT_THE_DEVICE = frozenset(
@@ -125,11 +130,11 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, ..
     """The next safe steps; empty when there is nothing to do until something changes."""
     wish, attachment = observed.wish, observed.attachment
     if wish is not None and not (attachment and _is_for(attachment, wish)):
-        unfit = waiting.unfit(wish)
+        unfit = _refuse_unfit(wish)
         if unfit:
             return unfit
-    refused = waiting.refuse(observed.wish, observed.rivals, IN_USE, now)
-    return waiting.both(refused, _for_the_first(observed, now))
+    refused = _refuse_rivals(observed.wish, observed.rivals, now)
+    return _combine(refused, _for_the_first(observed, now))
 
 
 def _for_the_first(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
@@ -137,8 +142,8 @@ def _for_the_first(observed: Observed, now: datetime.datetime) -> tuple[actions.
     if attachment is None:
         return _begin(observed, now)
     if attachment.deleting:
-        waits = waiting.for_release(observed.wish, attachment, observed.time_left(now), DEADLINE)
-        return waiting.both(waits, _let_go(observed, attachment, now))
+        waits = _wait_for_release(observed.wish, attachment, observed.time_left(now))
+        return _combine(waits, _let_go(observed, attachment, now))
     if attachment.forced:
         return (actions.Delete(),)
     if attachment.held_by_hand:
@@ -470,3 +475,62 @@ def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -
             return _cancel(actions.Side.DETACH, call)
         case _:
             return (actions.LookAgain(seconds=call.retry_after_seconds),)
+
+
+def _refuse_rivals(
+    first: actions.Wish | None, rivals: Iterable[actions.Wish], now: datetime.datetime
+) -> tuple[actions.Action, ...]:
+    """A device that was given to two claims by mistake stays with the first; the others fail."""
+    if first is None:
+        return ()
+    message = f"the device was given to claim {first.claim.namespace}/{first.claim.name} already"
+    failure = attachments.Failure(reason=IN_USE, message=message)
+    steps: list[actions.Action] = []
+    for rival in rivals:
+        left = OVERLAP_SECONDS - (now - rival.seen_at).total_seconds()
+        steps.append(
+            actions.SayFailed(wish=rival, failure=failure) if left <= 0 else actions.LookAgain(seconds=left)
+        )
+    return tuple(steps)
+
+
+def _refuse_unfit(wish: actions.Wish) -> tuple[actions.Action, ...]:
+    """A claim whose parameters cannot be obeyed fails, and nothing is attached for it."""
+    if wish.unfit is None or wish.failed_said:
+        return ()
+    return (actions.SayFailed(wish=wish, failure=wish.unfit),)
+
+
+def _combine(
+    waits: tuple[actions.Action, ...], rest: tuple[actions.Action, ...]
+) -> tuple[actions.Action, ...]:
+    """One after the other; of two moments to look again, the later step has the earlier one."""
+    pauses = [one.seconds for one in (*waits, *rest[-1:]) if isinstance(one, actions.LookAgain)]
+    if rest and isinstance(rest[-1], actions.LookAgain):
+        rest = (*rest[:-1], actions.LookAgain(seconds=min(pauses)))
+    others = tuple(one for one in waits if not isinstance(one, actions.LookAgain))
+    early = tuple(one for one in waits if isinstance(one, actions.LookAgain))
+    return (*others, *early, *rest)
+
+
+def _wait_for_release(
+    wish: actions.Wish | None,
+    attachment: attachments.DeviceAttachment,
+    left: datetime.timedelta,
+) -> tuple[actions.Action, ...]:
+    """The next claim waits for a device that is being released, and hears what blocks when its time is over.
+
+    Args:
+        wish: of the claim that is next; one that was told that it is attached has the device itself.
+        attachment: that is being deleted.
+        left: until the claim is to be told.
+    """
+    if wish is None or wish.failed_said or wish.attached_said:
+        return ()
+    if left > datetime.timedelta():
+        return (actions.LookAgain(seconds=left.total_seconds()),)
+    released = meta.find(attachment.status.conditions, attachments.RELEASED)
+    why = f": {released.message}" if released is not None and released.message else ""
+    message = f"the device is still being released from node {attachment.spec.node_name}{why}"
+    failure = attachments.Failure(reason=DEADLINE, message=message)
+    return (actions.SayFailed(wish=wish, failure=failure),)

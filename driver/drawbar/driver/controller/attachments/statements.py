@@ -1,4 +1,4 @@
-"""What the controller writes on claims and attachments.
+"""What the controller writes on claims and attachments, and the Events about them.
 
 Server-side apply takes back what its manager applied before and leaves out now, so every apply to an attachment's
 status carries all that the controller says of it.
@@ -14,9 +14,12 @@ from drawbar.driver.api import attachments, bindings, claims, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions
+from drawbar.driver.kube import events
 from drawbar.fabric import contract
 
 CLAIM_MESSAGE_CHARS = 1024
+TAKEN_BACK = "DeviceTakenBack"
+ROLLED_BACK = "AttachRolledBack"
 
 
 def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: actions.Wish) -> dict[str, Any]:
@@ -220,3 +223,32 @@ def _status(
         "metadata": metadata | ({"resourceVersion": resource_version} if resource_version else {}),
         "status": status,
     }
+
+
+def emit(
+    recorder: events.Recorder,
+    claim: claims.ResourceClaim,
+    key: names.DeviceKey,
+    *,
+    warning: bool,
+    reason: str,
+    message: str,
+) -> None:
+    """Emit an Event about one device of the claim, on the claim and on the pods that wait for it."""
+    metadata = claim.metadata
+    reference = attachments.ClaimReference(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+    text = f"{key.device} of fabric {key.fabric}: {message}"
+    (recorder.warning if warning else recorder.normal)(reference, reason=reason, message=text)
+    recorder.tell_pods(claim, warning=warning, reason=reason, message=text)
+
+
+def emit_taken_back(
+    recorder: events.Recorder, attachment: attachments.DeviceAttachment, what_follows: str
+) -> None:
+    """Emit an Event about a device that was connected without a record, and has a record again."""
+    spec = attachment.spec
+    message = (
+        f"{spec.device} of fabric {spec.fabric} was connected to host {spec.host_id} by this cluster and had no "
+        f"DeviceAttachment; {what_follows}"
+    )
+    recorder.attachment_normal(attachment, reason=TAKEN_BACK, message=message)

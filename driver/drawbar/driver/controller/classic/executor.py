@@ -148,11 +148,11 @@ class _Subject:
             visible_said=True,
         )
         body = attachment_statements.intent(context.driver, key, device, wish)
-        context.journeys.begun(key)
+        context.latency.begun(key)
         try:
             stored = await context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
         except kube_errors.KubeError:
-            context.journeys.never_begun(key)
+            context.latency.never_begun(key)
             raise
         # Made just now, so nobody can have called the fabric for it.
         for side in attachment_actions.Side:
@@ -165,7 +165,7 @@ class _Subject:
         known = step.attachment
         if step.reason:
             key = names.DeviceKey(fabric=known.spec.fabric, device=known.spec.device)
-            self._context.journeys.failed(key, step.reason)
+            self._context.latency.failed(key, step.reason)
             self._say(step.claim, step.reason, f"{known.spec.device}: {step.message}", warning=True)
         left = await self._context.api.begin_delete(
             kinds.ATTACHMENT, known.metadata.name, uid=known.metadata.uid, into=attachments.DeviceAttachment
@@ -181,7 +181,7 @@ class _Subject:
         body = statements.allocated(self._context.driver, step, self._seen(claim))
         await self._patch(claim, body, status=True)
         for device in handle.devices:
-            self._context.journeys.allocated(names.DeviceKey(fabric=device.fabric, device=device.device))
+            self._context.latency.allocated(names.DeviceKey(fabric=device.fabric, device=device.device))
         given = ", ".join(f"{one.device} of fabric {one.fabric}" for one in handle.devices)
         where = f" on node {handle.node}" if handle.node else ""
         message = f"{given or 'no device, for none is left'}{where}"

@@ -17,7 +17,7 @@ from drawbar.driver.api import (
 )
 from drawbar.driver.controller import names
 from drawbar.driver.controller.classic import claim_requests
-from drawbar.driver.kube import client, kinds, reflector
+from drawbar.driver.kube import client, kinds, mirror
 
 PENDING = "status.phase=Pending"
 V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3
@@ -54,9 +54,9 @@ class Lookout:
         self._data: dict[classic.Name, Mapping[str, str]] = {}
         # What a claim asks for, by its uid and version; all anew when a class or parameters change.
         self._wanted: dict[str, tuple[str, claim_requests.Wanted]] = {}
-        self.claim_reflectors: dict[classic.Version, reflector.Reflector[Any]] = {}
-        self.context_reflectors: dict[classic.Version, reflector.Reflector[Any]] = {}
-        self.reflectors: dict[str, reflector.Reflector[Any]] = {}
+        self.claim_reflectors: dict[classic.Version, mirror.Mirror[Any]] = {}
+        self.context_reflectors: dict[classic.Version, mirror.Mirror[Any]] = {}
+        self.reflectors: dict[str, mirror.Mirror[Any]] = {}
         for version in sorted(versions):
             self._watch_version(api, version)
         self._watch(api, kinds.POD, classic_contexts.Pod, self._pod_changed, fields=PENDING)
@@ -92,8 +92,8 @@ class Lookout:
         *,
         fields: str = "",
         labels: str = "",
-    ) -> reflector.Reflector[Any]:
-        made: reflector.Reflector[Any] = reflector.Reflector(
+    ) -> mirror.Mirror[Any]:
+        made: mirror.Mirror[Any] = mirror.Mirror(
             api, kind, into=into, changed=changed, fields=fields, labels=labels
         )
         self.reflectors[f"{kind.plural}.{kind.version}"] = made

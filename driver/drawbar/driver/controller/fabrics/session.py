@@ -18,15 +18,7 @@ from typing import Protocol
 from drawbar.driver import backoff
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import faults, hosts, marks, names
-from drawbar.driver.controller.fabrics import (
-    connecting,
-    credentials,
-    discretion,
-    losses,
-    readings,
-    status,
-    turns,
-)
+from drawbar.driver.controller.fabrics import credentials, losses, readings, redacting_adapter, status, turns
 from drawbar.fabric import contract, errors
 
 log = logging.getLogger(__name__)
@@ -99,7 +91,7 @@ class Session:
         self,
         fabric: fabrics.Fabric,
         listener: Listener,
-        adapters: connecting.AdapterOf,
+        adapters: redacting_adapter.AdapterOf,
         *,
         vault: credentials.Vault | None = None,
         cluster: str = "",
@@ -237,7 +229,7 @@ class Session:
             self._say(connected=False, reason=_reason(error), message=given.redacted(error.message))
             return
         except Exception as error:  # noqa: BLE001 -- somebody else's code; only another version of it can help
-            failure = discretion.defect(error, given, fabric=self.name, name=self.spec.adapter)
+            failure = redacting_adapter.defect(error, given, fabric=self.name, name=self.spec.adapter)
             self._say(connected=False, reason=_reason(failure), message=failure.message)
             return
         down = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
@@ -305,7 +297,7 @@ class Session:
             self._listener.device_changed(self.name, old, device)
 
     async def _stay_connected(
-        self, adapter_class: connecting.AdapterClass, config: contract.AdapterConfig
+        self, adapter_class: redacting_adapter.AdapterClass, config: contract.AdapterConfig
     ) -> None:
         """One connection from its beginning to its end.
 
@@ -315,7 +307,7 @@ class Session:
         began = _monotonic()
         try:
             connected = await adapter_class.connect(config)
-            adapter = discretion.Discreet(
+            adapter = redacting_adapter.RedactingAdapter(
                 connected, config.credentials, fabric=self.name, name=self.spec.adapter
             )
             self._adapter = adapter
@@ -324,13 +316,15 @@ class Session:
             finally:
                 await self._let_go(adapter)
         except errors.FabricError as error:
-            discretion.clean(error, config.credentials)
+            redacting_adapter.clean(error, config.credentials)
             self._say(connected=False, reason=_reason(error), message=error.message)
             if _monotonic() - began < GOOD_SECONDS:
                 raise
         except Exception as error:
             # The supervisor of somebody else's code: a vendor adapter's defect must not end the other fabrics.
-            failure = discretion.defect(error, config.credentials, fabric=self.name, name=self.spec.adapter)
+            failure = redacting_adapter.defect(
+                error, config.credentials, fabric=self.name, name=self.spec.adapter
+            )
             self._say(connected=False, reason=_reason(failure), message=failure.message)
             raise failure from error
         finally:
@@ -519,14 +513,14 @@ class Session:
 
 def _lasts(error: errors.FabricError) -> bool:
     """Whether only a change of the manager, or of another program, helps."""
-    return isinstance(error, errors.Misconfigured) or error.reason == discretion.DEFECT
+    return isinstance(error, errors.Misconfigured) or error.reason == redacting_adapter.DEFECT
 
 
 def _reason(error: errors.FabricError) -> str:
     """The error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
     if isinstance(error, errors.InvalidConfiguration):
         return "InvalidConfiguration"
-    if error.reason == discretion.DEFECT:
+    if error.reason == redacting_adapter.DEFECT:
         return "AdapterDefect"
     if error.reason == errors.Reason.SOCKET_FORBIDDEN:
         return "SocketForbidden"

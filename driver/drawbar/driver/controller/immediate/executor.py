@@ -18,10 +18,10 @@ from drawbar.driver.api import attachments, claims, demands, fabrics, slices
 from drawbar.driver.controller import names, refusals
 from drawbar.driver.controller.allocation import matching, selectors
 from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.fabrics import directory
+from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.immediate import observation, plan
 from drawbar.driver.controller.pools import generations
-from drawbar.driver.kube import client, events, kinds, queue, reflector
+from drawbar.driver.kube import client, events, kinds, mirror, queue
 from drawbar.driver.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Allocator:
 
     api: client.Client
     view: observation.View
-    watched: reflector.Reflector[claims.ResourceClaim]
+    watched: mirror.Mirror[claims.ResourceClaim]
     recorder: events.Recorder
     refusals: refusals.Refusals
     enabled: bool
@@ -368,8 +368,8 @@ def _selectors_chars(claim: demands.Claim) -> int:
 
 def of(
     context: attachment_context.Context,
-    known: reflector.Reflector[fabrics.Fabric],
-    sessions: directory.Directory,
+    known: mirror.Mirror[fabrics.Fabric],
+    sessions: sessions.Sessions,
     *,
     enabled: bool,
     evaluator: evaluation.Evaluator,

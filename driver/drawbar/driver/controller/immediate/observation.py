@@ -10,9 +10,9 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import inventory as fabric_inventory
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.fabrics import directory, session
+from drawbar.driver.controller.fabrics import session, sessions
 from drawbar.driver.controller.pools import devices, homes, publisher, sources
-from drawbar.driver.kube import reflector
+from drawbar.driver.kube import mirror
 from drawbar.fabric import contract
 
 
@@ -21,11 +21,11 @@ class View:
     """Where it is looked up."""
 
     driver: str
-    fabrics: reflector.Reflector[fabrics.Fabric]
-    sessions: directory.Directory
-    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    fabrics: mirror.Mirror[fabrics.Fabric]
+    sessions: sessions.Sessions
+    attachments: mirror.Mirror[attachments.DeviceAttachment]
     placed: index.Index
-    nodes: reflector.Reflector[nodes.Node]
+    nodes: mirror.Mirror[nodes.Node]
     absences: absences.Absences
     given: claim_index.Index
     pools: publisher.Publisher

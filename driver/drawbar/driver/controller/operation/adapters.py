@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 
 import prometheus_client as prometheus
 
-from drawbar.driver.controller.fabrics import connecting
+from drawbar.driver.controller.fabrics import redacting_adapter
 from drawbar.driver.controller.operation import metrics
 from drawbar.fabric import contract, errors
 
@@ -164,11 +164,11 @@ class TimedAdapter(contract.FabricAdapter):
 
 
 class TimedClass:
-    """An adapter's class whose connections are timed; implements `connecting.AdapterClass`."""
+    """An adapter's class whose connections are timed; implements `redacting_adapter.AdapterClass`."""
 
     def __init__(
         self,
-        inner: connecting.AdapterClass,
+        inner: redacting_adapter.AdapterClass,
         measured: metrics.Metrics,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.controller import chores, lanes, names
+from drawbar.driver.controller import fabric_reconciler, lanes, names
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.fabrics import directory
+from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.operation import metrics, states
-from drawbar.driver.kube import events, reflector
+from drawbar.driver.kube import events, mirror
 
 ByFabric = Mapping[tuple[str, ...], float]
 
@@ -23,11 +23,11 @@ class View:
     """What is looked at."""
 
     driver: str
-    fabrics: reflector.Reflector[fabrics.Fabric]
-    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    fabrics: mirror.Mirror[fabrics.Fabric]
+    attachments: mirror.Mirror[attachments.DeviceAttachment]
     placed: index.Index
-    sessions: directory.Directory
-    chores: chores.Chores
+    sessions: sessions.Sessions
+    chores: fabric_reconciler.FabricReconciler
     lanes: lanes.Lanes
     recorder: events.Recorder
     clock: Callable[[], datetime.datetime]

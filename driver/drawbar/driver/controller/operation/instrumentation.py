@@ -1,15 +1,15 @@
 """Everything an administrator sees of one controller, put together.
 
 The daemon hands its parts through here (`client`, `adapters`) and gets them back with instruments on them; it tells of
-what happens by `journeys`, and of its work by `watchdog`.
+what happens by `latency`, and of its work by `watchdog`.
 """
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 from drawbar.driver.controller import settings
-from drawbar.driver.controller.fabrics import connecting
-from drawbar.driver.controller.operation import adapters, gauges, journeys, metrics
+from drawbar.driver.controller.fabrics import redacting_adapter
+from drawbar.driver.controller.operation import adapters, gauges, latency, metrics
 from drawbar.driver.kube import client
 from drawbar.driver.operation import errors, readiness, requests
 from drawbar.driver.operation.http import server
@@ -25,7 +25,7 @@ class Instrumentation:
         self.metrics = metrics.Metrics(options.driver)
         self.watchdog = readiness.Watchdog()
         self.readiness = readiness.Readiness({"caches": self._not_synced})
-        self.journeys = journeys.Journeys(self.metrics)
+        self.latency = latency.Latency(self.metrics)
         self.metrics.watch(
             "ready", "Whether /readyz says so.", lambda: {"": float(not self.readiness.missing())}
         )
@@ -36,7 +36,7 @@ class Instrumentation:
         """The client, counting its requests."""
         return requests.CountingClient(api, self.metrics)
 
-    def adapters(self, of: connecting.AdapterOf) -> connecting.AdapterOf:
+    def adapters(self, of: redacting_adapter.AdapterOf) -> redacting_adapter.AdapterOf:
         """The adapters' classes, timing what the fabric managers are asked."""
         return lambda name: adapters.TimedClass(of(name), self.metrics)
 
@@ -59,7 +59,7 @@ class Instrumentation:
         assert self._gauges is not None
         self.metrics.terms.inc()
         # What was under way in an earlier term went on without us.
-        self.journeys.clear()
+        self.latency.clear()
         self._gauges.leading = True
         try:
             yield

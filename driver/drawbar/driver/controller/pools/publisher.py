@@ -14,7 +14,7 @@ from typing import assert_never
 from drawbar.driver import sightings
 from drawbar.driver.api import slices
 from drawbar.driver.controller.pools import encoding, plan, probe, shelf, taints
-from drawbar.driver.kube import client, reflector
+from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Publisher:
         api: client.Client,
         *,
         driver: str,
-        published: reflector.Reflector[slices.ResourceSlice],
+        published: mirror.Mirror[slices.ResourceSlice],
         observe: Observe,
         clock: Callable[[], datetime.datetime],
         store: shelf.Store | None = None,

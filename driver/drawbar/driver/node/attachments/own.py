@@ -7,13 +7,13 @@ knows of them all the same, so that it does not offer as the node's own what cam
 from collections.abc import Iterator
 
 from drawbar.driver.api import attachments
-from drawbar.driver.kube import reflector
+from drawbar.driver.kube import mirror
 
 
 class Own:
     """Those of one driver; read from the local copy whenever somebody asks."""
 
-    def __init__(self, known: reflector.Reflector[attachments.DeviceAttachment], driver: str) -> None:
+    def __init__(self, known: mirror.Mirror[attachments.DeviceAttachment], driver: str) -> None:
         self._known = known
         self._driver = driver
 

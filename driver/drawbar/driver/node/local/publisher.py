@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import assert_never
 
 from drawbar.driver.api import meta, nodepools, nodes, slices
-from drawbar.driver.kube import client, kinds, reflector
+from drawbar.driver.kube import client, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import naming, nulls, pacing, plan
@@ -77,7 +77,7 @@ class Publisher:
         self._settled: dict[str, tuple[slices.SliceSpec, str]] = {}
         self._foreign: frozenset[str] = frozenset()
         self._fields = f"spec.driver={driver},spec.nodeName={node_name}"
-        self._published = reflector.Reflector(
+        self._published = mirror.Mirror(
             api, kinds.SLICE, into=slices.ResourceSlice, changed=self._seen, fields=self._fields
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.kube import client, errors, kinds, reflector
+from drawbar.driver.kube import client, errors, kinds, mirror
 from drawbar.mocks.claims import dialects, documents
 from drawbar.mocks.scheduler.binding import BindingFailed, PodGone
 from drawbar.mocks.scheduler.classic import plan
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 CONFLICTS_MAX = 5
 MANAGER = "kube-scheduler"
-Reflector = reflector.Reflector[documents.Document]
+Reflector = mirror.Mirror[documents.Document]
 
 
 class Binder:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, errors, kinds, reflector
+from drawbar.driver.kube import client, errors, kinds, mirror
 from drawbar.mocks.claims import dialects, documents, users
 from drawbar.mocks.scheduler import ledger, matching, messages, nodes, pods, reports, settings
 from drawbar.mocks.scheduler import plan as modern
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 PUBLISHED = "waiting for resource driver"
 UNANSWERED = "waiting for resource driver to provide information"
-T = TypeVar("T", bound=reflector.Item)
+T = TypeVar("T", bound=mirror.Item)
 
 
 class Scheduler:
@@ -59,7 +59,7 @@ class Scheduler:
 
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
-        reflectors: list[reflector.Reflector[Any]] = [
+        reflectors: list[mirror.Mirror[Any]] = [
             self._classes,
             self._nodes,
             self._claims,
@@ -207,8 +207,8 @@ class Scheduler:
 
     def _reflector(
         self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
-    ) -> reflector.Reflector[T]:
-        return reflector.Reflector(self._api, kind, into=into, changed=changed)
+    ) -> mirror.Mirror[T]:
+        return mirror.Mirror(self._api, kind, into=into, changed=changed)
 
     def _anything_changed(self, _old: object, _new: object) -> None:
         self._backlog.wake_all()

@@ -18,10 +18,10 @@ from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, node
 from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, refusals
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import context, index
-from drawbar.driver.controller.fabrics import directory, session, status
+from drawbar.driver.controller.fabrics import session, sessions, status
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.pools import probe, publisher, shelf, sources
-from drawbar.driver.kube import client, kinds, queue, reflector
+from drawbar.driver.kube import client, kinds, mirror, queue
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract
@@ -67,18 +67,18 @@ _NODE = "node "
 class View:
     """What the chores look at."""
 
-    fabrics: reflector.Reflector[fabrics.Fabric]
-    attachments: reflector.Reflector[attachments.DeviceAttachment]
+    fabrics: mirror.Mirror[fabrics.Fabric]
+    attachments: mirror.Mirror[attachments.DeviceAttachment]
     placed: index.Index
-    claims: reflector.Reflector[claims.ResourceClaim]
+    claims: mirror.Mirror[claims.ResourceClaim]
     allocated: claim_index.Index
-    nodes: reflector.Reflector[nodes.Node]
-    slices: reflector.Reflector[slices.ResourceSlice]
-    sessions: directory.Directory
+    nodes: mirror.Mirror[nodes.Node]
+    slices: mirror.Mirror[slices.ResourceSlice]
+    sessions: sessions.Sessions
     daemons: daemons.Daemons
 
 
-class Chores:
+class FabricReconciler:
     """The chores and their queue. Run `work()` in one or more tasks."""
 
     def __init__(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller.fabrics import connecting, credentials, session
+from drawbar.driver.controller.fabrics import credentials, redacting_adapter, session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class _Running:
     task: asyncio.Task[None]
 
 
-class Directory:
+class Sessions:
     """The sessions by the name of their Fabric; their tasks run in the group they were begun in.
 
     Attributes:
@@ -24,7 +24,7 @@ class Directory:
     def __init__(
         self,
         listener: session.Listener,
-        adapters: connecting.AdapterOf,
+        adapters: redacting_adapter.AdapterOf,
         vault: credentials.Vault | None = None,
     ) -> None:
         self.cluster = ""

@@ -1,11 +1,11 @@
 """How long the steps of each attach and detach take, and how they end, as this process sees it.
 
-A device has at most two journeys at a time: one to the node of its next claim, one back from that of its last. A step is
+A device has at most two latency at a time: one to the node of its next claim, one back from that of its last. A step is
 the time between two milestones that follow each other directly; what this process did not see begin, such as the steps
 around its own start, is not counted. An allocation is counted from the moment at which the watch told of it; of a classic
 claim, which is allocated last, the attempt is, and what the attachment says counts as told.
 
-The journeys are bounded by the devices that claims have: one ends when the device is ready, has failed, is free, or
+The latency are bounded by the devices that claims have: one ends when the device is ready, has failed, is free, or
 its claim is gone.
 """
 
@@ -67,7 +67,7 @@ class _Journey:
 
 
 class _Journeys:
-    """The journeys in one direction."""
+    """The latency in one direction."""
 
     def __init__(self, steps: tuple[prometheus.Histogram, ...]) -> None:
         self._steps = steps
@@ -86,8 +86,8 @@ class _Journeys:
         journey.last, journey.at = milestone, now
 
 
-class Journeys:
-    """The journeys of all devices, in both directions; call it as things happen."""
+class Latency:
+    """The latency of all devices, in both directions; call it as things happen."""
 
     def __init__(self, measured: metrics.Metrics, clock: Callable[[], float] = _loop_time) -> None:
         self._metrics = measured

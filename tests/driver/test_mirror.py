@@ -10,7 +10,7 @@ from aiohttp import web
 
 from drawbar.driver import backoff
 from drawbar.driver.api import meta
-from drawbar.driver.kube import bodies, client, config, errors, kinds, reflector
+from drawbar.driver.kube import bodies, client, config, errors, kinds, mirror
 from drawbar.mocks import apiserver
 
 
@@ -151,7 +151,7 @@ async def test_every_difference_is_told_once_in_order(tmp_path):
     async with double(tmp_path) as (_, api):
         await make(api, "before")
         seen = Seen()
-        async with running(reflector.Reflector(api, KIND, into=Thing, changed=seen, namespace="default")):
+        async with running(mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")):
             made = await make(api)
             await touch(api, labels={"a": "b"})
             await api.delete(KIND, "one", namespace="default", uid=made.metadata.uid)
@@ -181,9 +181,7 @@ async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_onc
         for name in ("one", "two"):
             await make(api, name)
         seen, named = Seen(), []
-        copy = reflector.Reflector(
-            api, KIND, into=Thing, changed=seen, namespace="default", too_large=named.append
-        )
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default", too_large=named.append)
         async with running(copy):
             before = copy.get("one", "default")
             await grow(api, "one", 5_000)
@@ -214,7 +212,7 @@ async def delete_unread(api, name):
 async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):
     async with double(tmp_path) as (_, api):
         seen = Seen()
-        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen, namespace="default")
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")
         async with running(copy):
             copy.learn(await make(api))
             assert copy.get("one", "default") is not None
@@ -226,7 +224,7 @@ async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):
 async def test_a_late_answer_does_not_bring_back_what_was_deleted(tmp_path):
     async with double(tmp_path) as (_, api):
         seen = Seen()
-        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen, namespace="default")
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")
         async with running(copy):
             await make(api)
             answer = await touch(api, labels={"a": "b"})
@@ -250,7 +248,7 @@ async def test_a_late_deletion_does_not_take_the_next_object_of_that_name():
     seen = Seen()
     fresh = Thing(metadata=meta.ObjectMeta(name="one", uid="u9", resource_version="13"))
     async with scripted(script) as api:
-        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen)
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
 
         def learn_when_first_seen(old, new):
             if not seen.pairs:
@@ -269,7 +267,7 @@ async def test_a_late_deletion_does_not_take_the_next_object_of_that_name():
 async def test_an_object_that_leaves_the_selection_and_returns_is_known_again(tmp_path):
     async with double(tmp_path) as (_, api):
         seen = Seen()
-        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen, labels="a=b")
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, labels="a=b")
         async with running(copy):
             await make(api, labels={"a": "b"})
             await touch(api, labels={"a": "c"})
@@ -285,7 +283,7 @@ async def test_a_new_list_tells_what_was_deleted_and_changed_meanwhile(tmp_path)
         for name in ("goes", "stays", "changes"):
             await make(api, name)
         seen = Seen()
-        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen, namespace="default")
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")
         async with running(copy):
             server.store.close()  # ends all watches, as an API server that restarts does
             await api.delete(KIND, "goes", namespace="default")
@@ -312,7 +310,7 @@ async def test_a_list_is_believed_whatever_version_it_gives(version):
     script.watch_status = 410
     seen = Seen()
     async with scripted(script) as api:
-        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen)
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
         async with running(copy):
             script.listing["items"] = [{"metadata": {"name": "one", "uid": "u1", "resourceVersion": version}}]
             await seen.until(lambda told: len(told.told) == 2)
@@ -324,7 +322,7 @@ async def test_a_list_that_is_older_than_our_write_does_not_undo_it():
     script.watch_status = 410
     seen = Seen()
     async with scripted(script) as api:
-        copy = reflector.Reflector(api, KIND, into=Thing, changed=seen)
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
         async with running(copy):
             ours = thing(version="11")  # the list says that it is of version 10
             copy.learn(ours)
@@ -336,7 +334,7 @@ async def test_a_list_that_is_older_than_our_write_does_not_undo_it():
 
 async def test_watches_that_end_at_once_are_asked_for_ever_more_seldom():
     script = Script()
-    async with scripted(script) as api, running(reflector.Reflector(api, KIND, into=Thing, changed=Seen())):
+    async with scripted(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
         await script.until_asked("watch", 4)
     times = script.times("watch")
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)][:3]
@@ -349,7 +347,7 @@ async def test_watches_that_end_at_once_are_asked_for_ever_more_seldom():
 async def test_watches_that_are_refused_do_not_make_it_list_without_pause(status):
     script = Script()
     script.watch_status = status
-    async with scripted(script) as api, running(reflector.Reflector(api, KIND, into=Thing, changed=Seen())):
+    async with scripted(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
         await script.until_asked("list", 3)
     times = script.times("list")
     assert times[2] - times[0] >= backoff.FIRST_SECONDS * 1.5
@@ -358,7 +356,7 @@ async def test_watches_that_are_refused_do_not_make_it_list_without_pause(status
 async def test_a_watch_goes_on_from_the_bookmark():
     script = Script()
     script.lines = [{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "77"}}}]
-    async with scripted(script) as api, running(reflector.Reflector(api, KIND, into=Thing, changed=Seen())):
+    async with scripted(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
         await script.until_asked("watch", 2)
     versions = [query["resourceVersion"] for verb, _, query in script.asked if verb == "watch"]
     assert versions[:2] == ["10", "77"]
@@ -368,7 +366,7 @@ async def test_a_denied_list_is_said_once_and_tried_again_until_it_is_allowed(ca
     script = Script()
     script.list_status = 403
     async with scripted(script) as api:
-        copy = reflector.Reflector(api, KIND, into=Thing, changed=Seen())
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen())
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(copy.run(), name="reflector")
             await script.until_asked("list", 3)
@@ -377,15 +375,15 @@ async def test_a_denied_list_is_said_once_and_tried_again_until_it_is_allowed(ca
             async with asyncio.timeout(20):
                 await copy.synced.wait()
             task.cancel()
-    assert [record.levelname for record in caplog.records if record.name == reflector.__name__] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if record.name == mirror.__name__] == ["WARNING"]
 
 
 async def test_the_memory_of_the_deleted_is_bounded():
-    copy = reflector.Reflector(None, KIND, into=Thing, changed=Seen())
-    for number in range(reflector.DELETED_LIMIT + 10):
+    copy = mirror.Mirror(None, KIND, into=Thing, changed=Seen())
+    for number in range(mirror.DELETED_LIMIT + 10):
         copy._put(thing(uid=f"u{number}", version=str(number)))
         copy._drop(("default", "one"), f"u{number}")
-    assert len(copy._deleted) == reflector.DELETED_LIMIT
+    assert len(copy._deleted) == mirror.DELETED_LIMIT
 
 
 def listed(*names, version):
@@ -396,12 +394,12 @@ def listed(*names, version):
 @pytest.mark.parametrize("waited", [True, False])
 async def test_a_watch_that_has_gone_silent_is_left_for_a_new_list(monkeypatch, waited):
     if waited:
-        monkeypatch.setattr(reflector, "FRESH_SECONDS", 0.0)
+        monkeypatch.setattr(mirror, "FRESH_SECONDS", 0.0)
     script, seen = Script(), Seen()
     script.stays_open, script.listing = True, listed("gone", version="10")
     async with (
         scripted(script) as api,
-        running(reflector.Reflector(api, KIND, into=Thing, changed=seen)) as copy,
+        running(mirror.Mirror(api, KIND, into=Thing, changed=seen)) as copy,
     ):
         await script.until_asked("watch", 1)
         script.listing = listed("new", version="20")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from drawbar.driver.api import attachments, claims
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import context, telling
+from drawbar.driver.controller.attachments import context, statements
 from drawbar.driver.controller.fabrics import session
 
 LOOK_SECONDS = 5.0
@@ -38,7 +38,7 @@ class Cause(enum.Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Waits:
+class Delays:
     """Those who wait, and what they were told of their allocation."""
 
     context: context.Context
@@ -52,7 +52,7 @@ class Waits:
         for told in (self._told, self._told_of_node, self._told_never):
             told.clear()
         keys = self.context.index.keys()
-        self.context.journeys.resume(key for key in keys if not self._is_attached(key))
+        self.context.latency.resume(key for key in keys if not self._is_attached(key))
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.look(PATIENCE_SECONDS)
@@ -61,7 +61,7 @@ class Waits:
 
     def look(self, patience_seconds: float) -> None:
         """Tells everybody who has waited as long as that, unless that was told."""
-        waiting = self.context.journeys.waiting(patience_seconds)
+        waiting = self.context.latency.waiting(patience_seconds)
         for over in self._told.keys() - set(waiting):
             del self._told[over]
         for key in waiting:
@@ -126,7 +126,7 @@ class Waits:
         *,
         warning: bool = False,
     ) -> None:
-        telling.tell(self.context.recorder, claim, key, warning=warning, reason=reason, message=message)
+        statements.emit(self.context.recorder, claim, key, warning=warning, reason=reason, message=message)
 
     def _is_attached(self, key: names.DeviceKey) -> bool:
         known = self.context.attachments.get(key.attachment)

@@ -1,4 +1,4 @@
-"""An adapter whose words cannot give its credentials away, and whose defects cannot end the controller.
+"""An adapter whose errors do not show its credentials, and whose defects do not end the controller.
 
 Managers and adapters quote what they were given in what they refuse it with. Their words go into conditions, Events
 and logs, so they pass through here first.
@@ -9,10 +9,10 @@ an exception that is none of these becomes one of them here, the only place that
 
 import logging
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from drawbar.fabric import contract, errors
 
@@ -22,7 +22,23 @@ DEFECT = "ADAPTER_DEFECT"
 """The reason of an error that the adapter did not mean to raise: its vendor must act."""
 
 
-class Discreet(contract.FabricAdapter):
+class AdapterClass(Protocol):
+    """An adapter's class, or something that stands in for one."""
+
+    def validate(self, config: contract.AdapterConfig) -> None:
+        """See `contract.FabricAdapter.validate`."""
+        ...
+
+    async def connect(self, config: contract.AdapterConfig) -> contract.FabricAdapter:
+        """See `contract.FabricAdapter.connect`."""
+        ...
+
+
+AdapterOf = Callable[[str], AdapterClass]
+"""The class of the adapter of that name; raises `fabric.errors.InvalidConfiguration` where there is none."""
+
+
+class RedactingAdapter(contract.FabricAdapter):
     """Another adapter, with the secret parts of the credentials taken out of its errors, and only errors of the set.
 
     Its calls raise `errors.Unavailable` with the reason `DEFECT` where the adapter raised something else.

@@ -8,7 +8,8 @@ import pytest
 
 from drawbar.driver.api import claims, meta
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names, waits
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import delays
 from drawbar.driver.kube import events
 
 DRIVER, PODS = "drawbar.dev", 20
@@ -51,7 +52,7 @@ class Context(types.SimpleNamespace):
             fabrics={"fab": types.SimpleNamespace(connection=down)},
             attachments={},
             recorder=events.Recorder(None, controller=DRIVER, instance="i"),
-            journeys=types.SimpleNamespace(waiting=lambda _seconds: tuple(keys)),
+            latency=types.SimpleNamespace(waiting=lambda _seconds: tuple(keys)),
         )
 
 
@@ -59,7 +60,7 @@ class Context(types.SimpleNamespace):
 def test_what_was_dropped_because_the_queue_is_full_is_not_tried_again_every_five_seconds(monkeypatch, room):
     monkeypatch.setattr(events, "QUEUE_LIMIT", room)
     context = Context()
-    looking = waits.Waits(context=context, unattached=claim_index.Index(DRIVER, lambda: NOW))
+    looking = delays.Delays(context=context, unattached=claim_index.Index(DRIVER, lambda: NOW))
     looking.look(5.0)
     dropped = context.recorder.dropped
     # Of each device the claim and its pod.
@@ -73,7 +74,7 @@ def test_what_was_dropped_because_the_queue_is_full_is_not_tried_again_every_fiv
 
 def test_another_cause_and_another_allocation_are_told_and_a_cause_that_comes_back_is_not():
     context = Context()
-    looking = waits.Waits(context=context, unattached=claim_index.Index(DRIVER, lambda: NOW))
+    looking = delays.Delays(context=context, unattached=claim_index.Index(DRIVER, lambda: NOW))
     queued = context.recorder._queue.qsize
 
     def told():

@@ -43,7 +43,7 @@ T = TypeVar("T", bound=Item)
 Key = tuple[str, str]
 
 
-class Reflector(Generic[T]):
+class Mirror(Generic[T]):
     """The local copy. Run `run()` as a task; read with `get` and by iteration.
 
     Attributes:
