@@ -1,4 +1,4 @@
-"""A CDI specification as JSON, both ways.
+"""A CDI specification as JSON, both ways; pure.
 
 `encode` leaves out what is not set; `decode` takes back exactly what `encode` can give, and refuses a field that it
 does not know, as every runtime does, since what it stands for would be lost on the next write.

@@ -1,4 +1,4 @@
-"""What makes a CDI specification valid.
+"""What makes a CDI specification valid; pure.
 
 `validate` returns for a valid one, and names what breaks which rule of any other. Stricter than the runtimes in what
 they would take and misunderstand: relative paths, one of two device numbers, a value with a NUL in it.

@@ -1,4 +1,4 @@
-"""The lowest version of the specification that expresses a content.
+"""The lowest version of the specification that expresses a content; pure.
 
 Older runtimes refuse a whole file of a newer version, and newer ones a file whose version is below what it uses.
 

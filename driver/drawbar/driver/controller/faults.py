@@ -1,4 +1,4 @@
-"""What is at fault when attaches fail: the device, or the place it should go to. Decided without a clock.
+"""What is at fault when attaches fail: the device, or the place it should go to. Decided purely.
 
 A device that fails again is kept from use longer each time. Where several different devices fail on one host and none
 succeeds there in between, it is not the devices: the host's port, cable or node is at fault, so the host is avoided and

@@ -1,4 +1,4 @@
-"""The report as JSON: camelCase keys, findings in the order of the table."""
+"""The report as JSON: camelCase keys, findings in the order of the table; pure."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Judges requests, from what QEMU shows; without I/O and without a clock.
+"""Judges requests, from what QEMU shows; pure.
 
 The invariant: nothing begins for a device that is seen anywhere else, or that has an operation in flight, nor on a
 port that is seen in use or is some operation's.

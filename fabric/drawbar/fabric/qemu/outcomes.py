@@ -1,4 +1,4 @@
-"""What has become of a request; without I/O and without a clock."""
+"""What has become of a request; pure."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""What the run amounts to: how many pods ran, what was left behind, and the time that the software added.
+"""What the run amounts to: how many pods ran, what was left behind, and the time that the software added; pure.
 
 The time added to a pod is from the moment when its allocation was seen to the moment when both binding conditions
 were seen, less what the fabric itself took for the attach; where a claim is allocated after the attach, from the

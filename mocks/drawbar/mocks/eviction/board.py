@@ -1,4 +1,4 @@
-"""What the eviction double knows: slices, rules, allocated claims, and which of these must lose their users.
+"""What the eviction double knows: slices, rules, allocated claims, and which of these must lose their users; pure.
 
 Kept current change by change: a claim is judged again only when it changes, when the NoExecute taints of one of its
 devices change, or when a rule does. So a slice that is rewritten without news costs a look at its pool alone.

@@ -1,6 +1,6 @@
 """What the kubelet double writes about a pod: its status, and the annotation that says what was prepared.
 
-Pure. Source: Kubernetes API reference, `core/v1` PodStatus and ResourceStatus.
+Source: Kubernetes API reference, `core/v1` PodStatus and ResourceStatus.
 """
 
 import json

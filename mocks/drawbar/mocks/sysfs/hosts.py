@@ -1,4 +1,4 @@
-"""What a mocked host consists of in a state: pure answers about slots, cards and addresses, and what it refuses."""
+"""What a mocked host consists of in a state: answers about slots, cards and addresses, and what it refuses."""
 
 import functools
 import re

@@ -1,6 +1,6 @@
 """The hosts that cards are put into: root complexes, switches and slots, known by name.
 
-A layout is a pure description, so that any process that knows its name and number of slots can rebuild it. No host has
+A layout is a plain description, so that any process that knows its name and number of slots can rebuild it. No host has
 other devices than these, ACPI companions of PCI devices, an IOMMU, `pci_bus` folders, or the ports' own services.
 """
 

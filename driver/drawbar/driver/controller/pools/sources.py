@@ -1,4 +1,4 @@
-"""What the plan of a fabric's pools rests on, gathered from where it is known; pure."""
+"""What the plan of a fabric's pools rests on, gathered from where it is known."""
 
 import datetime
 from collections.abc import Collection, Hashable, Iterable, Mapping

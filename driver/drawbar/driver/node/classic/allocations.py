@@ -1,4 +1,4 @@
-"""What a handle allocates, as the allocation that every other part of the node daemon knows.
+"""What a handle allocates, as the allocation that every other part of the node daemon knows; pure.
 
 The kubelets of 1.26 to 1.30 pass the handle with a call, and a claim of `v1alpha2` holds it; nothing else says which
 devices there are. A request that goes without a device has the null device of the node, which is nobody's alone.

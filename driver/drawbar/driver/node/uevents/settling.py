@@ -1,4 +1,4 @@
-"""Devices that had an event lately, and are worth a look once the dust has settled.
+"""Devices that had an event lately, and are worth a look once the dust has settled; pure.
 
 Some of what an event leads to happens after it, and has no event: a slot loses its power after its functions have been
 removed (pciehp_ctrl.c, `remove_board`), the decoders of a region are freed after the region is gone.
