@@ -18,6 +18,7 @@ from drawbar.driver.controller.attachments import plan as controller_plan
 from drawbar.driver.controller.pools import taints
 from drawbar.driver.node.attachments import departure, failures
 from drawbar.driver.node.release import outcomes
+from drawbar.driver.slices import encoding
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
@@ -96,7 +97,7 @@ def test_every_reason_of_a_failure_is_documented():
 def test_every_taint_of_the_controller_is_documented():
     page = (ROOT / "docs" / "conditions.md").read_text()
     section = page.partition("## Taints")[2].partition("## ")[0]
-    effects = {taints.NO_EXECUTE, taints.NO_SCHEDULE, taints.NO_EFFECT}
+    effects = {encoding.NO_EXECUTE, encoding.NO_SCHEDULE, encoding.NO_EFFECT}
     keys = {
         value for name, value in vars(taints).items() if name.isupper() and isinstance(value, str)
     } - effects

@@ -8,9 +8,9 @@ import pytest
 
 from drawbar.driver.api import attachments, fabrics, leases, meta
 from drawbar.driver.controller import daemons
-from drawbar.driver.controller.pools import encoding
 from drawbar.driver.doctor import findings, objects, observed, permissions, plan
 from drawbar.driver.doctor.findings import Severity, Unread
+from drawbar.driver.slices import encoding
 from drawbar.mocks.cluster import deployment
 
 NOW, SECOND = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC), datetime.timedelta(seconds=1)

@@ -4,7 +4,8 @@ import datetime
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import faults
-from drawbar.driver.controller.pools import encoding, homes, plan, probe, sources
+from drawbar.driver.controller.pools import homes, plan, sources
+from drawbar.driver.slices import encoding, probe
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import attachments, slices
-from drawbar.driver.controller.pools import encoding, explanations, plan, taints
+from drawbar.driver.controller.pools import explanations, plan, taints
 from drawbar.driver.kube import client, kinds
+from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from drawbar.driver.controller.pools import encoding, probe
 from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.slices import encoding, probe
 from drawbar.mocks import apiserver
 
 GATES = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}

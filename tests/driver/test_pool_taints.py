@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.pools import encoding, plan, taints
+from drawbar.driver.controller.pools import plan, taints
+from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -234,7 +235,7 @@ def test_an_api_server_that_changes_its_form_gets_the_other_one():
 def test_where_a_device_has_more_taints_than_fit_the_worst_stand_and_it_is_said():
     many = [slices.Taint(key=f"{DRIVER}/k{number:02}", effect="None") for number in range(16)]
     worst = [slices.Taint(key=f"{DRIVER}/z", effect="NoExecute"), slices.Taint(key="y", effect="NoSchedule")]
-    full = slices.Device(name="a", taints=tuple(sorted([*many, *worst], key=taints.rank)))
+    full = slices.Device(name="a", taints=tuple(sorted([*many, *worst], key=encoding.rank)))
     content = encoding.encode(encoding.Encoding.PER_DEVICE, [full, slices.Device(name="b")])
     kept = {device.name: device.taints for device in content.devices}
     assert len(kept["a"]) == 16
@@ -257,7 +258,7 @@ def test_where_a_taint_slice_is_full_the_worst_stand_and_no_device_is_offered_wi
     assert told.devices
     for name in marked:
         bad = name in failing or int(name[1:]) % 2
-        assert taints.keeps_away(marked[name]) == bool(bad)
+        assert encoding.keeps_away(marked[name]) == bool(bad)
 
 
 @given(
@@ -285,7 +286,7 @@ def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, sec
         number = int(name[1:])
         missing = number not in second
         bad = number in failing or missing or (number in foreign and number not in ours)
-        assert taints.keeps_away(marked) == bad
+        assert encoding.keeps_away(marked) == bad
     if form is encoding.Encoding.WITHDRAWN:
         assert not any(encoding.decode(known).values())
     for one in known:

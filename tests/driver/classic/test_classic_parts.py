@@ -1,4 +1,4 @@
-"""The small parts of classic allocation: discovery, the watches, the shelf, selectors, and the search for devices."""
+"""The small parts of classic allocation: discovery, the watches, the slices kept in memory, selectors, and the search for devices."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from drawbar.driver.api import claims, classic, fabrics, meta, nodes, slices
 from drawbar.driver.controller import names, watches
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import selectors
-from drawbar.driver.controller.pools import shelf
 from drawbar.driver.kube import client, config, discovery, kinds, mirror
+from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.mocks import apiserver
 
 V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3
@@ -73,8 +73,8 @@ async def _make_node(api, name):
     await api.create(kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}, into=dict)
 
 
-async def test_a_slice_on_the_shelf_gets_a_uid_and_ever_newer_versions():
-    store = shelf.Shelf()
+async def test_a_slice_kept_in_memory_gets_a_uid_and_ever_newer_versions():
+    store = slice_publisher.Memory()
     pool = slices.Pool(name="p", generation=1, resource_slice_count=1)
     wanted = slices.ResourceSlice(
         metadata=meta.ObjectMeta(name="s"), spec=slices.SliceSpec(driver="drawbar.dev", pool=pool)

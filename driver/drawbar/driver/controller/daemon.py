@@ -35,9 +35,10 @@ from drawbar.driver.controller.fabrics import credentials, losses, redacting_ada
 from drawbar.driver.controller.immediate import executor as allocator
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
-from drawbar.driver.controller.pools import devices, shelf, sources
+from drawbar.driver.controller.pools import devices, sources
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import bodies, client, config, events, pace
+from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.fabric import contract, registry
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,7 @@ class _Controller:
             ),
             clock=surroundings.clock,
             watchdog=measured.watchdog,
-            store=None if offered.modern else shelf.Shelf(),
+            store=None if offered.modern else slice_publisher.Memory(),
         )
         self._context = context.Context(
             api=api,

@@ -20,10 +20,12 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import context, index
 from drawbar.driver.controller.fabrics import session, sessions, status
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.controller.pools import probe, publisher, shelf, sources
+from drawbar.driver.controller.pools import publisher, sources
 from drawbar.driver.kube import client, kinds, mirror, queue
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.operation import readiness
+from drawbar.driver.slices import probe
+from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.fabric import contract
 
 log = logging.getLogger(__name__)
@@ -89,7 +91,7 @@ class FabricReconciler:
         view: View,
         clock: Callable[[], datetime.datetime],
         watchdog: readiness.Watchdog,
-        store: shelf.Store | None = None,
+        store: slice_publisher.Store | None = None,
     ) -> None:
         self._api = api
         self._driver = driver

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.controller.pools import encoding
 from drawbar.driver.doctor import objects
 from drawbar.driver.doctor.findings import Unread
 from drawbar.driver.doctor.permissions import Answer, Trial
+from drawbar.driver.slices import encoding
 
 T = TypeVar("T")
 Reading: TypeAlias = T | Unread
@@ -74,7 +74,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What the API server keeps of a published device; as `controller.pools.probe.Kept`."""
+    """What the API server keeps of a published device; as `slices.probe.Kept`."""
 
     dropped: tuple[str, ...]
     form: encoding.Encoding

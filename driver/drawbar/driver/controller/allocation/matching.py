@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from drawbar.driver.api import fabrics, slices
 from drawbar.driver.controller import names, policies
-from drawbar.driver.controller.pools import taints
+from drawbar.driver.slices import encoding
 
 ANY = ""
 STEPS_MAX = 5000
@@ -67,7 +67,7 @@ class Request:
     def tolerates(self, device_taints: Iterable[slices.Taint]) -> bool:
         """Return whether no taint keeps the device from this request."""
         return all(
-            taint.effect == taints.NO_EFFECT or any(one.covers(taint) for one in self.tolerations)
+            taint.effect == encoding.NO_EFFECT or any(one.covers(taint) for one in self.tolerations)
             for taint in device_taints
         )
 

@@ -12,7 +12,7 @@ import msgspec
 
 from drawbar.driver.api import claims, drivers, meta, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.pools import encoding
+from drawbar.driver.slices import encoding
 
 FABRIC_LABEL = "drawbar.dev/fabric"
 

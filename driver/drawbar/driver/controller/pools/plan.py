@@ -23,7 +23,8 @@ import msgspec
 
 from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.pools import devices, encoding, explanations, generations, homes, taints
+from drawbar.driver.controller.pools import devices, explanations, generations, homes, taints
+from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
 
 FABRIC_LABEL = generations.FABRIC_LABEL

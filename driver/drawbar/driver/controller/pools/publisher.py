@@ -13,9 +13,11 @@ from typing import assert_never
 
 from drawbar.driver import sightings
 from drawbar.driver.api import slices
-from drawbar.driver.controller.pools import encoding, plan, probe, shelf, taints
+from drawbar.driver.controller.pools import plan, taints
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.slices import encoding, probe
+from drawbar.driver.slices import publisher as slice_publisher
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +38,9 @@ class Publisher:
         published: mirror.Mirror[slices.ResourceSlice],
         observe: Observe,
         clock: Callable[[], datetime.datetime],
-        store: shelf.Store | None = None,
+        store: slice_publisher.Store | None = None,
     ) -> None:
-        self._store = store or shelf.Served(api)
+        self._store = store or slice_publisher.Served(api)
         self._driver = driver
         self._published = published
         self._observe = observe

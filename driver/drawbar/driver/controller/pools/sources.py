@@ -8,7 +8,8 @@ from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.fabrics import losses
-from drawbar.driver.controller.pools import explanations, plan, probe
+from drawbar.driver.controller.pools import explanations, plan
+from drawbar.driver.slices import probe
 from drawbar.fabric import contract
 
 

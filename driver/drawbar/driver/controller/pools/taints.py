@@ -14,7 +14,7 @@ Each source has a key of its own and a rule that lifts its taint:
 | `maintenance` | NoSchedule | the Fabric's `spec.maintenance` names it | it no longer does |
 | `reserved` | NoSchedule | reserved for immediate allocation while a claim has it | that claim let go of it |
 
-What a taint says of its cause is in `pools.explanations`; where the API server has no fields for it, `pools.encoding`
+What a taint says of its cause is in `pools.explanations`; where the API server has no fields for it, `slices.encoding`
 leaves it out.
 
 Source: KEP-5055; `timeAdded` is kept while a taint stays the same, since tolerations count from it.
@@ -28,6 +28,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.controller.pools import explanations
+from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
 
 ATTACH_FAILED = "attach-failed"
@@ -41,11 +42,6 @@ RESERVED = "reserved"
 _KEYS = frozenset(
     {ATTACH_FAILED, LOST, IN_USE, FABRIC_HEALTH, NODE_UNHEALTHY, UNREACHABLE, MAINTENANCE, RESERVED}
 )
-
-NO_EXECUTE = "NoExecute"
-NO_SCHEDULE = "NoSchedule"
-NO_EFFECT = "None"
-_WORST_FIRST = (NO_EXECUTE, NO_SCHEDULE, NO_EFFECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,17 +104,7 @@ def of(
         )
         for taint in wanted
     )
-    return tuple(sorted(dated, key=rank))
-
-
-def rank(taint: slices.Taint) -> tuple[int, str]:
-    """Sorts the worst first."""
-    return _WORST_FIRST.index(taint.effect), taint.key
-
-
-def keeps_away(found: Iterable[slices.Taint]) -> bool:
-    """Whether the scheduler gives the device to nobody who does not put up with it."""
-    return any(taint.effect != NO_EFFECT for taint in found)
+    return tuple(sorted(dated, key=encoding.rank))
 
 
 def probation_end(driver: str, standing: Standing, old: Iterable[slices.Taint]) -> datetime.datetime | None:
@@ -134,7 +120,9 @@ def _failed(
 ) -> list[slices.Taint]:
     if standing.failing:
         said = explanations.attach_failed(standing.failing, standing.evidence, standing.probation)
-        return [_taint(driver, standing, ATTACH_FAILED, standing.failing, effect=NO_SCHEDULE, said=said)]
+        return [
+            _taint(driver, standing, ATTACH_FAILED, standing.failing, effect=encoding.NO_SCHEDULE, said=said)
+        ]
     known, end = _known_failure(driver, old), probation_end(driver, standing, old)
     # What was said while it failed stands until it is lifted: the attachment that knew more is gone.
     return [known] if known is not None and end is not None and now < end else []
@@ -159,17 +147,19 @@ def _by_state(driver: str, standing: Standing) -> list[slices.Taint]:
     evidence = standing.evidence
     found: list[tuple[str, str, str, explanations.Explanation]] = []
     if standing.lost:
-        found.append((LOST, "", NO_EXECUTE, explanations.lost(evidence, listed=standing.listed)))
+        found.append((LOST, "", encoding.NO_EXECUTE, explanations.lost(evidence, listed=standing.listed)))
     if standing.held:
-        found.append((IN_USE, "manual", NO_SCHEDULE, explanations.held(evidence)))
+        found.append((IN_USE, "manual", encoding.NO_SCHEDULE, explanations.held(evidence)))
     elif standing.stuck:
-        found.append((IN_USE, "releasing", NO_SCHEDULE, explanations.stuck(evidence)))
+        found.append((IN_USE, "releasing", encoding.NO_SCHEDULE, explanations.stuck(evidence)))
     elif standing.foreign:
-        found.append((IN_USE, "", NO_SCHEDULE, explanations.foreign(evidence)))
+        found.append((IN_USE, "", encoding.NO_SCHEDULE, explanations.foreign(evidence)))
     if standing.health is contract.Health.CRITICAL:
-        found.append((FABRIC_HEALTH, "critical", NO_SCHEDULE, explanations.ill("critical", evidence)))
+        found.append(
+            (FABRIC_HEALTH, "critical", encoding.NO_SCHEDULE, explanations.ill("critical", evidence))
+        )
     elif standing.health is contract.Health.WARNING:
-        found.append((FABRIC_HEALTH, "warning", NO_EFFECT, explanations.ill("warning", evidence)))
+        found.append((FABRIC_HEALTH, "warning", encoding.NO_EFFECT, explanations.ill("warning", evidence)))
     # What vanished is tainted for that already, and no node speaks for the other sources.
     findings = [
         one for one in standing.findings if one.name not in (_KEYS if standing.lost else _KEYS - {LOST})
@@ -178,13 +168,13 @@ def _by_state(driver: str, standing: Standing) -> list[slices.Taint]:
         said = explanations.finding(one.name, one.message, evidence)
         found.append((one.name, one.value, one.effect, said))
     if standing.unhealthy and not findings:
-        found.append((NODE_UNHEALTHY, "", NO_SCHEDULE, explanations.unhealthy(evidence)))
+        found.append((NODE_UNHEALTHY, "", encoding.NO_SCHEDULE, explanations.unhealthy(evidence)))
     if standing.unreachable:
-        found.append((UNREACHABLE, "", NO_SCHEDULE, explanations.unreachable(evidence)))
+        found.append((UNREACHABLE, "", encoding.NO_SCHEDULE, explanations.unreachable(evidence)))
     if standing.maintenance:
-        found.append((MAINTENANCE, "", NO_SCHEDULE, explanations.maintenance(evidence)))
+        found.append((MAINTENANCE, "", encoding.NO_SCHEDULE, explanations.maintenance(evidence)))
     if standing.reserved:
-        found.append((RESERVED, "", NO_SCHEDULE, explanations.reserved(evidence)))
+        found.append((RESERVED, "", encoding.NO_SCHEDULE, explanations.reserved(evidence)))
     return [
         _taint(driver, standing, key, value, effect=effect, said=said) for key, value, effect, said in found
     ]
@@ -199,5 +189,5 @@ def _taint(
         effect=effect,
         description=said.description,
         data=dict(said.data),
-        evictions_per_second=standing.evictions_per_second if effect == NO_EXECUTE else None,
+        evictions_per_second=standing.evictions_per_second if effect == encoding.NO_EXECUTE else None,
     )

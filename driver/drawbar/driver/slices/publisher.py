@@ -1,9 +1,9 @@
-"""Where the slices of a fabric's pools are put: into the API server, or on a shelf.
+"""Where slices are written: into the API server, or into memory.
 
-On a cluster with classic dynamic resource allocation nobody may be offered a device by slices: its scheduler knows no
-binding conditions. What is known of the devices, their taints above all, is worked out there all the same, and kept in
-memory; the controller of classic claims takes from that shelf. So a taint has the same causes and the same end
-everywhere; only after a restart the probations of failures begin from nothing.
+On a cluster with classic dynamic resource allocation no device may be offered by slices, since its scheduler does not know
+binding conditions. The devices and their taints are computed all the same and kept in memory, from where the controller of
+classic claims takes them, so taints have the same causes and the same end everywhere. After a restart the probations of
+failures begin anew there.
 """
 
 import itertools
@@ -12,8 +12,8 @@ from typing import Protocol
 import msgspec
 
 from drawbar.driver.api import slices
-from drawbar.driver.controller.pools import encoding, probe
 from drawbar.driver.kube import client, kinds
+from drawbar.driver.slices import encoding, probe
 
 
 class Store(Protocol):
@@ -66,8 +66,8 @@ class Served:
         )
 
 
-class Shelf:
-    """Memory. Only the publisher writes here, so no view is ever stale."""
+class Memory:
+    """Memory. The publisher is the only writer, so no view is ever stale."""
 
     def __init__(self) -> None:
         self._versions = itertools.count(1)
@@ -79,14 +79,14 @@ class Shelf:
 
     async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
         """Gives the slice a name of its own and a version."""
-        return self._stored(wanted, uid=f"shelf-{next(self._versions)}")
+        return self._stored(wanted, uid=f"memory-{next(self._versions)}")
 
     async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
         """Gives the slice a new version."""
         return self._stored(wanted, uid=wanted.metadata.uid)
 
     async def delete(self, known: slices.ResourceSlice) -> None:
-        """There is nothing to remove: who holds it forgets it."""
+        """There is nothing to remove: the publisher's own copy is the only one."""
 
     def _stored(self, wanted: slices.ResourceSlice, *, uid: str) -> slices.ResourceSlice:
         metadata = msgspec.structs.replace(

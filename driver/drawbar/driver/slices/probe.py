@@ -11,10 +11,9 @@ Source: KEP-5007, "Version skew"; seen on 1.34 with default gates; the effect No
 from dataclasses import dataclass
 
 from drawbar.driver.api import bindings, claims, meta, slices
-from drawbar.driver.controller import names
-from drawbar.driver.controller.pools import encoding
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.slices import encoding
 
 _SELECTOR = claims.NodeSelector(
     node_selector_terms=(
@@ -105,7 +104,7 @@ def _spec(
 
 
 async def _try(api: client.Client, spec: slices.SliceSpec) -> slices.SliceSpec:
-    metadata = meta.ObjectMeta(name=names.resource_slice(spec.driver, "probe/drawbar"))
+    metadata = meta.ObjectMeta(name=f"{spec.driver}-probe")
     body = slices.document(slices.ResourceSlice(metadata=metadata, spec=spec))
     answer = await api.create(kinds.SLICE, body, into=slices.ResourceSlice, dry_run=True)
     return answer.spec

@@ -3,7 +3,7 @@
 *Per device*: a taint stands in the device it is of, as every release has it. *Taint slice*: a second slice of the pool
 holds the taints and no devices, as KEP-5055 proposes; it is always published, even when empty, so that a taint is one
 write in place. *Withdrawn*: the API server keeps no taints at all, so a device that should have one is not published.
-Which one it is shows in what the API server keeps (`pools.probe`), and so does which details a taint may have there: no
+Which one it is shows in what the API server keeps (`slices.probe`), and so does which details a taint may have there: no
 release up to 1.37 has any of them.
 
 Invariant: a device with a taint that keeps others away is published with that taint, or not at all.
@@ -19,8 +19,11 @@ from typing import assert_never
 import msgspec
 
 from drawbar.driver.api import slices
-from drawbar.driver.controller.pools import taints
 
+NO_EXECUTE = "NoExecute"
+NO_SCHEDULE = "NoSchedule"
+NO_EFFECT = "None"
+_WORST_FIRST = (NO_EXECUTE, NO_SCHEDULE, NO_EFFECT)
 TAINTS_PER_DEVICE = 16
 TAINTS_PER_SLICE = 32
 _DETAILS: Mapping[str, tuple[str, str | None]] = {
@@ -55,6 +58,16 @@ class Content:
     left_out: tuple[str, ...] = ()
 
 
+def rank(taint: slices.Taint) -> tuple[int, str]:
+    """Sort the worst first."""
+    return _WORST_FIRST.index(taint.effect), taint.key
+
+
+def keeps_away(taints: Iterable[slices.Taint]) -> bool:
+    """Whether one of the taints keeps claims away that do not tolerate it."""
+    return any(taint.effect != NO_EFFECT for taint in taints)
+
+
 def encode(
     encoding: Encoding,
     devices: Sequence[slices.Device],
@@ -77,7 +90,7 @@ def encode(
         case Encoding.TAINT_SLICE:
             return _taint_slice(devices)
         case Encoding.WITHDRAWN:
-            free = (device for device in devices if not taints.keeps_away(device.taints))
+            free = (device for device in devices if not keeps_away(device.taints))
             return Content(devices=tuple(msgspec.structs.replace(device, taints=()) for device in free))
         case _:
             assert_never(encoding)
@@ -123,7 +136,7 @@ def taints_of(published: Sequence[slices.ResourceSlice], device: str) -> tuple[s
 
 def _with(device: slices.Device, details: Collection[str], *, informs: bool) -> slices.Device:
     if not informs:
-        acting = tuple(taint for taint in device.taints if taint.effect != taints.NO_EFFECT)
+        acting = tuple(taint for taint in device.taints if taint.effect != NO_EFFECT)
         device = msgspec.structs.replace(device, taints=acting)
     absent = {field: empty for name, (field, empty) in _DETAILS.items() if name not in details}
     if not absent or not device.taints:
@@ -145,11 +158,11 @@ def _taint_slice(devices: Sequence[slices.Device]) -> Content:
     entries = [
         slices.SliceTaint(device=device.name, taint=taint) for device in devices for taint in device.taints
     ]
-    entries.sort(key=lambda entry: (taints.rank(entry.taint), entry.device))
+    entries.sort(key=lambda entry: (rank(entry.taint), entry.device))
     kept, lost = entries[:TAINTS_PER_SLICE], entries[TAINTS_PER_SLICE:]
-    tainted = {entry.device for entry in kept if taints.keeps_away([entry.taint])}
+    tainted = {entry.device for entry in kept if keeps_away([entry.taint])}
     # Published without its taint it would be given out.
-    withdrawn = {entry.device for entry in lost if taints.keeps_away([entry.taint])} - tainted
+    withdrawn = {entry.device for entry in lost if keeps_away([entry.taint])} - tainted
     bare = tuple(
         msgspec.structs.replace(device, taints=()) for device in devices if device.name not in withdrawn
     )
