@@ -58,7 +58,7 @@ $(VENV)/.chart: requirements-chart.txt $(VENV)/.installed
 storm: venv ## the controller through thousands of random steps; make storm EXAMPLES=2000, SEED=N for the same again
 	@seed=$(or $(SEED),$$RANDOM)
 	echo "== make storm EXAMPLES=$(EXAMPLES) SEED=$$seed takes the same steps again"
-	DRAWBAR_STORM_EXAMPLES=$(EXAMPLES) DRAWBAR_CLASSIC_EXAMPLES=300 $(BIN)/pytest -q --hypothesis-seed=$$seed tests/driver/storm tests/driver/classic/planner/test_classic_negotiation_property.py
+	DRAWBAR_STORM_EXAMPLES=$(EXAMPLES) DRAWBAR_CLASSIC_EXAMPLES=300 $(BIN)/pytest -q --hypothesis-seed=$$seed tests/driver/storm tests/driver/controller/classic/planner/test_negotiation_property.py
 
 # Before venv, for a slim image lacks what makes one, too.
 lab:

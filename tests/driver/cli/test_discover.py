@@ -1,0 +1,311 @@
+"""`drawbar discover`, run on mocked and recorded hosts as a user runs it."""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.cli import discover, discover_watch
+from drawbar.driver.node import errors, inventory, uevents
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
+
+RECORDINGS = Path(__file__).parents[2] / "data" / "kernel-6.1-qemu"
+GPU = MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01")
+NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA80A, serial="S4EVNX0")
+CXL = MockDevice(
+    device_class=DeviceClass.CXL_MEMORY, vendor=0x8086, device=0x0D93, serial="77", memory_bytes=1 << 34
+)
+
+MAIN = """
+import argparse, sys
+from drawbar.driver.cli import discover
+parser = argparse.ArgumentParser()
+discover.COMMAND.configure(parser)
+sys.exit(discover.COMMAND.run(parser.parse_args()))
+"""
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    discover.COMMAND.configure(parser)
+    return discover.COMMAND.run(parser.parse_args(arguments))
+
+
+@pytest.fixture
+def host(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=3, uevent_socket=tmp_path / "uevents")
+    for slot, card in enumerate((GPU, NVME, CXL), start=1):
+        tree.attach(slot, card)
+    return tree
+
+
+def test_json_holds_every_function_with_names_in_words(host, capsys):
+    assert run("--sysfs", str(host.root), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"cards", "functions", "slots", "cxl", "dax"}
+    assert len(found["functions"]) == 7
+    gpu = next(function for function in found["functions"] if function["deviceClass"] == "gpu")
+    assert gpu == {
+        "address": "0000:01:00.0",
+        "deviceClass": "gpu",
+        "classCode": "0x030200",
+        "className": "3D controller",
+        "vendorID": "0x10de",
+        "vendorName": "NVIDIA Corporation",
+        "deviceID": "0x2330",
+        "deviceName": "GH100 [H100 SXM5 80GB]",
+        "subsystemVendorID": "0x1af4",
+        "subsystemDeviceID": "0x1100",
+        "subsystemName": "Red Hat, Inc.",
+        "driver": "nvidia",
+        "serial": "48-b0-2d-00-00-00-00-01",
+        "deviceSerialNumber": "48-b0-2d-00-00-00-00-01",
+        "numaNode": None,
+        "pcieRoot": "pci0000:00",
+        "linkSpeedGTs": 2.5,
+        "linkWidth": 1,
+        "maxLinkSpeedGTs": 2.5,
+        "maxLinkWidth": 1,
+        "slot": "1",
+        "iommuGroup": None,
+        "sriov": None,
+        "physicalFunction": None,
+        "deviceNodes": [
+            {"path": "/dev/dri/card0", "type": "char", "major": 226, "minor": 0, "subsystem": "drm"},
+            {"path": "/dev/dri/renderD128", "type": "char", "major": 226, "minor": 128, "subsystem": "drm"},
+        ],
+        "networkInterfaces": [],
+        "secondaryBus": None,
+        "nvmeControllers": [],
+        "fpgaManagers": [],
+        "path": "devices/pci0000:00/0000:00:03.0/0000:01:00.0",
+    }
+
+
+def test_json_holds_the_cxl_topology_and_the_slots(host, capsys):
+    run("--sysfs", str(host.root), "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert {key: [each["name"] for each in value] for key, value in found["cxl"].items()} == {
+        "memdevs": ["mem0"],
+        "ports": ["root0", "port1", "endpoint2"],
+        "decoders": ["decoder0.0", "decoder1.0", "decoder2.0"],
+        "regions": [],
+    }
+    assert found["cxl"]["memdevs"][0] == {
+        "name": "mem0",
+        "path": "devices/pci0000:00/0000:00:05.0/0000:03:00.0/mem0",
+        "serial": 77,
+        "pciAddress": "0000:03:00.0",
+        "ramBytes": 1 << 34,
+        "pmemBytes": 0,
+        "numaNode": None,
+        "firmware": "BWFW VERSION 00",
+        "deviceNode": {"path": "/dev/cxl/mem0", "type": "char", "major": 247, "minor": 0, "subsystem": "cxl"},
+    }
+    assert set(found["slots"][0]) == {
+        *("name", "address", "present", "powered", "attention", "speedGTs", "maxSpeedGTs"),
+    }
+    assert "sizeBytes" in found["cxl"]["decoders"][0]
+    assert "interleaveGranularityBytes" in found["cxl"]["decoders"][0]
+
+
+def test_cards_are_told_with_their_functions(tmp_path, capsys):
+    tree = build("fpga-node", tmp_path / "sys")
+    run("--sysfs", str(tree.root), "--json", "--class", "fpga")
+    found = json.loads(capsys.readouterr().out)
+    assert [(card["address"], card["slot"], len(card["functions"])) for card in found["cards"]] == [
+        ("0000:41:00.0", "1", 5),
+        ("0000:42:00.0", "2", 1),
+    ]
+    managers = [function["fpgaManagers"] for function in found["functions"] if function["fpgaManagers"]]
+    assert [[manager["state"] for manager in each] for each in managers] == [["operating"], ["operating"]]
+    run("--sysfs", str(tree.root))
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.split()[-2:] == ["4", "-"]]
+    assert line.split() == ["0000:41:00.0", "fpga", "1", "4", "-"]
+
+
+def test_what_a_driver_shows_of_a_device_is_told(tmp_path, capsys):
+    for name in ("cxl-node", "nvme-node"):
+        run("--sysfs", str(build(name, tmp_path / name / "sys").root), "--json")
+    cxl, nvme = capsys.readouterr().out.split("}\n{")
+    cxl, nvme = json.loads(cxl + "}"), json.loads("{" + nvme)
+    assert [(dax["name"], dax["region"], dax["driver"]) for dax in cxl["dax"]] == [
+        ("dax0.0", "region0", "kmem")
+    ]
+    controllers = [
+        function["nvmeControllers"] for function in nvme["functions"] if function["nvmeControllers"]
+    ]
+    assert [each["state"] for [each] in controllers] == ["live"] * 4
+    assert {function["secondaryBus"] for function in nvme["functions"]} > {None, 0x41}
+
+
+def test_class_filters_functions(host, capsys):
+    run("--sysfs", str(host.root), "--json", "--class", "gpu", "--class", "nvme")
+    found = json.loads(capsys.readouterr().out)
+    assert [function["deviceClass"] for function in found["functions"]] == ["gpu", "nvme"]
+
+
+def test_an_unknown_class_is_a_usage_error(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run("--class", "toaster")
+    assert ended.value.code == 2
+    assert "cxl-memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 160])
+def test_the_table_fits_its_terminal_and_breaks_no_address(columns, host, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run("--sysfs", str(host.root)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    for function in inventory.read(host.root).functions:
+        assert any(line.startswith(f"{function.address}  {function.device_class}") for line in lines)
+    assert any("H100" in line for line in lines) or columns < 160
+    assert any("mem0" in line and "16384" in line for line in lines)
+    assert any("/dev/nvme0n1" in line for line in lines) == (columns >= 120)
+
+
+def test_a_pipe_gets_the_wide_table(host, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    run("--sysfs", str(host.root))
+    assert "/dev/dri/renderD128" in capsys.readouterr().out
+
+
+def test_a_card_without_power_and_hidden_serials_deserve_a_word(tmp_path, capsys):
+    load_recording(RECORDINGS / "sysfs-2-cxl.json.gz", tmp_path / "sys")
+    run("--sysfs", str(tmp_path / "sys"))
+    assert "Slot 3 holds a card that is not powered" in capsys.readouterr().out
+
+
+def test_a_host_with_nothing_to_show_says_so(tmp_path, capsys):
+    (tmp_path / "bus").mkdir()
+    assert run("--sysfs", str(tmp_path)) == 0
+    assert "No such PCI function here." in capsys.readouterr().out
+
+
+def test_a_tree_that_is_not_there_is_an_error_for_the_user(tmp_path):
+    with pytest.raises(errors.SysfsError, match="name one with --sysfs"):
+        run("--sysfs", str(tmp_path / "absent"))
+
+
+def run_without_reader(host: SysfsTree, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs the command with a standard output that nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", MAIN, "--sysfs", str(host.root), *arguments]
+    try:
+        return subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_reader_that_has_had_enough_causes_no_traceback(arguments, host):
+    ended = run_without_reader(host, *arguments)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+@contextlib.contextmanager
+def watching(host: SysfsTree, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    source = f"unix:{host.root.parent / 'uevents'}"
+    command = [
+        sys.executable,
+        "-c",
+        MAIN,
+        "--sysfs",
+        str(host.root),
+        "--watch",
+        "--uevents",
+        source,
+        *arguments,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "Watching for changes; Ctrl-C ends.\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def interrupted(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    assert process.wait() == 0
+
+
+def test_watch_tells_each_change_as_a_json_line_and_ends_quietly(host):
+    with watching(host, "--json", "--class", "nvme") as process:
+        host.detach(1)
+        host.detach(2)
+        host.attach(2, NVME)
+        assert process.stdout is not None
+        changes = [json.loads(process.stdout.readline()) for _ in range(5 + 6)]
+        interrupted(process)
+    assert [(change["action"], change["device"]) for change in changes] == [
+        ("remove", "ng0n1"),
+        ("remove", "nvme0n1"),
+        ("remove", "nvme0"),
+        ("unbind", "0000:02:00.0"),
+        ("remove", "0000:02:00.0"),
+        ("add", "0000:02:00.0"),
+        ("add", "nvme0"),
+        ("bind", "0000:02:00.0"),
+        ("change", "nvme0"),
+        ("add", "nvme0n1"),
+        ("add", "ng0n1"),
+    ]
+    assert {change["address"] for change in changes} == {"0000:02:00.0"}
+    assert changes[-1]["function"]["serial"] == "S4EVNX0"
+    assert changes[-1]["function"]["driver"] == "nvme"
+
+
+def test_watch_tells_people_in_one_line_each(host):
+    with watching(host, "--class", "gpu") as process:
+        host.detach(1)
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(4)]
+        interrupted(process)
+    assert lines[0].startswith("remove  0000:01:00.0 drm card0 (gpu, NVIDIA Corporation")
+    assert lines[3].startswith("remove  0000:01:00.0 pci function (gpu, NVIDIA Corporation")
+
+
+def test_an_overflow_is_answered_by_reading_again_and_telling_the_differences(host):
+    watch = discover_watch.Watch(host.root, inventory.read(host.root))
+    host.detach(1)
+    host.detach(2)
+    host.attach(2, NVME)
+    changes = watch.take(uevents.Overflow())
+    assert [(change.action, change.address) for change in changes] == [("remove", "0000:01:00.0")]
+    host.attach(1, GPU)
+    changes = watch.take(uevents.Overflow())
+    assert [(change.action, change.address) for change in changes] == [("add", "0000:01:00.0")]
+
+
+def test_events_heard_after_the_function_is_gone_still_know_what_it_was(host):
+    watch = discover_watch.Watch(host.root, inventory.read(host.root))
+    path = "/devices/pci0000:00/0000:00:03.0/0000:01:00.0"
+    late = [
+        uevents.parse(f"remove@{path}/drm/card0\0SUBSYSTEM=drm\0".encode()),
+        uevents.parse(f"unbind@{path}\0SUBSYSTEM=pci\0".encode()),
+        uevents.parse(f"remove@{path}\0SUBSYSTEM=pci\0".encode()),
+    ]
+    host.detach(1)
+    changes = [change for event in late if event for change in watch.take(event)]
+    assert [change.function.serial if change.function else None for change in changes] == [GPU.serial] * 3
+
+
+def test_an_event_of_something_else_changes_nothing(host):
+    watch = discover_watch.Watch(host.root, inventory.read(host.root))
+    event = uevents.parse(b"add@/devices/virtual/bdi/259:0\0ACTION=add\0SUBSYSTEM=bdi\0SEQNUM=1\0")
+    assert event is not None
+    assert watch.take(event) == []

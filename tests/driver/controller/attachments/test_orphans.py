@@ -1,0 +1,298 @@
+"""Devices that this cluster attached and has no record of: found by their mark, and used or detached; others never."""
+
+import datetime
+
+import pytest
+from tests.driver.scenes.attachments import CLAIM, NOW, wish
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller import marks
+from drawbar.driver.controller.attachments import actions, plan
+from drawbar.driver.kube import kinds
+from drawbar.fabric import contract
+from drawbar.mocks.apiserver import faults
+from drawbar.mocks.testing import worlds
+
+NODE = "node-1"
+CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
+OTHERS_MARK = "drawbar/00000000-0000-4000-8000-000000000000/fab"
+
+
+# --- whose it is ---
+
+
+@pytest.mark.parametrize(
+    ("shown", "own", "recorded", "owner"),
+    [
+        ("drawbar/a/f", "drawbar/a/f", False, marks.Owner.OURS),
+        ("drawbar/b/f", "drawbar/a/f", False, marks.Owner.OTHERS),
+        ("drawbar/a/f2", "drawbar/a/f", True, marks.Owner.OTHERS),
+        ("drawbar/a/f", None, True, marks.Owner.OTHERS),
+        (None, "drawbar/a/f", False, marks.Owner.OTHERS),
+        (None, "drawbar/a/f", True, marks.Owner.UNTOLD),
+        (None, None, False, marks.Owner.UNTOLD),
+    ],
+)
+def test_a_connection_is_ours_by_its_mark_alone(shown, own, recorded, owner):
+    connection = contract.Connection(host_id="h", mark=shown)
+    assert marks.owner(connection, own, recorded=recorded) is owner
+    assert marks.owner(None, own, recorded=recorded) is marks.Owner.NOBODY
+
+
+def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
+    mark = marks.mark("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "f" * 63)
+    assert len(mark) <= contract.STRING_BYTES
+    assert marks.mark("", "f") is None
+
+
+# --- what is done about it: see also test_attachment_plan.py ---
+
+
+def observed(**changes):
+    known = {
+        "attachment": None,
+        "wish": None,
+        "present": True,
+        "host_id": "h1",
+        "node": "n1",
+        "owner": marks.Owner.OURS,
+        "attach": plan.Call(state="unasked"),
+        "detach": plan.Call(state="unasked"),
+        "tainted": False,
+        "patience": datetime.timedelta(seconds=60),
+        "ready_patience": datetime.timedelta(seconds=90),
+        "binding_timeout": datetime.timedelta(seconds=120),
+    }
+    return plan.Observed(**(known | changes))
+
+
+def attachment(*conditions, deleting=False):
+    spec = attachments.AttachmentSpec(
+        fabric="f",
+        device_id="d",
+        driver="drawbar.dev",
+        pool="f/e",
+        device="d",
+        node_name="n1",
+        host_id="h1",
+        identity=attachments.Identity(device_class="gpu"),
+        claim=CLAIM,
+        allocation_timestamp="t",
+    )
+    metadata = meta.ObjectMeta(
+        name="f.d",
+        uid="a1",
+        finalizers=(attachments.FINALIZER,),
+        deletion_timestamp="now" if deleting else None,
+    )
+    said = tuple(meta.Condition(type=kind, status="True") for kind in conditions)
+    return attachments.DeviceAttachment(
+        metadata=metadata, spec=spec, status=attachments.AttachmentStatus(conditions=said)
+    )
+
+
+RESTORE = actions.Restore(node="n1", host_id="h1")
+TABLE = {
+    "no claim has it": ({}, [RESTORE]),
+    "the claim that was told that it is there keeps it": (
+        {"wish": wish(attached_said=True)},
+        [actions.Create(wish=wish(attached_said=True))],
+    ),
+    "a claim that was told nothing must not get it as somebody left it": ({"wish": wish()}, [RESTORE]),
+    "a claim on another node": ({"wish": wish(node="n2", host_id="h2", attached_said=True)}, [RESTORE]),
+    "a claim that has failed": ({"wish": wish(attached_said=True, failed_said=True)}, [RESTORE]),
+    "its host is no node": ({"node": None}, [actions.LookAgain(seconds=plan.UNMAPPED_SECONDS)]),
+    "somebody else's": ({"owner": marks.Owner.OTHERS}, []),
+    "nobody can tell whose": ({"owner": marks.Owner.UNTOLD}, []),
+    "recorded, with somebody else's mark: it is not ours to detach": (
+        {
+            "owner": marks.Owner.OTHERS,
+            "attachment": attachment("Released", deleting=True),
+            "attach": plan.Call(state="unknown"),
+        },
+        [actions.RemoveFinalizer()],
+    ),
+    "recorded, with somebody else's mark, and perhaps on its way to us": (
+        {"owner": marks.Owner.OTHERS, "attachment": attachment("Released", deleting=True)},
+        [actions.Ask(side=actions.Side.ATTACH)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "steps"), TABLE.values(), ids=TABLE.keys())
+def test_the_next_steps_for_a_connection_without_a_record(changes, steps):
+    assert list(plan.plan(observed(**changes), NOW)) == steps
+
+
+def test_somebody_elses_connection_on_the_very_node_is_refused_and_never_said_to_be_attached():
+    (refusal,) = plan.plan(observed(owner=marks.Owner.OTHERS, wish=wish()), NOW)
+    assert isinstance(refusal, actions.SayFailed)
+    assert refusal.failure.reason == plan.IN_USE
+    recorded = observed(
+        owner=marks.Owner.OTHERS,
+        wish=wish(),
+        attachment=attachment(),
+        attach=plan.Call(state="succeeded"),
+    )
+    (failure,) = plan.plan(recorded, NOW)
+    assert isinstance(failure, actions.RecordFailure)
+    assert failure.failure.reason == plan.IN_USE
+
+
+def test_a_refusal_of_the_credentials_is_what_a_claim_hears_at_its_deadline():
+    failure = attachments.Failure(reason=plan.CREDENTIALS, message="read only", retryable=True)
+    late = observed(
+        owner=marks.Owner.NOBODY,
+        host_id=None,
+        wish=wish(seen_at=NOW - datetime.timedelta(seconds=60)),
+        attachment=attachment(),
+        attach=plan.Call(state="failed", failure=failure),
+    )
+    assert plan.plan(late, NOW) == (actions.RecordFailure(failure=failure),)
+    assert plan.CREDENTIALS in plan.NOT_THE_DEVICE
+
+
+# --- the whole controller ---
+
+
+async def in_use(cluster, until):
+    """A claim has gpu-0; gives the uid of its attachment."""
+    cluster.start(leader_election=False)
+    await cluster.make_fabric()
+    await cluster.published()
+    await cluster.allocate("gpu-0")
+    known = await until(cluster.attachments, lambda value: "status" in value.get("fab.gpu-0", {}))
+    # What happens to its record later depends on whether the claim was told of it.
+    await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+    return known["fab.gpu-0"]["metadata"]["uid"]
+
+
+async def taints(cluster):
+    return {
+        device["name"]: [taint["key"] for taint in device["taints"]]
+        for published in await cluster.slices()
+        for device in published["devices"]
+        if "taints" in device
+    }
+
+
+async def returns(cluster):
+    """What is told of devices that were taken back: about which object, and what becomes of them."""
+    return [
+        (one["regarding"]["uid"], one["type"], one["note"].partition("; ")[2])
+        for one in (await cluster.api.list_all(kinds.EVENT, into=dict)).items
+        if one["reason"] == "DeviceTakenBack"
+        and one["note"].startswith("gpu-0 of fabric fab was connected to host host-node-1")
+    ]
+
+
+def connection(cluster, device="gpu-0"):
+    return cluster.fabric._world.device(device).connection
+
+
+async def test_a_claim_keeps_its_device_when_the_record_of_it_is_removed_by_force(controller_world, until):
+    async with controller_world() as cluster:
+        uid = await in_use(cluster, until)
+        assert connection(cluster).mark.endswith("/fab")
+        await worlds.vanish(cluster.api, "fab.gpu-0")
+
+        def back(value):
+            one = value.get("fab.gpu-0", {})
+            return one.get("metadata", {}).get("uid", uid) != uid and "status" in one
+
+        restored = (await until(cluster.attachments, back))["fab.gpu-0"]
+        assert restored["spec"]["claim"]["name"] == "c1"
+        assert restored["metadata"]["finalizers"] == ["drawbar.dev/detach"]
+        told = await until(lambda: returns(cluster), bool)
+        assert told == [(restored["metadata"]["uid"], "Normal", "claim default/c1 keeps it")]
+        assert cluster.calls("detach") == []
+        await cluster.deallocate()
+        await cluster.node_says("fab.gpu-0", "Released")
+        await until(cluster.attachments, lambda value: not value)
+        assert connection(cluster) is None
+
+
+@pytest.mark.parametrize("reply", ["comes", "is lost, and the controller dies"])
+async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(controller_world, until, reply):
+    async with controller_world() as cluster:
+        await in_use(cluster, until)
+        await cluster.stop()
+        await cluster.deallocate()
+        await worlds.vanish(cluster.api, "fab.gpu-0")
+        if reply != "comes":
+            lost = faults.Disconnect(after=True)
+            select = faults.Selection(user=CONTROLLER, resource="deviceattachments", verb="create")
+            cluster.server.faults.add(
+                faults.Fault(effect=lost, select=select, when=faults.Occasions(times=1))
+            )
+        cluster.start(leader_election=False)
+        await until(cluster.attachments, bool)
+        if reply != "comes":
+            await cluster.stop()
+            cluster.start(leader_election=False)
+        known = await until(
+            cluster.attachments,
+            lambda value: "deletionTimestamp" in value.get("fab.gpu-0", {}).get("metadata", {}),
+        )
+        assert "claim" not in known["fab.gpu-0"]["spec"]
+        if reply == "comes":
+            ((uid, kind, outcome),) = await until(lambda: returns(cluster), bool)
+            assert (uid, kind) == (known["fab.gpu-0"]["metadata"]["uid"], "Normal")
+            assert outcome == "it is detached once its node lets go of it"
+        assert known["fab.gpu-0"]["metadata"]["labels"] == {"drawbar.dev/node": NODE}
+        assert cluster.calls("detach") == [], "its node has not let go of it"
+        await cluster.node_says("fab.gpu-0", "Released")
+        await until(cluster.attachments, lambda value: not value)
+        assert connection(cluster) is None
+        assert cluster.calls("detach") == ["gpu-0"]
+
+        async def is_free():
+            return not await taints(cluster)
+
+        await until(is_free, bool)
+
+
+async def test_what_hangs_on_a_host_that_is_no_node_is_named_and_left_alone(controller_world, until):
+    async with controller_world() as cluster:
+        await in_use(cluster, until)
+        await cluster.stop()
+        await cluster.deallocate()
+        await worlds.vanish(cluster.api, "fab.gpu-0")
+        await cluster.api.delete(kinds.NODE, NODE)
+        cluster.start(leader_election=False)
+        words = "device gpu-0 was attached by this cluster to host host-node-1"
+        told = await until(
+            lambda: cluster.fabric_condition("Degraded"), lambda value: words in value.get("message", "")
+        )
+        assert told["status"] == "True"
+        assert await cluster.attachments() == {}
+        assert cluster.calls("detach") == []
+
+
+@pytest.mark.parametrize("mark", [OTHERS_MARK, None])
+async def test_another_clusters_device_is_shown_and_never_touched(controller_world, until, mark):
+    async with controller_world() as cluster:
+        await cluster.fabric.console.foreign_attach("gpu-0", "host-node-1", mark=mark)
+        before = connection(cluster)
+        cluster.start(leader_election=False)
+        await cluster.make_fabric()
+        await until(lambda: taints(cluster), lambda value: value == {"gpu-0": ["drawbar.dev/in-use"]})
+        # A claim that was given it all the same, on the very node that has it.
+        await cluster.allocate("gpu-0")
+        said = await until(cluster.said, bool)
+        assert said["gpu-0"] == {"attach-failed": "DeviceInUse"}
+        assert await cluster.attachments() == {}
+        assert connection(cluster) == before
+
+
+async def test_a_fabric_that_keeps_no_marks_shows_what_nobody_knows_of_and_leaves_it(controller_world, until):
+    async with controller_world(keepsMarks=False) as cluster:
+        await in_use(cluster, until)
+        await cluster.stop()
+        await cluster.deallocate()
+        await worlds.vanish(cluster.api, "fab.gpu-0")
+        cluster.start(leader_election=False)
+        await until(lambda: taints(cluster), lambda value: value == {"gpu-0": ["drawbar.dev/in-use"]})
+        assert await cluster.attachments() == {}
+        assert connection(cluster).host_id == "host-node-1"
+        assert cluster.calls("detach") == []

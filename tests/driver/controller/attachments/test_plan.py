@@ -1,0 +1,364 @@
+"""The controller's state machine of one device: from any state, the next safe steps."""
+
+import datetime
+
+import pytest
+from tests.driver.scenes.attachments import (
+    ATTACH,
+    ATTACHED,
+    DETACH,
+    FREE,
+    GOING,
+    INVISIBLE,
+    LATE,
+    NOW,
+    OTHER,
+    RELEASED,
+    assert_next_steps,
+    attachment,
+    call,
+    cases,
+    wish,
+)
+
+from drawbar.driver.api import attachments
+from drawbar.driver.controller.attachments import actions, plan
+
+FAILURE = attachments.Failure(reason="FabricError", message="the link did not come up")
+NO_DEVICE = attachments.Failure(reason=plan.GONE, message="no such device")
+PENDING = attachments.Failure(reason=plan.PENDING, message="operation o1 is in flight", retryable=True)
+PASSING = attachments.Failure(reason="FabricError", message="busy", retryable=True)
+
+TOO_LATE = attachments.Failure(
+    reason=plan.DEADLINE,
+    message="not attached within 60 s of the allocation; see the Fabric's conditions",
+)
+NOT_TAKEN = attachments.Failure(
+    reason=plan.UNREACHABLE,
+    message="the fabric manager did not take the request within 60 s of the allocation",
+)
+
+AN_HOUR_AGO = NOW - datetime.timedelta(hours=1)
+READY = wish(attached_said=True, visible_said=True)
+SILENT_FOR_TOO_LONG = {"wish": wish(attached_said=True, seen_at=NOW - datetime.timedelta(seconds=90))}
+SILENT = attachments.Failure(
+    reason=plan.NODE_SILENT,
+    message="node n1 did not report the device as ready within 90 s of the allocation; look at its node daemon",
+)
+SILENT_NODE = {
+    "its node has time until the deadline": (
+        {"host_id": "h1", "wish": wish(attached_said=True, seen_at=NOW - datetime.timedelta(seconds=89))},
+        [actions.LookAgain(seconds=1.0)],
+    ),
+    "then it is given up, whatever the node reports": (
+        {"host_id": "h1"} | SILENT_FOR_TOO_LONG,
+        [actions.RecordFailure(failure=SILENT)],
+    ),
+    "also where the fabric does not show it any more": (
+        SILENT_FOR_TOO_LONG,
+        [actions.RecordFailure(failure=SILENT)],
+    ),
+    "the device is tainted first": (
+        {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT)} | SILENT_FOR_TOO_LONG,
+        [actions.Taint(failure=SILENT)],
+    ),
+    "then the claim is told": (
+        {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
+        | SILENT_FOR_TOO_LONG,
+        [actions.SayFailed],
+    ),
+    "a node that reports it on the claim before that keeps it": (
+        {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
+        | {"wish": wish(attached_said=True, visible_said=True, seen_at=AN_HOUR_AGO)},
+        [actions.RecordAttached],
+    ),
+    "and after that it does not": (
+        {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
+        | {"wish": wish(visible_said=True, failed_said=True, failed_at=NOW)},
+        [actions.LookAgain(seconds=120.0)],
+    ),
+    "a device that is in use has no deadline": (
+        {"host_id": "h1", "wish": wish(attached_said=True, visible_said=True, seen_at=AN_HOUR_AGO)},
+        [],
+    ),
+}
+FAILED_LONG_AGO = wish(failed_said=True, failed_at=NOW - datetime.timedelta(seconds=120))
+ABANDONED = {
+    "a failed claim has the scheduler's time to be deallocated": (
+        {"attachment": attachment(error=FAILURE), "tainted": True}
+        | {"wish": wish(failed_said=True, failed_at=NOW - datetime.timedelta(seconds=119))},
+        [actions.LookAgain(seconds=1.0)],
+    ),
+    "then its attach is rolled back": (
+        {"attachment": attachment(error=FAILURE), "tainted": True, "wish": FAILED_LONG_AGO},
+        [actions.Delete(abandoned=FAILED_LONG_AGO)],
+    ),
+    "with that of the claim's other devices": (
+        {"attachment": attachment(ATTACHED), "wish": FAILED_LONG_AGO},
+        [actions.Delete(abandoned=FAILED_LONG_AGO)],
+    ),
+    "but for a claim that a pod may be using": (
+        {"attachment": attachment(ATTACHED, INVISIBLE, error=FAILURE), "tainted": True}
+        | {"wish": wish(failed_said=True, visible_said=True)},
+        [],
+    ),
+    "and nothing is begun anew for it": ({"attachment": None, "host_id": None, "wish": FAILED_LONG_AGO}, []),
+}
+
+BEGIN = {
+    "nothing is asked": ({"wish": None}, []),
+    "the intent is stored before the fabric is called": ({}, [actions.Create]),
+    "a failure that was said is not said again": ({"wish": wish(failed_said=True)}, []),
+    "a device that is gone": ({"present": False}, [actions.SayFailed]),
+    "a node that is no host": ({"wish": wish(host_id=None)}, [actions.SayFailed]),
+    "a device that another host has": ({"host_id": "h9"}, [actions.SayFailed]),
+    "a device that this host has already": ({"host_id": "h1"}, [actions.Create]),
+    "too late": (LATE, [actions.SayFailed]),
+    "a silent fabric is waited for": ({"present": None}, [actions.LookAgain]),
+    "a silent fabric is waited for until the deadline": ({"present": None} | LATE, [actions.SayFailed]),
+    "a silent fabric knows no hosts": ({"present": None, "wish": wish(host_id=None)}, [actions.LookAgain]),
+}
+
+ATTACHING = {
+    "another claim wants it": ({"wish": OTHER}, [actions.Delete]),
+    "nobody wants it": ({"wish": None}, [actions.Delete]),
+    "its node is mapped to another host meanwhile": ({"wish": wish(host_id="h2")}, [actions.Delete]),
+    "its node is mapped to another host, and the fabric has just connected it to the first": (
+        {
+            "attachment": attachment(ATTACHED),
+            "host_id": "h1",
+            "attach": call("succeeded"),
+            "wish": wish(host_id="h2", attached_said=True),
+        },
+        [actions.Delete],
+    ),
+    "its node is mapped to another host while a pod may be using it": (
+        {
+            "attachment": attachment(ATTACHED),
+            "host_id": "h1",
+            "attach": call("succeeded"),
+            "wish": wish(host_id="h2", attached_said=True, visible_said=True),
+        },
+        [],
+    ),
+    "its node is mapped to no host for the moment": (
+        {
+            "attachment": attachment(ATTACHED),
+            "host_id": "h1",
+            "attach": call("succeeded"),
+            "wish": wish(host_id=None, attached_said=True, visible_said=True),
+        },
+        [],
+    ),
+    "held by hand": ({"wish": None, "attachment": attachment(claim=None)}, [actions.Ask(side=ATTACH)]),
+    "made by hand without the finalizer": (
+        {"wish": None, "attachment": attachment(claim=None, finalizers=())},
+        [actions.Adopt],
+    ),
+    "after a restart the fabric is asked first": ({}, [actions.Ask(side=ATTACH)]),
+    "the fabric knows nothing": ({"attach": call("unknown")}, [actions.CallFabric(side=ATTACH)]),
+    "under way": ({"attach": call("running", retry_after_seconds=5.0)}, [actions.LookAgain(seconds=5.0)]),
+    "under way near the deadline": (
+        {
+            "attach": call("running", retry_after_seconds=5.0),
+            "wish": wish(seen_at=NOW - datetime.timedelta(seconds=59)),
+        },
+        [actions.LookAgain(seconds=1.0)],
+    ),
+    "under way and shown already is not yet done": (
+        {"attach": call("running"), "host_id": "h1"},
+        [actions.LookAgain(seconds=1.0)],
+    ),
+    "done": (
+        {"attach": call("succeeded"), "host_id": "h1"},
+        [actions.SayAttached, actions.RecordAttached, actions.LookAgain(seconds=90.0)],
+    ),
+    "done before we came": (
+        {"attach": call("unknown"), "host_id": "h1"},
+        [actions.SayAttached, actions.RecordAttached, actions.LookAgain],
+    ),
+    "done and said on the claim": (
+        {"attach": call("succeeded"), "host_id": "h1", "wish": wish(attached_said=True)},
+        [actions.RecordAttached, actions.LookAgain],
+    ),
+    "done, but the fabric does not show it": (
+        {"attach": call("succeeded")},
+        [actions.ReadFabric, actions.LookAgain(seconds=1.0)],
+    ),
+    "done, and its news may still come": (
+        {"attach": call("succeeded", due=False, retry_after_seconds=0.5)},
+        [actions.LookAgain(seconds=0.5)],
+    ),
+    "recorded, and the claim does not say so": (
+        {"attachment": attachment(ATTACHED), "host_id": "h1"},
+        [actions.SayAttached, actions.LookAgain],
+    ),
+    "all said": ({"attachment": attachment(ATTACHED), "host_id": "h1", "wish": READY}, []),
+    "it was there and is not: never again by itself": (
+        {"attachment": attachment(ATTACHED), "wish": READY},
+        [],
+    ),
+    "too late": (LATE | {"attach": call("running")}, [actions.RecordFailure(failure=TOO_LATE)]),
+    "too late, and the fabric never took the request": (LATE, [actions.RecordFailure(failure=NOT_TAKEN)]),
+    "gone meanwhile": ({"present": False}, [actions.RecordFailure]),
+    "refused": ({"attach": call("failed", failure=FAILURE)}, [actions.RecordFailure(failure=FAILURE)]),
+    "failed in passing": ({"attach": call("failed", failure=PASSING)}, [actions.Retry(side=ATTACH)]),
+    "another operation is in flight": (
+        {"attach": call("failed", failure=PENDING)},
+        [actions.EndBlocker(), actions.Retry(side=ATTACH)],
+    ),
+    "too late, and another operation is in flight": (
+        LATE | {"attach": call("failed", failure=PENDING)},
+        [actions.RecordFailure(failure=PENDING)],
+    ),
+    "failed in passing, a moment ago": (
+        {"attach": call("failed", failure=PASSING, due=False, retry_after_seconds=2.0)},
+        [actions.LookAgain(seconds=2.0)],
+    ),
+    "the fabric has been silent since the start": ({"present": None}, [actions.LookAgain(seconds=60.0)]),
+}
+
+FAILED = {
+    "the taint comes first": ({"attachment": attachment(error=FAILURE)}, [actions.Taint(failure=FAILURE)]),
+    "then the claims": ({"attachment": attachment(error=FAILURE), "tainted": True}, [actions.SayFailed]),
+    "then nothing until the claim lets go": (
+        {"attachment": attachment(error=FAILURE), "tainted": True, "wish": wish(failed_said=True)},
+        [],
+    ),
+    "what the node could not initialise": ({"attachment": attachment(ATTACHED, INVISIBLE)}, [actions.Taint]),
+    "the node hears of the taint by the record": (
+        {"attachment": attachment(ATTACHED, INVISIBLE), "tainted": True},
+        [actions.RecordFailure, actions.SayFailed],
+    ),
+    "a full host is not the device's fault": (
+        {"attachment": attachment(error=attachments.Failure(reason=plan.NO_FREE_PORT, message=""))},
+        [actions.SayFailed],
+    ),
+    "a device that is gone has no slice to taint": (
+        {"attachment": attachment(error=FAILURE), "present": False},
+        [actions.SayFailed],
+    ),
+    "a silent manager is not the device's fault": (
+        {"attachment": attachment(error=NOT_TAKEN)},
+        [actions.SayFailed],
+    ),
+    "by hand: nobody to tell": ({"attachment": attachment(claim=None, error=FAILURE), "wish": None}, []),
+}
+
+RELEASING = {
+    "the node still has it": ({"attachment": GOING, "host_id": "h1"}, []),
+    "the node is gone, and may come back": (
+        {"attachment": GOING, "host_id": "h1", "node_gone_at": NOW + datetime.timedelta(seconds=7)},
+        [actions.LookAgain(seconds=7.0)],
+    ),
+    "the fabric is given up, and the node still has it": (
+        {"attachment": GOING, "present": None, "given_up": True},
+        [],
+    ),
+    "the fabric is given up": (
+        {"attachment": FREE, "present": None, "given_up": True},
+        [actions.RemoveFinalizer],
+    ),
+    "the node is gone": (
+        {"attachment": GOING, "host_id": "h1", "node_gone_at": NOW},
+        [actions.Ask(side=DETACH)],
+    ),
+    "after a restart the fabric is asked first": (
+        {"attachment": FREE, "host_id": "h1"},
+        [actions.Ask(side=DETACH)],
+    ),
+    "the fabric knows nothing": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("unknown")},
+        [actions.CallFabric(side=DETACH)],
+    ),
+    "under way": ({"attachment": FREE, "detach": call("running")}, [actions.LookAgain(seconds=1.0)]),
+    "done, but the fabric does not show it": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("succeeded")},
+        [actions.ReadFabric, actions.LookAgain],
+    ),
+    "done, and a minute later the device is connected again, by somebody without a mark": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("succeeded", age_seconds=61.0)},
+        [actions.Retry(side=DETACH)],
+    ),
+    "done, and its news may still come": (
+        {
+            "attachment": FREE,
+            "host_id": "h1",
+            "detach": call("succeeded", due=False, retry_after_seconds=0.5),
+        },
+        [actions.LookAgain(seconds=0.5)],
+    ),
+    "an attach that may be under way is asked for first": (
+        {"attachment": FREE, "attach": call("unasked"), "detach": call("unknown")},
+        [actions.Ask(side=ATTACH)],
+    ),
+    "an attach that is under way is given up": (
+        {"attachment": FREE, "attach": call("running"), "detach": call("unknown")},
+        [actions.Cancel(side=ATTACH), actions.LookAgain],
+    ),
+    "a detach that never ends is given up": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("running", age_seconds=301.0)},
+        [actions.Cancel(side=DETACH), actions.LookAgain],
+    ),
+    "free": ({"attachment": FREE, "detach": call("succeeded")}, [actions.RemoveFinalizer]),
+    "somebody else has it now": (
+        {"attachment": FREE, "host_id": "h9", "detach": call("succeeded")},
+        [actions.RemoveFinalizer],
+    ),
+    "the device is not listed: a detach is asked for all the same": (
+        {"attachment": FREE, "present": False, "attach": call("unknown"), "detach": call("unknown")},
+        [actions.CallFabric(side=DETACH)],
+    ),
+    "the device is not listed, and the detach confirmed": (
+        {"attachment": FREE, "present": False, "attach": call("unknown"), "detach": call("succeeded")},
+        [actions.RemoveFinalizer],
+    ),
+    "there is no such device any more": (
+        {
+            "attachment": FREE,
+            "present": False,
+            "attach": call("unknown"),
+            "detach": call("failed", failure=NO_DEVICE, due=False),
+        },
+        [actions.RemoveFinalizer],
+    ),
+    "the fabric refuses a device that it lists": (
+        {
+            "attachment": FREE,
+            "host_id": "h1",
+            "attach": call("unknown"),
+            "detach": call("failed", failure=NO_DEVICE),
+        },
+        [actions.Retry(side=DETACH)],
+    ),
+    "a silent fabric says nothing of free": ({"attachment": FREE, "present": None}, []),
+    "refused: tried until it is free": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=FAILURE)},
+        [actions.Retry(side=DETACH)],
+    ),
+    "another operation is in flight": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=PENDING)},
+        [actions.EndBlocker(), actions.Retry(side=DETACH)],
+    ),
+    "refused a moment ago": (
+        {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=FAILURE, due=False)},
+        [actions.LookAgain],
+    ),
+    "another's finalizer is none of our business": (
+        {"attachment": attachment(RELEASED, deleting=True, finalizers=("other",))},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    cases(BEGIN)
+    + cases(ATTACHING, attachment=attachment())
+    + cases(SILENT_NODE, attachment=attachment(ATTACHED), attach=call("succeeded"))
+    + cases(FAILED, host_id="h1")
+    + cases(ABANDONED, host_id="h1")
+    + cases(RELEASING, wish=None, attach=call("succeeded")),
+)
+def test_the_next_steps(changes, steps):
+    assert_next_steps(changes, steps)

@@ -1,0 +1,338 @@
+"""A device that the fabric manager no longer lists is lost when its node agrees, or after three listings."""
+
+import asyncio
+import contextlib
+
+import pytest
+from tests.driver.scenes.attachments import ATTACHED, INVISIBLE, RELEASED, attachment
+from tests.driver.scenes.sessions import FABRIC, Listener
+
+from drawbar.driver.api import meta
+from drawbar.driver.controller.fabrics import losses, session
+from drawbar.fabric import contract
+from drawbar.mocks.testing import virtualtime
+
+VISIBLE = meta.Condition(type="Visible", status="True", reason="DeviceReady")
+VANISHED = meta.Condition(type="Visible", status="False", reason="DeviceLost")
+SHOWS, LOST, SILENT = losses.Witness.SHOWS, losses.Witness.LOST, losses.Witness.SILENT
+
+
+@pytest.mark.parametrize(
+    ("conditions", "node_gone", "witness"),
+    [
+        pytest.param((ATTACHED, VISIBLE), False, SHOWS, id="visible"),
+        pytest.param((ATTACHED, VANISHED), False, LOST, id="lost"),
+        pytest.param((ATTACHED,), False, SILENT, id="not-seen-yet"),
+        pytest.param((ATTACHED, INVISIBLE), False, SILENT, id="there-and-not-ready"),
+        pytest.param((ATTACHED, VISIBLE, RELEASED), False, SILENT, id="let-go"),
+        pytest.param((ATTACHED, VISIBLE), True, SILENT, id="its-node-is-gone"),
+    ],
+)
+def test_what_the_node_of_a_device_reports(conditions, node_gone, witness):
+    assert losses.witness(attachment(*conditions), node_gone=node_gone) is witness
+
+
+@pytest.mark.parametrize(
+    ("witness", "sudden", "lost_at"),
+    [
+        pytest.param(None, False, 0, id="nobody-has-it"),
+        pytest.param(None, True, 20, id="nobody-has-it-and-the-listing-is-doubtful"),
+        pytest.param(LOST, True, 0, id="its-node-agrees"),
+        pytest.param(SILENT, False, 20, id="its-node-reports-nothing"),
+        pytest.param(SHOWS, False, None, id="its-node-shows-it"),
+    ],
+)
+def test_when_a_device_is_lost(witness, sudden, lost_at):
+    missing, lost = {}, []
+    for now in range(0, 100, 5):
+        witnesses = {} if witness is None else {"d": witness}
+        judged = losses.judge(
+            ["d"], missing=missing, witnesses=witnesses, now=now, sudden=sudden and now == 0
+        )
+        if judged.lost:
+            lost.append(now)
+            break
+        missing = judged.missing
+    assert lost == ([] if lost_at is None else [lost_at])
+
+
+@pytest.mark.parametrize(("absent", "sudden"), [(0, False), (2, False), (3, True), (8, True)])
+def test_more_than_a_quarter_at_once_makes_a_listing_doubtful(absent, sudden):
+    names = [f"d{number}" for number in range(absent)]
+    assert losses.is_sudden(names, {}, 8) is sudden
+    assert not losses.is_sudden(names, names, 8), "what was missing before is no news"
+
+
+def test_few_of_many_devices_are_named():
+    sentence = losses.trouble([f"d{number}" for number in range(9)], 10)
+    assert sentence.startswith(
+        "the fabric manager does not list 9 of 10 devices any more (d0, d1, d2, d3, d4, …)"
+    )
+    assert losses.trouble([], 10) == ""
+
+
+class Manager:
+    """A fabric of `devices`, listed as they are; a watch tells what is in `events`."""
+
+    def __init__(self, count=4):
+        self.devices_now = tuple(
+            contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU) for number in range(count)
+        )
+        self.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(2))
+        self.events = asyncio.Queue()
+        self.listed = []
+
+    def validate(self, config):
+        """Any configuration will do."""
+
+    async def connect(self, config):
+        return self
+
+    async def capabilities(self):
+        return contract.Capabilities(watch=True)
+
+    async def devices(self):
+        self.listed.append(asyncio.get_running_loop().time())
+        return contract.Inventory(version=str(len(self.listed)), devices=self.devices_now)
+
+    async def hosts(self):
+        return self.hosts_now
+
+    def watch(self, version):
+        return Watching(self.events)
+
+    async def close(self):
+        """Nothing to let go of."""
+
+
+class Watching:
+    def __init__(self, events):
+        self.events = events
+
+    async def __aenter__(self):
+        return self._told()
+
+    async def __aexit__(self, *_):
+        pass
+
+    async def _told(self):
+        while True:
+            yield await self.events.get()
+
+
+class Told(Listener):
+    """What nodes report, and what was told of devices."""
+
+    def __init__(self, **witnesses):
+        self.said, self.gone, self.troubles, self.offered = witnesses, [], 0, ()
+
+    def witnesses(self, fabric):
+        return self.said
+
+    def published(self, fabric):
+        return self.offered
+
+    def device_changed(self, fabric, old, new):
+        if new is None:
+            self.gone.append(old.id)
+
+    def troubles_changed(self, fabric):
+        self.troubles += 1
+
+
+def session_test(steps):
+    """Runs the steps in virtual time with a manager of four devices, who is told, and the session once it watches."""
+
+    async def run():
+        manager, told = Manager(), Told()
+        opened = session.Session(FABRIC, told, lambda name: manager)
+        task = asyncio.Task(opened.run())
+        await asyncio.sleep(1)
+        try:
+            await steps(manager, told, opened)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    virtualtime.in_virtual_time(run)()
+
+
+def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_next():
+    async def steps(manager, told, opened):
+        whole, manager.devices_now = manager.devices_now, ()
+        manager.events.put_nowait(contract.Resync())
+        await asyncio.sleep(5)
+        assert opened.devices == whole
+        assert opened.view.missing
+        assert "does not list 4 of 4 devices" in opened.troubles[session.MISSING]
+        manager.devices_now = whole
+        await asyncio.sleep(10)
+        assert not opened.missing
+        assert session.MISSING not in opened.troubles
+        assert told.gone == []
+        listed = len(manager.listed)
+        await asyncio.sleep(3600)
+        assert len(manager.listed) == listed, (
+            "a watched fabric in which nothing is missing is not listed again"
+        )
+
+    session_test(steps)
+
+
+def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
+    async def steps(manager, told, opened):
+        told.said = {"d0": SHOWS, "d1": SILENT}
+        manager.devices_now = manager.devices_now[2:]
+        manager.events.put_nowait(contract.Resync())
+        await asyncio.sleep(19)
+        assert (told.gone, opened.missing) == ([], {"d0", "d1"})
+        await asyncio.sleep(2)
+        assert (told.gone, opened.missing) == (["d1"], {"d0"})
+        await asyncio.sleep(600)
+        assert (told.gone, opened.missing) == (["d1"], {"d0"})
+        assert len(manager.listed) < 16, "what its node shows is listed again once a minute"
+        told.said = {"d0": LOST}
+        opened.reconsider("d0")
+        assert (told.gone, opened.missing) == (["d1", "d0"], frozenset())
+
+    session_test(steps)
+
+
+def test_an_event_takes_a_device_that_nobody_has_at_once_and_no_other():
+    async def steps(manager, told, opened):
+        told.said = {"d0": SILENT}
+        manager.devices_now = manager.devices_now[2:]
+        for name in ("d0", "d1"):
+            manager.events.put_nowait(contract.DeviceGone(version="9", device_id=name))
+        await asyncio.sleep(1)
+        assert (told.gone, opened.missing) == (["d1"], {"d0"})
+        await asyncio.sleep(25)
+        assert (told.gone, opened.missing) == (["d1", "d0"], frozenset())
+
+    session_test(steps)
+
+
+@virtualtime.in_virtual_time
+async def test_the_first_listing_takes_no_attached_device_away_either():
+    manager, told = Manager(count=0), Told(d0=SHOWS, d1=SILENT)
+    opened = session.Session(FABRIC, told, lambda name: manager)
+    task = asyncio.Task(opened.run())
+    await asyncio.sleep(1)
+    assert opened.missing == {"d0", "d1"}
+    await asyncio.sleep(25)
+    assert opened.missing == {"d0"}
+    assert opened.devices == ()
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@contextlib.asynccontextmanager
+async def started(manager, told):
+    """A session that has listed once, in virtual time."""
+    opened = session.Session(FABRIC, told, lambda name: manager)
+    task = asyncio.Task(opened.run())
+    await asyncio.sleep(1)
+    try:
+        yield opened
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@pytest.mark.parametrize(("count", "missing"), [(0, 8), (4, 4), (6, 0)], ids=["none", "half", "most"])
+@virtualtime.in_virtual_time
+async def test_the_first_listing_is_compared_with_what_is_published(count, missing):
+    manager, told = Manager(count=count), Told()
+    told.offered = [f"d{number}" for number in range(8)]
+    async with started(manager, told) as opened:
+        assert opened.missing == set(told.offered[count:] if missing else ())
+        assert opened.view.missing is bool(missing)
+        await asyncio.sleep(25)
+        assert opened.missing == frozenset()
+        assert opened.troubles == {}
+
+
+@virtualtime.in_virtual_time
+async def test_what_was_published_and_is_in_the_second_listing_was_never_missing():
+    manager, told = Manager(count=0), Told()
+    told.offered = ["d0", "d1"]
+    async with started(manager, told) as opened:
+        manager.devices_now = Manager(count=2).devices_now
+        await asyncio.sleep(12)
+        assert [one.id for one in opened.devices] == ["d0", "d1"]
+        assert (opened.missing, told.gone) == (frozenset(), [])
+
+
+def ids(opened):
+    return [one.id for one in opened.hosts]
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["none", "half"])
+@virtualtime.in_virtual_time
+async def test_hosts_that_one_listing_lacks_stay_until_two_further_listings_agree(left):
+    manager = Manager()
+    async with started(manager, Told()) as opened:
+        manager.hosts_now = manager.hosts_now[:left]
+        manager.events.put_nowait(contract.Resync())
+        await asyncio.sleep(19)
+        assert sorted(ids(opened)) == ["h0", "h1"]
+        assert "of 2 hosts any more" in opened.troubles[session.MISSING_HOSTS]
+        await asyncio.sleep(2)
+        assert ids(opened) == ["h0", "h1"][:left]
+        assert opened.troubles == {}
+
+
+@pytest.mark.parametrize("how", ["listed", "told"])
+@virtualtime.in_virtual_time
+async def test_a_host_that_comes_back_was_never_away(how):
+    manager = Manager()
+    async with started(manager, Told()) as opened:
+        whole, manager.hosts_now = manager.hosts_now, ()
+        manager.events.put_nowait(contract.Resync())
+        await asyncio.sleep(1)
+        manager.hosts_now = whole
+        if how == "told":
+            for host in whole:
+                manager.events.put_nowait(contract.HostChanged(version="9", host=host))
+            await asyncio.sleep(1)
+            assert opened.troubles == {}
+        await asyncio.sleep(25)
+        assert sorted(ids(opened)) == ["h0", "h1"]
+        assert opened.troubles == {}
+
+
+@virtualtime.in_virtual_time
+async def test_one_host_of_many_that_is_taken_out_goes_at_once():
+    manager = Manager()
+    manager.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(8))
+    async with started(manager, Told()) as opened:
+        manager.hosts_now = manager.hosts_now[:7]
+        manager.events.put_nowait(contract.Resync())
+        await asyncio.sleep(1)
+        assert len(opened.hosts) == 7
+
+
+@pytest.mark.parametrize("used", ["attached", "published"])
+@virtualtime.in_virtual_time
+async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_were_in_use(used):
+    manager, told = Manager(), Told(**({"d0": SHOWS} if used == "attached" else {}))
+    told.offered = ["d0"] if used == "published" else ()
+    manager.hosts_now = ()
+    async with started(manager, told) as opened:
+        assert (opened.listed, opened.hosts, opened.connection.connected) == (False, (), True)
+        assert opened.troubles == {session.MISSING_HOSTS: session.NO_HOSTS}
+        manager.hosts_now = Manager().hosts_now
+        await asyncio.sleep(11)
+        assert (opened.listed, sorted(ids(opened)), opened.troubles) == (True, ["h0", "h1"], {})
+
+
+@virtualtime.in_virtual_time
+async def test_a_fabric_without_hosts_is_believed_at_once_if_nothing_was_in_use_and_after_three_listings_else():
+    manager, told = Manager(), Told()
+    manager.hosts_now = ()
+    async with started(manager, told) as opened:
+        assert opened.listed
+    told.offered = ["d0"]
+    async with started(manager, told) as opened:
+        await asyncio.sleep(25)
+        assert (opened.listed, opened.hosts, opened.troubles) == (True, (), {})

@@ -1,0 +1,259 @@
+"""A session with a fabric manager over hours, in virtual time: lists, watches, and pauses between two tries."""
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import json
+
+import msgspec
+import pytest
+from tests.driver.scenes import sessions
+from tests.driver.scenes.sessions import FABRIC
+
+from drawbar.driver.api import fabrics, meta
+from drawbar.driver.controller import fabric_reconciler
+from drawbar.driver.controller.fabrics import session
+from drawbar.driver.operation import readiness
+from drawbar.fabric import contract, errors
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import virtualtime
+
+
+class Listener(sessions.Listener):
+    """Keeps what it is told of devices."""
+
+    def __init__(self):
+        self.devices = []
+
+    def device_changed(self, fabric, old, new):
+        self.devices.append((old, new))
+
+
+class Way:
+    """The way to one fabric, which outlives its connections; stands in for the adapter's class."""
+
+    def __init__(self, fabric, loop, **can):
+        self.fabric, self.loop, self.can = fabric, loop, can
+        self.down, self.refusal = False, errors.Unavailable("nobody answers")
+        self.connected, self.listed = [], []
+
+    def validate(self, config):
+        """Any configuration will do."""
+
+    async def connect(self, config):
+        self.connected.append(self.loop.time())
+        if self.down:
+            raise self.refusal
+        return self
+
+    async def capabilities(self):
+        return dataclasses.replace(await self.fabric.capabilities(), **self.can)
+
+    async def hosts(self):
+        return await self.fabric.hosts()
+
+    async def devices(self):
+        self.listed.append(self.loop.time())
+        return await self.fabric.devices()
+
+    def watch(self, version):
+        return self.fabric.watch(version)
+
+    async def close(self):
+        """The fabric outlives its connections."""
+
+
+@pytest.fixture
+def fabric_file(tmp_path):
+    described = {
+        "hosts": [{"id": "h"}],
+        "enclosures": [{"id": "e", "devices": [{"id": "d", "class": "gpu"}]}],
+    }
+    (tmp_path / "fabric.json").write_text(json.dumps(described))
+    return configuration.load(tmp_path / "fabric.json")
+
+
+@pytest.fixture
+def with_session(fabric_file):
+    """`with_session(work, **can)`: runs `work(session, way, fabric)` in virtual time."""
+
+    def run(work, **can):
+        loop = virtualtime.VirtualTimeLoop()
+
+        async def all_of_it():
+            async with SimulatedFabric.running(fabric_file) as fabric:
+                way = Way(fabric, loop, **can)
+                opened = session.Session(FABRIC, Listener(), lambda name: way)
+                task = asyncio.Task(opened.run())
+                try:
+                    await work(opened, way, fabric)
+                finally:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+
+        try:
+            loop.run_until_complete(all_of_it())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    return run
+
+
+def gaps(times):
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+
+def test_a_fabric_that_cannot_be_watched_is_listed_every_ten_seconds(with_session):
+    async def work(opened, way, fabric):
+        await asyncio.sleep(5)
+        fabric.console.set_health("d", contract.Health.CRITICAL)
+        await asyncio.sleep(3600)
+        assert opened.device("d").health is contract.Health.CRITICAL
+        assert len(way.connected) == 1
+        assert gaps(way.listed) == pytest.approx([session.LIST_EVERY_SECONDS] * (len(way.listed) - 1))
+        assert len(way.listed) >= 360
+
+    with_session(work, watch=False)
+
+
+def test_a_watched_fabric_is_listed_once_and_again_when_it_asks_for_it(with_session):
+    async def work(opened, way, fabric):
+        await asyncio.sleep(3600)
+        fabric.console.set_health("d", contract.Health.WARNING)
+        await asyncio.sleep(1)
+        assert opened.device("d").health is contract.Health.WARNING
+        assert len(way.listed) == 1
+        fabric.console.resync()
+        await asyncio.sleep(1)
+        assert len(way.listed) == 2
+        fabric.console.set_health("d", contract.Health.OK)
+        await asyncio.sleep(1)
+        assert opened.device("d").health is contract.Health.OK
+
+    with_session(work)
+
+
+def test_a_manager_that_is_down_is_tried_with_pauses_that_grow_and_are_bounded(with_session):
+    async def work(opened, way, fabric):
+        way.down = True
+        await asyncio.sleep(1)
+        fabric.console.resync()
+        # The connection that stands ends, as it would with its manager.
+        way.fabric = Broken(fabric)
+        fabric.console.resync()
+        await asyncio.sleep(3600)
+        assert not opened.connection.connected
+        assert opened.silent_seconds > 3000
+        pauses = gaps(way.connected)
+        assert pauses[0] < pauses[2] < pauses[4]
+        assert max(pauses) <= session.PAUSE_MAX_SECONDS
+        assert min(pauses[4:]) >= session.PAUSE_MAX_SECONDS / 2
+        way.down, way.fabric = False, fabric
+        await asyncio.sleep(5)
+        assert opened.connection.connected, "one that comes back is found within 5 s"
+        assert opened.silent_seconds == 0.0
+
+    with_session(work)
+
+
+def test_a_manager_that_refuses_the_credentials_is_not_asked_often(with_session):
+    async def work(opened, way, fabric):
+        way.down, way.refusal = True, errors.Unauthenticated("wrong password")
+        await asyncio.sleep(1)
+        fabric.console.resync()
+        way.fabric = Broken(fabric)
+        fabric.console.resync()
+        await asyncio.sleep(3600)
+        assert opened.connection.reason == "Unauthenticated"
+        pauses = gaps(way.connected)
+        assert max(pauses) > session.REFUSED_PAUSE_MAX_SECONDS / 2
+        assert len(way.connected) < 7200 / session.REFUSED_PAUSE_MAX_SECONDS + 20
+
+    with_session(work)
+
+
+class Broken:
+    """A fabric whose manager went away."""
+
+    def __init__(self, fabric):
+        self._fabric = fabric
+
+    async def capabilities(self):
+        return await self._fabric.capabilities()
+
+    async def hosts(self):
+        raise errors.Unavailable("nobody answers")
+
+    async def devices(self):
+        raise errors.Unavailable("nobody answers")
+
+    def watch(self, version):
+        return self._fabric.watch(version)
+
+
+class Counting(fabrics.Reservation, frozen=True):
+    """A reservation that keeps which devices it was asked about."""
+
+    asked: list[str] = msgspec.field(default_factory=list)
+
+    def holds(self, device_id, model):
+        self.asked.append(device_id)
+        return False
+
+
+def chores_of(**sessions):
+    """The chores of these Fabrics' sessions, in a cluster with nothing in it."""
+    view = fabric_reconciler.View(
+        fabrics={},
+        attachments={},
+        placed={},
+        claims={},
+        allocated={},
+        nodes={},
+        slices={},
+        sessions=sessions,
+        daemons={},
+    )
+    return fabric_reconciler.FabricReconciler(
+        None, driver="drawbar.dev", view=view, clock=None, watchdog=readiness.Watchdog()
+    )
+
+
+async def test_a_wish_to_publish_does_not_look_at_every_device():
+    reservation = Counting()
+    spec = fabrics.FabricSpec(adapter="here", endpoint="e", policy=fabrics.Policy(immediate=reservation))
+    fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="f"), spec=spec)
+    opened = session.Session(fabric, Listener(), None)
+    for number in range(5):
+        gpu = contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU, enclosure="e")
+        opened.learn(gpu)
+    wishes = chores_of(f=opened)
+    wishes.add(fabric_reconciler.What.PUBLISH, "f", after=1.0)
+    assert reservation.asked == []
+    assert opened.view.reserved == 0
+    assert len(reservation.asked) == 5
+
+
+async def test_only_a_chore_that_shows_what_there_is_to_give_wakes_those_who_wait(until):
+    wishes, woken = chores_of(), []
+    wishes.done = lambda: woken.append(wishes.waiting)
+    for what in (
+        fabric_reconciler.What.FINALIZER,
+        fabric_reconciler.What.STATUS,
+        fabric_reconciler.What.LABELS,
+    ):
+        wishes.add(what, "gone")
+    task = asyncio.Task(wishes.work(), name="chores")
+
+    async def count():
+        return len(woken)
+
+    await until(count, bool)
+    task.cancel()
+    await asyncio.wait({task})
+    # After the last of them alone.
+    assert woken == [0]

@@ -1,0 +1,380 @@
+"""What the controller counts of attaches, detaches and devices."""
+
+import contextlib
+import datetime
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.api import attachments, claims, meta, slices
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import actions, calls
+from drawbar.driver.controller.operation import adapters, latency, metrics, outcomes, states
+from drawbar.fabric import contract, errors
+
+DOCS = Path(__file__).parents[4] / "docs"
+DRIVER = "drawbar.dev"
+KEY = names.DeviceKey(fabric="fab", device="gpu-0")
+ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+
+
+class Clock:
+    """A second passes with each look."""
+
+    now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+class Counted:
+    """Metrics and latency, with what was counted."""
+
+    def __init__(self):
+        self.metrics = metrics.Metrics(DRIVER)
+        self.latency = latency.Latency(self.metrics, Clock())
+
+    def told(self, name, **labels):
+        wanted = "".join(
+            f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
+        ).rstrip(",")
+        line = f"{metrics.PREFIX}{name}{{{wanted}}} "
+        found = [one for one in self.metrics.rendered().decode().splitlines() if one.startswith(line)]
+        return float(found[0].removeprefix(line)) if found else None
+
+    def steps(self):
+        """By step how often it was counted, without those that never were."""
+        every = (*metrics.STEPS_THERE, *metrics.STEPS_BACK)
+        found = {step: self.told("step_duration_seconds_count", step=step) for step in every}
+        return {step: number for step, number in found.items() if number}
+
+
+@pytest.fixture
+def counted():
+    return Counted()
+
+
+def attachment(*conditions, deleting=False, **spec):
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(
+            name=KEY.attachment, uid="u", deletion_timestamp=meta.timestamp(NOW) if deleting else None
+        ),
+        spec=attachments.AttachmentSpec(
+            fabric="fab",
+            device_id="gpu-0",
+            driver="d",
+            pool="p",
+            device="gpu-0",
+            node_name="n",
+            host_id="h",
+            identity=attachments.Identity(device_class="gpu"),
+            **spec,
+        ),
+        status=attachments.AttachmentStatus(
+            conditions=tuple(meta.Condition(type=one, status="True") for one in conditions)
+        ),
+    )
+
+
+NEW = attachment()
+TOLD = attachment("Attached")
+READY = attachment("Attached", "Visible")
+LEAVING = attachment("Attached", "Visible", deleting=True)
+RELEASED = attachment("Attached", "Visible", "Released", deleting=True)
+UNUSED = claims.ResourceClaim(metadata=meta.ObjectMeta(name="c"))
+GIVEN = claims.ResourceClaim(
+    metadata=meta.ObjectMeta(name="c"), status=claims.ClaimStatus(allocation=claims.Allocation())
+)
+
+
+def go_there(known):
+    known.claim_changed([KEY], UNUSED, GIVEN)
+    known.changed(KEY, None, NEW)
+    known.asked(KEY, ATTACH)
+    known.settled(KEY, ATTACH, None)
+    known.told(KEY)
+    known.changed(KEY, NEW, TOLD)
+    known.changed(KEY, TOLD, READY)
+
+
+def come_back(known):
+    known.claim_changed([KEY], GIVEN, UNUSED)
+    known.changed(KEY, READY, LEAVING)
+    known.changed(KEY, LEAVING, RELEASED)
+    known.asked(KEY, DETACH)
+    known.settled(KEY, DETACH, None)
+    known.changed(KEY, RELEASED, None)
+
+
+def test_every_step_of_an_attach_and_a_detach_is_timed_once(counted):
+    go_there(counted.latency)
+    come_back(counted.latency)
+    assert counted.steps() == dict.fromkeys((*metrics.STEPS_THERE, *metrics.STEPS_BACK), 1.0)
+    assert counted.told("step_duration_seconds_sum", step="connect") == 1.0
+    assert counted.told("attach_duration_seconds_sum", way="Attached") == 4.0
+    assert counted.told("attaches_total", result="Attached") == 1
+    assert counted.told("detaches_total", result="Released") == 1
+
+
+def test_nothing_is_remembered_of_what_is_over(counted):
+    go_there(counted.latency)
+    come_back(counted.latency)
+    assert (counted.latency._there.known, counted.latency._back.known) == ({}, {})
+
+
+def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
+    known = counted.latency
+    go_there(known)
+    known.claim_changed([KEY], GIVEN, UNUSED)
+    known.changed(KEY, READY, LEAVING)
+    known.claim_changed([KEY], UNUSED, GIVEN)
+    known.changed(KEY, LEAVING, RELEASED)
+    known.asked(KEY, DETACH)
+    known.settled(KEY, DETACH, None)
+    known.changed(KEY, RELEASED, None)
+    known.changed(KEY, None, NEW)
+    assert counted.steps() == {
+        **dict.fromkeys((*metrics.STEPS_THERE, *metrics.STEPS_BACK), 1.0),
+        "create": 2.0,
+    }
+
+
+def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(counted):
+    known = counted.latency
+    known.claim_changed([KEY], UNUSED, GIVEN)
+    known.changed(KEY, READY, READY)
+    known.told(KEY)
+    assert counted.told("attaches_total", result="Reused") == 1
+    assert counted.told("attach_duration_seconds_count", way="Reused") == 1
+    assert counted.steps() == {}
+
+
+def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_allocation(counted):
+    known = counted.latency
+    known.begun(KEY)
+    known.changed(KEY, None, NEW)
+    known.asked(KEY, ATTACH)
+    known.settled(KEY, ATTACH, None)
+    known.changed(KEY, NEW, TOLD)
+    known.changed(KEY, TOLD, READY)
+    known.allocated(KEY)
+    assert counted.steps() == dict.fromkeys(metrics.STEPS_THERE, 1.0)
+    assert counted.told("attach_duration_seconds_count", way="Attached") == 1
+    assert counted.told("attaches_total", result="Attached") == 1
+    come_back(known)
+    assert (known._there.known, known._back.known) == ({}, {})
+
+
+def test_a_classic_claim_that_is_allocated_without_its_attach_being_seen_is_counted(counted):
+    counted.latency.allocated(KEY)
+    assert counted.told("attaches_total", result="Attached") == 1
+    assert counted.steps() == {}
+
+
+def test_an_attempt_for_a_classic_claim_that_is_given_up_is_no_attach(counted):
+    known = counted.latency
+    known.begun(KEY)
+    known.changed(KEY, None, NEW)
+    known.changed(KEY, NEW, attachment(deleting=True))
+    assert known._there.known == {}
+    assert counted.told("attaches_total", result="Attached") == 0
+
+
+def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
+    known = counted.latency
+    known.claim_changed([KEY], UNUSED, GIVEN)
+    known.changed(KEY, None, NEW)
+    known.asked(KEY, ATTACH)
+    known.settled(KEY, ATTACH, "NoFreePort")
+    known.asked(KEY, ATTACH)
+    known.settled(KEY, ATTACH, None)
+    assert counted.told("failed_operations_total", operation="attach", reason="NoFreePort") == 1
+    assert counted.told("step_duration_seconds_sum", step="connect") == 2.0
+
+
+def test_what_began_before_this_process_is_counted_and_not_timed(counted):
+    known = counted.latency
+    known.asked(KEY, ATTACH)
+    known.told(KEY)
+    known.changed(KEY, LEAVING, RELEASED)
+    known.changed(KEY, RELEASED, None)
+    assert counted.steps() == {}
+    assert counted.told("attaches_total", result="Attached") == 1
+    assert counted.told("detaches_total", result="Released") == 1
+
+
+def test_a_new_term_begins_with_nothing_under_way(counted):
+    known = counted.latency
+    known.claim_changed([KEY], UNUSED, GIVEN)
+    known.changed(KEY, READY, LEAVING)
+    known.clear()
+    known.changed(KEY, None, NEW)
+    known.changed(KEY, LEAVING, RELEASED)
+    assert counted.steps() == {}
+
+
+def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
+    known = counted.latency
+    known.resume([KEY])
+    assert known.waiting(0.0) == (KEY,)
+    assert known.waiting(1000.0) == ()
+    known.changed(KEY, None, NEW)
+    known.asked(KEY, ATTACH)
+    known.settled(KEY, ATTACH, None)
+    assert known.waiting(0.0) == ()
+    known.told(KEY)
+    assert counted.steps() == {"ask": 1.0, "connect": 1.0, "tell": 1.0}
+    assert counted.told("attach_duration_seconds_count", way="Attached") == 0
+
+
+def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted):
+    for reason in ("FabricError", "DeviceNotFound", "made\nup"):
+        counted.latency.claim_changed([KEY], UNUSED, GIVEN)
+        counted.latency.failed(KEY, reason)
+    told = {result: counted.told("attaches_total", result=result) for result in outcomes.FAILURES}
+    assert {result for result, number in told.items() if number} == {"FabricError", "DeviceNotFound"}
+    assert counted.told("attaches_total", result="Other") == 1
+    assert counted.latency._there.known == {}
+
+
+def test_the_closed_list_of_failures_is_the_documented_one():
+    text = (DOCS / "conditions.md").read_text()
+    section = text.partition("## Why an attach fails")[2].partition("## ")[0]
+    # Nobody tries to attach for a claim with admin access.
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == outcomes.FAILURES | {
+        "AdminAccessNeverAttaches"
+    }
+
+
+FORCED = attachment(deleting=True)
+FORCED = attachments.DeviceAttachment(
+    metadata=meta.ObjectMeta(name="f.d", annotations={attachments.FORCE_ANNOTATION: "true"}), spec=FORCED.spec
+)
+
+
+@pytest.mark.parametrize(
+    ("last", "result"),
+    [(RELEASED, "Released"), (FORCED, "Forced"), (LEAVING, "NodeGone")],
+    ids=["released", "forced", "node gone"],
+)
+def test_a_detach_is_counted_by_what_allowed_it(counted, last, result):
+    counted.latency.changed(KEY, last, None)
+    assert counted.told("detaches_total", result=result) == 1
+
+
+def operation(**changes):
+    return contract.Operation(id="o", request_id="r", kind=contract.OperationKind.ATTACH, **changes)
+
+
+def test_each_call_is_told_once_however_often_the_fabric_says_so():
+    told = []
+    known = calls.Calls(lambda *said: told.append(said))
+    failed = operation(done=True, error=contract.OperationError.of(errors.Unavailable("x")))
+    known.settle("u", ATTACH, operation(done=False), 0.0)
+    known.settle("u", ATTACH, failed, 1.0)
+    known.settle("u", ATTACH, failed, 2.0)
+    known.next_attempt("u", ATTACH)
+    known.settle("u", ATTACH, operation(done=True), 3.0)
+    known.settle("u", ATTACH, operation(done=True), 4.0)
+    assert told == [("u", ATTACH, "FabricError"), ("u", ATTACH, None)]
+
+
+class Adapter:
+    """An adapter of which a call fails as it is told."""
+
+    def __init__(self, error=None):
+        self.error = error
+
+    def validate(self, config):
+        pass
+
+    async def connect(self, config):
+        return self
+
+    async def capabilities(self):
+        if self.error is not None:
+            raise self.error
+        return contract.Capabilities()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(None, "OK"), (errors.Unavailable("x"), "UNAVAILABLE"), (RuntimeError("defect"), "UNFINISHED")],
+    ids=["answered", "refused", "defect"],
+)
+async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted, error, code):
+    timed = adapters.TimedClass(Adapter(error), counted.metrics, Clock())
+    adapter = await timed.connect(contract.AdapterConfig(name="fab", endpoint="e"))
+    with contextlib.suppress(errors.FabricError, RuntimeError):
+        await adapter.capabilities()
+    assert counted.told("fabric_calls_total", fabric="fab", call="capabilities", code=code) == 1
+    labels = {"fabric": "fab", "call": "capabilities"}
+    assert counted.told("fabric_call_duration_seconds_sum", **labels) == 1.0
+    counted.metrics.forget_fabric("fab")
+    assert "fab" not in counted.metrics.rendered().decode().replace("fabric", "")
+
+
+def test_the_instrument_passes_every_call_of_the_contract_on():
+    """What it did not define, the base class would answer in the adapter's place."""
+    every = {name for name, _ in inspect.getmembers(contract.FabricAdapter) if not name.startswith("_")}
+    assert every <= vars(adapters.TimedAdapter).keys()
+
+
+def published(*devices):
+    pool = slices.Pool(name="fab/p", generation=1, resource_slice_count=1)
+    found = tuple(
+        slices.Device(
+            name=name,
+            taints=tuple(
+                slices.Taint(key=f"d/{key}", value=value, effect=effect) for key, value, effect in taints
+            ),
+        )
+        for name, *taints in devices
+    )
+    return slices.ResourceSlice(
+        metadata=meta.ObjectMeta(name="s"), spec=slices.SliceSpec(driver="d", pool=pool, devices=found)
+    )
+
+
+def test_every_device_is_in_exactly_one_state():
+    offered = states.offer(
+        "d",
+        [
+            published(
+                ("free",),
+                ("warned", ("fabric-health", "warning", "None")),
+                ("ours", ("node-unhealthy", "", "NoSchedule")),
+                ("by-hand", ("in-use", "manual", "NoSchedule")),
+                ("theirs", ("in-use", "", "NoSchedule")),
+                ("failed", ("attach-failed", "FabricError", "NoSchedule")),
+            )
+        ],
+    )
+    listed = {"free", "warned", "ours", "by-hand", "theirs", "failed", "hidden"}
+    found = states.devices(offered, listed, {"ours", "by-hand", "gone"})
+    assert found == {"free": 2, "attached": 3, "tainted": 1, "foreign": 1, "withdrawn": 1}
+
+
+def test_the_oldest_on_their_way_are_those_that_are_not_there_yet():
+    early, late = (meta.timestamp(NOW - datetime.timedelta(seconds=seconds)) for seconds in (60, 5))
+    found = [
+        attachment(allocation_timestamp=late),
+        attachment("Attached", allocation_timestamp=early),
+        attachment(deleting=True),
+    ]
+    assert states.oldest(found, NOW) == {"attach": 5.0, "detach": 0.0}
+    assert states.oldest(found, NOW + datetime.timedelta(seconds=7))["detach"] == 7.0
+    assert states.oldest([], NOW) == {"attach": 0.0, "detach": 0.0}
+
+
+def test_phases_are_a_closed_list():
+    told = states.phases([NEW, READY, LEAVING, RELEASED])
+    assert {phase: number for phase, number in told.items() if number} == {
+        "Pending": 2,
+        "Releasing": 1,
+        "Released": 1,
+    }

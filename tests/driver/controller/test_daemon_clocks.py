@@ -1,0 +1,224 @@
+"""Machines whose clocks are ten minutes apart, in virtual time: no deadline compares two of them.
+
+The real controller, the doubles of API server, scheduler, claim controller and node daemons, each with a clock of its
+own, and the simulated fabric.
+"""
+
+import asyncio
+import contextlib
+import datetime
+from dataclasses import dataclass
+
+import pytest
+from tests.driver.controller import test_outage as outage
+
+from drawbar.driver.controller import daemon, settings
+from drawbar.driver.controller.attachments import plan, statements
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks import apiserver, claims, scheduler
+from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import virtualtime
+
+pytestmark = pytest.mark.timeout(300)
+PODS = 4
+SKEW = 600.0
+# The controller gives up 30 s before the scheduler does.
+PATIENCE, BINDING_TIMEOUT = 570.0, 600.0
+
+
+@dataclass
+class Clock:
+    """Somebody's time of day."""
+
+    loop: virtualtime.VirtualTimeLoop
+    skew_seconds: float = 0.0
+
+    def now(self):
+        return self.loop.now() + datetime.timedelta(seconds=self.skew_seconds)
+
+
+class Cluster:
+    """The doubles and the controller, as a test acts on them."""
+
+    def __init__(self, loop, api, admin, fabric, skews):
+        self.loop, self.api, self.admin, self.fabric = loop, api, admin, fabric
+        self.clocks = {
+            name: Clock(loop, skews.get(name, 0.0)) for name in ("controller", "scheduler", "node")
+        }
+
+    async def list(self, kind):
+        return (await self.api.list_all(kind, into=dict)).items
+
+    async def until(self, kind, holds, seconds):
+        """Waits until all objects of the kind together are as asked; gives the virtual seconds that it took."""
+        began = self.loop.time()
+        while not holds(await self.list(kind)):
+            assert self.loop.time() < began + seconds
+            await asyncio.sleep(0.5 if seconds <= 60 else 3)
+        return self.loop.time() - began
+
+    @contextlib.asynccontextmanager
+    async def daemons(self):
+        """The node daemons, which are silent otherwise."""
+        async with client.connecting(self.admin) as api, asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(outage.Nodes(api, self.clocks["node"]).run())
+            try:
+                yield
+            finally:
+                running.cancel()
+
+    def scheduling(self):
+        return scheduler.serving(self.admin, clock=self.clocks["scheduler"].now)
+
+
+@contextlib.asynccontextmanager
+async def serving(loop, path, skews):
+    """A cluster with a fabric that is published."""
+    async with (
+        apiserver.serving() as server,
+        SimulatedFabric.running(outage.fabric_file(path / "fabric.json", PODS)) as fabric,
+        asyncio.TaskGroup() as tasks,
+    ):
+        server.kubeconfig(path / "admin", "admin")
+        server.kubeconfig(path / "controller", "drawbar:drawbar-controller")
+        admin, manager = config.from_kubeconfig(path / "admin"), outage.Manager(fabric)
+        async with client.connecting(admin) as api, claims.serving(admin):
+            await outage.make_cluster(api, None)
+            found = Cluster(loop, api, admin, fabric, skews)
+            options = settings.Settings(
+                kubeconfig=str(path / "controller"), http=settings.Http(address="off"), leader_election=False
+            )
+            around = daemon.Surroundings(
+                clock=found.clocks["controller"].now, adapters=lambda _: manager.adapter()
+            )
+            running = tasks.create_task(daemon.run(options, around))
+            await asyncio.sleep(10)
+            try:
+                yield found
+            finally:
+                running.cancel()
+
+
+def run(path, scene, **skews):
+    with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
+
+        async def play():
+            async with serving(loop, path, skews) as cluster:
+                await scene(cluster)
+
+        loop.run_until_complete(play())
+
+
+def conditions(claim):
+    """Those of all devices of a claim that are True, with their reasons."""
+    return {
+        one["type"].rpartition("/")[2]: one["reason"]
+        for device in claim.get("status", {}).get("devices", ())
+        for one in device["conditions"]
+        if one["status"] == "True"
+    }
+
+
+def failed(found):
+    return bool(found) and all("attach-failed" in conditions(claim) for claim in found)
+
+
+def leaving(found):
+    return bool(found) and all("deletionTimestamp" in one["metadata"] for one in found)
+
+
+SKEWS = [
+    pytest.param({"controller": SKEW}, id="the-controller-is-ahead"),
+    pytest.param({"controller": -SKEW}, id="the-controller-is-behind"),
+    pytest.param({"scheduler": SKEW, "node": -SKEW}, id="the-scheduler-is-ahead-and-the-node-behind"),
+    pytest.param({"scheduler": -SKEW, "node": SKEW}, id="the-scheduler-is-behind-and-the-node-ahead"),
+]
+
+
+@pytest.mark.parametrize("skews", SKEWS)
+def test_pods_get_their_devices_whatever_the_clocks_say(tmp_path, skews):
+    async def scene(cluster):
+        async with cluster.daemons(), cluster.scheduling():
+            await outage.make_pods(cluster.api, PODS)
+            await cluster.until(
+                kinds.POD, lambda found: all(one["spec"].get("nodeName") for one in found), 60
+            )
+            reasons = {one["reason"] for one in await cluster.list(kinds.EVENT) if one["type"] == "Warning"}
+            assert not reasons & {plan.DEADLINE, plan.UNREACHABLE, plan.NODE_SILENT}
+
+    run(tmp_path, scene, **skews)
+
+
+@pytest.mark.parametrize("skews", SKEWS)
+def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews):
+    async def scene(cluster):
+        async with cluster.scheduling():
+            await outage.make_pods(cluster.api, 1)
+            seconds = await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
+            assert PATIENCE - 5 <= seconds <= PATIENCE + 10
+            (claim,) = await cluster.list(kinds.CLAIM)
+            assert conditions(claim)["attach-failed"] == plan.NODE_SILENT
+            # The scheduler takes the allocation back, and the silent node's device is not given out again.
+            await cluster.until(kinds.CLAIM, lambda found: not failed(found), 60)
+            (first, *_) = await cluster.list(kinds.ATTACHMENT)
+            assert first["metadata"]["deletionTimestamp"]
+            taints = [
+                (taint["key"], taint.get("value"))
+                for one in await cluster.list(kinds.SLICE)
+                for device in one["spec"]["devices"]
+                for taint in device.get("taints", ())
+            ]
+            assert (f"{outage.DRIVER}/attach-failed", plan.NODE_SILENT) in taints
+
+    run(tmp_path, scene, **skews)
+
+
+@pytest.mark.parametrize("skews", [SKEWS[0], SKEWS[1]])
+def test_the_attach_of_a_failed_claim_that_nobody_deallocates_is_rolled_back(tmp_path, skews):
+    async def scene(cluster):
+        async with cluster.scheduling():
+            await outage.make_pods(cluster.api, 1)
+            await cluster.until(kinds.ATTACHMENT, bool, 30)
+        # The scheduler is gone, so nobody reads the failure.
+        await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
+        (known,) = await cluster.list(kinds.ATTACHMENT)
+        assert "deletionTimestamp" not in known["metadata"]
+        seconds = await cluster.until(kinds.ATTACHMENT, leaving, BINDING_TIMEOUT + 60)
+        assert BINDING_TIMEOUT - 5 <= seconds <= BINDING_TIMEOUT + 10
+        async with cluster.daemons():
+            await cluster.until(kinds.ATTACHMENT, lambda found: not found, 60)
+        assert not any(one.connection for one in (await cluster.fabric.devices()).devices)
+        told = [one for one in await cluster.list(kinds.EVENT) if one["reason"] == statements.ROLLED_BACK]
+        assert {one["regarding"]["kind"] for one in told} == {"ResourceClaim", "Pod"}
+
+    run(tmp_path, scene, **skews)
+
+
+def test_a_release_that_hangs_shows_in_the_pool_after_30_seconds_whoever_is_silent(tmp_path):
+    def releasing(found):
+        return any(
+            (taint["key"], taint.get("value")) == (f"{outage.DRIVER}/in-use", "releasing")
+            for one in found
+            for device in one["spec"]["devices"]
+            for taint in device.get("taints", ())
+        )
+
+    async def scene(cluster):
+        async with cluster.daemons(), cluster.scheduling():
+            await outage.make_pods(cluster.api, 1)
+            await cluster.until(kinds.POD, lambda found: found[0]["spec"].get("nodeName"), 60)
+        (claim,) = await cluster.list(kinds.CLAIM)
+        freed = claim | {"status": {}}
+        name = claim["metadata"]["name"]
+        await cluster.api.replace(
+            kinds.CLAIM, name, freed, namespace="default", subresource="status", into=dict
+        )
+        await cluster.until(kinds.ATTACHMENT, leaving, 60)
+        seconds = await cluster.until(kinds.SLICE, releasing, 60)
+        assert 25 <= seconds <= 35
+        # And no longer once it is over.
+        async with cluster.daemons():
+            await cluster.until(kinds.ATTACHMENT, lambda found: not found, 60)
+            await cluster.until(kinds.SLICE, lambda found: not releasing(found), 5)
+
+    run(tmp_path, scene)

@@ -1,0 +1,419 @@
+"""The doctor against API servers of each release, real ones as far as the protocol goes."""
+
+import asyncio
+import contextlib
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drawbar.driver.doctor import observation, observed, permissions, plan, reading, reviews
+from drawbar.driver.doctor.findings import Severity, Unread
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks import apiserver
+from drawbar.mocks.apiserver import faults, profiles
+from drawbar.mocks.cluster import deployment
+
+DOCS = Path(__file__).parents[3] / "docs"
+WHERE = observed.Where(
+    driver="drawbar.dev",
+    namespace="drawbar",
+    lease="drawbar-controller",
+    controller="drawbar-controller",
+    node="drawbar-node",
+)
+
+
+CLUSTER_ROLE = deployment.KINDS["ClusterRole"]
+
+
+class Cluster:
+    """An API server with our definitions, and the doctor's look at it as any caller."""
+
+    def __init__(self, folder, server, api):
+        self.folder, self.server, self.api = folder, server, api
+
+    def connection(self, user="admin"):
+        path = self.folder / user.replace(":", "-")
+        return config.from_kubeconfig(self.server.kubeconfig(path, user))
+
+    async def look(self, user="admin", **options):
+        return await observation.observe(self.connection(user), WHERE, **options)
+
+    async def said(self, user="admin"):
+        return plan.plan(await self.look(user))
+
+    async def make(self, kind, name, **content):
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
+        return await self.api.create(kind, body | content, into=dict)
+
+
+@pytest.fixture
+def serving(tmp_path):
+    @contextlib.asynccontextmanager
+    async def serving(profile="1.36", gates=None, deployed=True):
+        async with (
+            apiserver.serving(profile=profile, gates=gates) as server,
+            client.connecting(config.from_kubeconfig(server.kubeconfig(tmp_path / "admin"))) as api,
+        ):
+            if deployed:
+                version = profiles.profile(profile).dynamic_version
+                await deployment.apply(api, policies=True, version=version)
+            yield Cluster(tmp_path, server, api)
+
+    return serving
+
+
+def unlike(said, *topics):
+    return {
+        f"{one.severity} {one.check}"
+        for one in said
+        if one.severity is not Severity.OK and (not topics or one.check.topic in topics)
+    }
+
+
+@pytest.mark.parametrize(
+    ("profile", "lacking"),
+    [
+        (
+            "1.34",
+            {"error features.binding-conditions", "warning features.taints", "note features.taint-rules"},
+        ),
+        ("1.36", {"note features.taint-details", "note features.taint-rules"}),
+        ("1.37", {"note features.taint-details"}),
+        ("kep-5055", set()),
+    ],
+)
+async def test_each_release_is_told_what_it_lacks(serving, profile, lacking):
+    async with serving(profile) as cluster:
+        said = await cluster.said()
+    assert unlike(said, "server", "features", "access") == lacking
+    assert Severity.UNCHECKED not in {one.severity for one in said}
+    for one in said:
+        if one.check.topic == "features" and profile == "1.34" and one.severity in ("error", "warning"):
+            assert "1.34" in one.message
+            assert "--feature-gates=" in one.remedy
+
+
+@pytest.mark.parametrize(("profile", "served"), [("1.30-classic", "v1alpha2"), ("1.31-classic", "v1alpha3")])
+async def test_a_release_in_which_our_controller_allocates_is_told_what_it_lacks_and_nothing_is_wrong(
+    serving, profile, served
+):
+    async with serving(profile) as cluster:
+        status = {"status": {"nodeInfo": {"kubeletVersion": f"v{profile.partition('-')[0]}.0"}}}
+        await cluster.make(kinds.NODE, "node-1")
+        merge = {"content": client.Patch.MERGE, "subresource": "status", "into": dict}
+        await cluster.api.patch(kinds.NODE, "node-1", status, **merge)
+        seen = await cluster.look()
+        await cluster.api.delete(CLUSTER_ROLE, "drawbar-controller-classic")
+        without = await cluster.said()
+    said = plan.plan(seen)
+    assert unlike(said, "server", "features", "access") == {
+        "note server.resource-api",
+        "note features.taint-rules",
+    }
+    (lacks,) = [one for one in said if one.check == "server.resource-api"]
+    assert f"({served} is)" in lacks.message
+    assert "docs/classic.md" in lacks.remedy
+    assert [one.severity for one in said if one.check == "nodes.kubelet"] == [Severity.OK]
+    missing = [one for one in without if one.check == "access.permission" and one.severity == "error"]
+    # Whatever the role grants was missed: it grants nothing that the controller does not ask for.
+    manifest = yaml.safe_load_all((deployment.folder() / deployment.CLASSES[served][0]).read_text())
+    (role,) = [one for one in manifest if one["kind"] == "ClusterRole"]
+    granted = {
+        f"may not {', '.join(rule['verbs'])} {resource}"
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+    assert {one.message.partition(":")[0].partition(" of ")[0] for one in missing} == granted
+    assert {one.remedy for one in missing} == {
+        "apply deploy/manifests/classic/controller-classic.yaml, or set classic.enabled in the chart's values"
+    }
+
+
+async def test_a_gate_that_was_turned_on_or_off_counts_and_not_the_release(serving):
+    on = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
+    async with serving("1.34", on) as cluster:
+        said = unlike(await cluster.said(), "features")
+        assert said == {"note features.scheduler", "note features.taint-details"}
+    async with serving("1.37", {"DRADeviceBindingConditions": False}) as cluster:
+        (said,) = [one for one in await cluster.said() if one.check == "features.binding-conditions"]
+        assert said.severity is Severity.ERROR
+        assert "DRADeviceBindingConditions=false" in said.remedy
+
+
+async def test_a_cluster_without_drawbar_is_told_what_to_install(serving):
+    async with serving(deployed=False) as cluster:
+        said = unlike(await cluster.said(), "server", "access", "controller")
+    assert said == {"error server.definition", "error access.account", "error controller.leader"}
+
+
+def rules(one):
+    """A role without each of its rules in turn."""
+    for number in range(len(one["rules"])):
+        yield one | {"rules": one["rules"][:number] + one["rules"][number + 1 :]}
+
+
+async def apply(api, role):
+    kind, name = deployment.KINDS[role["kind"]], role["metadata"]["name"]
+    await api.replace(kind, name, role, namespace=role["metadata"].get("namespace"), into=dict)
+
+
+async def test_each_rule_of_the_deployed_roles_that_is_taken_away_is_missed(serving):
+    needed = permissions.needed(
+        driver=WHERE.driver, namespace="drawbar", lease=WHERE.lease, secrets=("fabric-credentials",)
+    )
+    async with serving() as cluster:
+        reader = reading.Reader(cluster.api)
+        for answer in await reviews.ask(reader, WHERE, needed):
+            assert answer.allowed, answer.permission
+        deployed = [one for one in deployment.documents(deployment.folder()) if one["kind"].endswith("Role")]
+        assert len(deployed) == 4
+        for role in deployed:
+            for less in rules(role):
+                await apply(cluster.api, less)
+                daemon = "node" if "node" in role["metadata"]["name"] else "controller"
+                asked = [one for one in needed if one.daemon == daemon]
+                assert not all(one.allowed for one in await reviews.ask(reader, WHERE, asked)), less
+            await apply(cluster.api, role)
+
+
+async def test_a_permission_that_is_missing_is_one_finding_with_what_follows_from_it(serving):
+    async with serving() as cluster:
+        await cluster.make(
+            kinds.FABRIC,
+            "rack",
+            spec={"adapter": "grpc", "endpoint": "unix:/x", "credentialsSecretRef": {"name": "other"}},
+        )
+        roles = [one for one in deployment.documents(deployment.folder()) if one["kind"] == "ClusterRole"]
+        node = next(one for one in roles if one["metadata"]["name"] == "drawbar-node")
+        node["rules"] = [one for one in node["rules"] if one["resources"] != ["resourceslices"]]
+        await apply(cluster.api, node)
+        said = [one for one in await cluster.said() if one.check == "access.permission"]
+    secret, slices = sorted(
+        (one for one in said if one.severity is Severity.ERROR), key=lambda one: one.subject
+    )
+    assert "list, watch secrets other" in secret.message
+    assert "add other to" in secret.remedy
+    assert "list, watch, create, update, delete resourceslices" in slices.message
+
+
+async def test_devices_that_are_reserved_for_claims_that_nobody_may_allocate_are_an_error(serving):
+    policy = {"immediate": {"models": ["V80"]}}
+    async with serving() as cluster:
+        spec = {"adapter": "grpc", "endpoint": "unix:/x", "policy": policy}
+        await cluster.make(kinds.FABRIC, "rack", spec=spec)
+        said = [one for one in await cluster.said() if one.check == "access.permission"]
+        (text,) = re.findall(
+            r"```yaml\n(apiVersion: rbac.*?)```", (DOCS / "immediate.md").read_text(), re.DOTALL
+        )
+        for document in yaml.safe_load_all(text):
+            await cluster.api.create(deployment.KINDS[document["kind"]], document, into=dict)
+        allowed = [one for one in await cluster.said() if one.check == "access.permission"]
+    wrong = [one for one in said if one.severity is Severity.ERROR]
+    assert [one.message.partition(" of ")[0] for one in wrong] == [
+        "may not get resourceclaims",
+        "may not get deviceclasses",
+        "may not patch resourceclaims/binding",
+    ]
+    assert all("controller.config.immediateAllocation" in one.remedy for one in wrong)
+    assert {one.severity for one in allowed} == {Severity.OK}
+
+
+def documented_role():
+    (text,) = re.findall(r"```yaml\n(.*?)```", (DOCS / "doctor.md").read_text(), re.DOTALL)
+    return yaml.safe_load(text)
+
+
+async def bind(api, role, user):
+    await api.create(deployment.KINDS["ClusterRole"], role, into=dict)
+    body = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "doctor"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": role["metadata"]["name"],
+        },
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+    }
+    await api.create(deployment.KINDS["ClusterRoleBinding"], body, into=dict)
+
+
+async def test_the_documented_role_is_enough_and_each_rule_of_it_is_needed(serving):
+    role = documented_role()
+    async with serving() as cluster:
+        await bind(cluster.api, role, "eve")
+        assert not [one for one in await cluster.said("eve") if one.severity is Severity.UNCHECKED]
+        for less in rules(role):
+            await apply(cluster.api, less)
+            unchecked = [one for one in await cluster.said("eve") if one.severity is Severity.UNCHECKED]
+            assert unchecked, less
+            assert all("run this as somebody who may" in one.remedy for one in unchecked), less
+
+
+async def test_a_daemon_may_ask_about_itself_and_is_told_what_it_may_not_see(serving):
+    async with serving() as cluster:
+        said = await cluster.said("drawbar:drawbar-node")
+    access = {one.subject: one.severity for one in said if one.check == "access.permission"}
+    assert access["ServiceAccount drawbar/drawbar-node"] is Severity.OK
+    assert access["controller's permissions"] is Severity.UNCHECKED
+
+
+async def test_a_read_that_hangs_or_fails_costs_only_itself(serving):
+    async with serving() as cluster:
+        for resource, effect in (("pods", faults.Partition()), ("nodes", faults.Refusal(code=500))):
+            cluster.server.faults.add(faults.Fault(select=faults.Selection(resource=resource), effect=effect))
+        seen = await cluster.look(deadline_seconds=0.5)
+    lost = {field.name for field in dataclasses.fields(seen) if isinstance(getattr(seen, field.name), Unread)}
+    assert {"pods", "nodes"} <= lost
+    assert "no answer within 0.5 s" in seen.pods.why
+    assert {"unchecked nodes.kubelet"} <= unlike(plan.plan(seen))
+
+
+async def test_what_a_real_controller_says_of_its_fabrics_is_passed_on(controller_world, until):
+    async with controller_world() as world:
+        for name in ("node-1", "node-2"):
+            status = {"nodeInfo": {"kubeletVersion": "v1.36.2", "containerRuntimeVersion": "cri-o://1.36.0"}}
+            await world.api.patch(
+                kinds.NODE,
+                name,
+                {"status": status},
+                content=client.Patch.MERGE,
+                into=dict,
+                subresource="status",
+            )
+        await world.make_fabric()
+        await world.make_fabric(
+            "deaf", endpoint=f"unix:{world.path / 'nobody'}", hosts=[{"host": "h", "node": "typo"}]
+        )
+        await world.make_fabric("poor", credentialsSecretRef={"name": "fabric-credentials"})
+        world.start()
+
+        async def look():
+            admin = config.from_kubeconfig(world.path / "admin")
+            return plan.plan(await observation.observe(admin, WHERE))
+
+        wrong = {
+            ("error", "fabrics.connected", "Fabric deaf"),
+            ("error", "hosts.mapped", "Fabric deaf"),
+            ("error", "fabrics.credentials", "Fabric poor"),
+        }
+        well = {
+            ("ok", "fabrics.connected", "Fabric fab"),
+            ("ok", "controller.leader", "Lease drawbar/drawbar-controller"),
+            ("ok", "hosts.mapped", "Fabric fab"),
+            ("ok", "nodes.kubelet", "2 nodes: node-1, node-2"),
+        }
+
+        def is_told(said):
+            found = {(one.severity, one.check, one.subject) for one in said}
+            clocks = {one.severity for one in said if one.check == "clocks.controller"}
+            return well <= found and wrong == {one for one in found if one[0] == "error"} and clocks == {"ok"}
+
+        await until(look, is_told)
+
+
+WRITES = (
+    ("controller", "", "nodes", "a label of node node-1"),
+    ("controller", "resource.k8s.io", "resourceslices", "a ResourceSlice"),
+    ("controller", "drawbar.dev", "deviceattachments", "a DeviceAttachment"),
+    ("controller", "drawbar.dev", "deviceattachments/status", "the status of DeviceAttachment fab.disk-0"),
+    ("controller", "drawbar.dev", "fabrics/status", "the status of Fabric fab"),
+    ("controller", "resource.k8s.io", "resourceclaims/status", "the status of claim default/c1"),
+    ("node", "resource.k8s.io", "resourceslices", "a ResourceSlice of node node-1"),
+    ("node", "drawbar.dev", "deviceattachments/status", "the status of DeviceAttachment fab.disk-0"),
+    ("node", "resource.k8s.io", "resourceclaims/status", "the status of claim default/c1"),
+)
+
+
+@contextlib.asynccontextmanager
+async def denied(api, daemon, group, resource):
+    """An admission policy that refuses what a daemon writes of a kind."""
+    user = f"system:serviceaccount:drawbar:drawbar-{daemon}"
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "resources": [resource],
+        "operations": ["CREATE", "UPDATE"],
+    }
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"request.userInfo.username != '{user}'", "message": "not today"}],
+    }
+    made = (
+        (kinds.ADMISSION_POLICY, policy),
+        (kinds.ADMISSION_BINDING, {"policyName": "deny", "validationActions": ["Deny"]}),
+    )
+    for kind, spec in made:
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "deny"}, "spec": spec}
+        await api.create(kind, body, into=dict)
+    yield
+    for kind, _ in made:
+        await api.delete(kind, "deny")
+
+
+async def test_the_daemons_writes_are_tried_as_their_accounts_and_nothing_is_stored(controller_world, until):
+    async with controller_world() as world:
+        for document in deployment.documents(deployment.folder()):
+            if document["kind"].startswith("ValidatingAdmission"):
+                await world.api.create(deployment.KINDS[document["kind"]], document, into=dict)
+        world.start()
+        await world.make_fabric()
+        await world.published()
+        await world.allocate("disk-0")
+        await until(world.said, lambda value: "attached" in value.get("disk-0", {}))
+        await until(
+            world.attachments,
+            lambda value: value["fab.disk-0"].get("status", {}).get("phase") == "Attached",
+        )
+        await world.stop()
+        admin = config.from_kubeconfig(world.path / "admin")
+
+        async def told():
+            seen = await observation.observe(admin, WHERE)
+            return [one for one in plan.plan(seen) if one.check == "access.writes"]
+
+        kept = [kinds.NODE, kinds.SLICE, kinds.ATTACHMENT, kinds.FABRIC, kinds.CLAIM]
+        before = [(await world.api.list_all(kind, into=dict)).items for kind in kept]
+        controller, node = await told()
+        assert (controller.severity, node.severity) == (Severity.OK, Severity.OK), (controller, node)
+        for daemon, _, _, what in WRITES:
+            assert what in (controller if daemon == "controller" else node).message
+        assert [(await world.api.list_all(kind, into=dict)).items for kind in kept] == before
+        for daemon, group, resource, what in WRITES:
+            async with denied(world.api, daemon, group, resource):
+                wrong = [one for one in await told() if one.severity is not Severity.OK]
+            assert [one.severity for one in wrong] == [Severity.ERROR], what
+            assert wrong[0].subject == f"ServiceAccount drawbar/drawbar-{daemon}"
+            assert f"refuses {what}, " in wrong[0].message
+            assert "not today" in wrong[0].message
+
+
+async def test_who_may_not_act_as_the_accounts_is_told_that_their_writes_were_not_tried(serving):
+    async with serving() as cluster:
+        await cluster.make(kinds.NODE, "n1")
+        await bind(cluster.api, documented_role(), "eve")
+        said = [one for one in await cluster.said("eve") if one.check == "access.writes"]
+    assert [one.severity for one in said] == [Severity.NOTE, Severity.NOTE]
+    assert all("may impersonate the service account" in one.remedy for one in said)
+
+
+async def test_an_address_where_no_api_server_is_ends_with_a_sentence(tmp_path):
+    async def other(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(other, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        connection = config.Connection(
+            server=f"http://127.0.0.1:{port}", tls=None, authorization=lambda: None, origin="here"
+        )
+        with pytest.raises(observation.errors.CannotCheck, match="is it the right address"):
+            await observation.observe(connection, WHERE)

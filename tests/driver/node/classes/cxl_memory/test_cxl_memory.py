@@ -1,0 +1,355 @@
+"""CXL memory: from a bare device to online memory and back, by plan and on a mocked host."""
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawbar.driver.node import classes, inventory, kernel
+from drawbar.driver.node.classes.cxl_memory import observation, plan, standing
+from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree, load_recording
+
+GIB = 1 << 30
+BARE = standing.Standing(
+    memdev="mem0",
+    ram_bytes=GIB,
+    decoder=standing.Decoder(name="decoder2.0", mode="none", dpa_bytes=0),
+    decoders=("decoder2.0",),
+    window=standing.Window(name="decoder0.0", granularity_bytes=256, makes_ram=True),
+)
+SIZED = dataclasses.replace(BARE, decoder=standing.Decoder(name="decoder2.0", mode="ram", dpa_bytes=GIB))
+EMPTY = standing.Region(
+    name="region0",
+    window="decoder0.0",
+    mode="ram",
+    ways=0,
+    granularity_bytes=0,
+    size_bytes=0,
+    targets=(),
+    committed=False,
+    driver=None,
+)
+BLOCKS = tuple(standing.Block(name=f"memory{number}", online=True, zone="Movable") for number in (46, 47))
+ONLINE = dataclasses.replace(
+    EMPTY,
+    ways=1,
+    granularity_bytes=256,
+    size_bytes=GIB,
+    targets=("decoder2.0",),
+    committed=True,
+    driver="cxl_region",
+    dax=(standing.Dax(name="dax0.0", driver="kmem"),),
+    blocks=BLOCKS,
+)
+
+
+def empty(**changes):
+    return dataclasses.replace(SIZED, empty=dataclasses.replace(EMPTY, **changes))
+
+
+def region(**changes):
+    return dataclasses.replace(SIZED, regions=(dataclasses.replace(ONLINE, **changes),))
+
+
+def blocks(*states):
+    return tuple(
+        standing.Block(name=f"memory{number}", online=zone is not None, zone=zone)
+        for number, zone in enumerate(states)
+    )
+
+
+def set_region(attribute, value):
+    return plan.SetRegion(region="region0", attribute=attribute, value=value)
+
+
+def set_decoder(attribute, value):
+    return plan.SetDecoder(decoder="decoder2.0", attribute=attribute, value=value)
+
+
+OTHER_SIZE = standing.Decoder(name="decoder2.0", mode="ram", dpa_bytes=5)
+FORWARD = [
+    (BARE, set_decoder("mode", "ram"), "decoder without a mode"),
+    (
+        dataclasses.replace(SIZED, decoder=dataclasses.replace(OTHER_SIZE, dpa_bytes=0)),
+        set_decoder("dpa_size", GIB),
+        "decoder without memory",
+    ),
+    (dataclasses.replace(SIZED, decoder=OTHER_SIZE), set_decoder("dpa_size", 0), "decoder with other memory"),
+    (SIZED, plan.CreateRegion(window="decoder0.0"), "no region"),
+    (empty(), set_region("interleave_granularity", 256), "no granularity"),
+    (empty(granularity_bytes=256), set_region("interleave_ways", 1), "no ways"),
+    (empty(granularity_bytes=256, ways=1), set_region("size", GIB), "no size"),
+    (empty(granularity_bytes=256, ways=1, size_bytes=GIB), set_region("target0", "decoder2.0"), "no target"),
+    (region(committed=False), set_region("commit", 1), "not committed"),
+    (region(driver=None), plan.BindRegion(region="region0"), "not bound"),
+    (
+        region(blocks=blocks(None, "Movable", None)),
+        plan.SetMemory(blocks=("memory0", "memory2"), state="online_movable"),
+        "offline",
+    ),
+    (
+        region(blocks=blocks(None, "Normal")),
+        plan.SetMemory(blocks=("memory1",), state="offline"),
+        "online where the kernel keeps its own",
+    ),
+    (region(), None, "online"),
+    (dataclasses.replace(BARE, ram_bytes=0), None, "persistent memory alone"),
+    (region(mode="pmem", committed=False), None, "a persistent region of somebody else's"),
+    (dataclasses.replace(region(), regions=(ONLINE, ONLINE)), None, "two regions online"),
+]
+
+
+@pytest.mark.parametrize(("seen", "step"), [case[:2] for case in FORWARD], ids=[case[2] for case in FORWARD])
+def test_the_next_step_towards_online_memory(seen, step):
+    assert plan.towards_ready(seen) == step
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (standing.Standing(), "no CXL memory device"),
+        (dataclasses.replace(BARE, decoder=None), "cxl_port"),
+        (dataclasses.replace(BARE, window=None), "window"),
+        (
+            dataclasses.replace(BARE, window=dataclasses.replace(BARE.window, makes_ram=False)),
+            "Linux 6.3 or newer",
+        ),
+        (empty(granularity_bytes=256, ways=1, size_bytes=GIB, open=False), "no place"),
+        (region(dax=()), "dax_cxl"),
+        (region(dax=(standing.Dax(name="dax0.0", driver=None),)), "no driver; load kmem"),
+        (region(dax=(standing.Dax(name="dax0.0", driver="device_dax"),)), "bound to device_dax"),
+        (region(blocks=()), "no memory blocks"),
+        (region(targets=("decoder2.0", "decoder3.0"), committed=False), "whoever made it"),
+    ],
+)
+def test_what_cannot_be_done_from_here_is_said(seen, why):
+    found = plan.towards_ready(seen)
+    assert isinstance(found, plan.Missing)
+    assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("seen", "step"),
+    [
+        (region(), plan.SetMemory(blocks=("memory46", "memory47"), state="offline")),
+        (region(blocks=blocks(None, "Movable")), plan.SetMemory(blocks=("memory1",), state="offline")),
+        (region(blocks=blocks(None)), set_region("commit", 0)),
+        (region(blocks=(), committed=False), plan.DeleteRegion(window="decoder0.0", region="region0")),
+        (region(mode="pmem"), None),
+        (region(targets=("decoder2.0", "decoder3.0")), None),
+        (SIZED, None),
+    ],
+    ids=["online", "partly online", "offline", "not committed", "persistent", "interleaved", "nothing"],
+)
+def test_the_next_step_back(seen, step):
+    assert plan.towards_rest(seen) == step
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (region(), ()),
+        (region(mode="pmem"), ("persistent memory",)),
+        (region(targets=("decoder2.0", "decoder3.0")), ("decoder3.0",)),
+    ],
+)
+def test_what_is_not_to_be_taken_away_is_named(seen, said):
+    found = plan.obstacles(seen)
+    assert len(found) == len(said)
+    assert all(part in text for part, text in zip(said, found, strict=True))
+
+
+@given(
+    zones=st.lists(st.sampled_from([None, "Movable", "Normal"]), max_size=4),
+    committed=st.booleans(),
+    driver=st.sampled_from([None, "cxl_region"]),
+    mode=st.sampled_from(["ram", "pmem", None]),
+    targets=st.sampled_from([("decoder2.0",), ("decoder2.0", "decoder3.0"), ("decoder3.0",)]),
+)
+def test_a_region_goes_only_when_its_memory_is_offline_and_it_is_volatile_and_ours_alone(
+    zones, committed, driver, mode, targets
+):
+    seen = region(blocks=blocks(*zones), committed=committed, driver=driver, mode=mode, targets=targets)
+    match plan.towards_rest(seen):
+        case plan.SetRegion() | plan.DeleteRegion():
+            assert not any(zones)
+            assert mode != "pmem"
+            assert targets == ("decoder2.0",)
+        case plan.SetMemory(state=state):
+            assert state == "offline"
+    match plan.towards_ready(seen):
+        case plan.SetMemory(state=state, blocks=names):
+            wanted = {"offline": "Normal", "online_movable": None}[state]
+            assert all(zones[int(name.removeprefix("memory"))] == wanted for name in names)
+
+
+# --- on a mocked host ---
+
+
+def memory(serial="4660", size=1 << 29):
+    return MockDevice(
+        device_class=DeviceClass.CXL_MEMORY, vendor=0x8086, device=0x0D93, serial=serial, memory_bytes=size
+    )
+
+
+def card_of(tree, slot=1):
+    return model.Card(functions=(inventory.read_function(tree.root, tree.address(slot)),))
+
+
+async def ready(asked, tree, until, slot=1):
+    async def lack():
+        return await classes.of("cxl-memory").initialise(asked, card_of(tree, slot))
+
+    return await until(lack, lambda missing: missing is None)
+
+
+async def test_memory_comes_online_as_movable_and_goes_again(tmp_path, until):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    asked, host = kernel.Kernel(tree.root), classes.Host.of(tree.root)
+    operations = classes.of("cxl-memory")
+    async with tree.reacting():
+        await asyncio.to_thread(tree.attach, 1, memory())
+        await ready(asked, tree, until)
+        (found,) = observation.read(host, card_of(tree)).regions
+        assert found.size_bytes == 1 << 29
+        assert [(block.online, block.zone) for block in found.blocks] == [(True, "Movable")] * 2
+
+        async def at_rest():
+            if operations.unrest(host, card_of(tree)) is not None:
+                await operations.quiesce(asked, host, card_of(tree))
+            return observation.read(host, card_of(tree)).regions
+
+        assert await until(at_rest, lambda regions: not regions) == ()
+        await operations.quiesce(asked, host, card_of(tree))
+        await ready(asked, tree, until)
+
+
+async def test_an_empty_region_that_a_crash_left_is_used(tmp_path, until):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    asked = kernel.Kernel(tree.root)
+    async with tree.reacting():
+        await asyncio.to_thread(tree.attach, 1, memory())
+        await asked.create_region("decoder0.0")
+
+        async def regions():
+            return [path.name for path in (tree.root / "bus/cxl/devices").glob("region*")]
+
+        await until(regions, bool)
+        await ready(asked, tree, until)
+        assert await regions() == ["region0"]
+
+
+async def test_without_its_driver_the_driver_comes_first(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    await asyncio.to_thread(tree.attach, 1, dataclasses.replace(memory(), driver=""))
+    asked = kernel.Kernel(tree.root)
+    assert "no kernel driver" in await classes.of("cxl-memory").initialise(asked, card_of(tree))
+
+
+async def test_a_kernel_that_does_not_do_it_is_not_asked_for_ever(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    await asyncio.to_thread(tree.attach, 1, memory())  # and nobody reacts
+    asked = kernel.Kernel(tree.root)
+    said = await classes.of("cxl-memory").initialise(asked, card_of(tree))
+    assert said == "the kernel has not yet done what it was asked"
+
+
+def test_the_window_is_the_widest_that_takes_volatile_memory_and_leads_here(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, memory())
+    host, root = classes.Host.of(tree.root), tree.root / "devices/platform/ACPI0017:00/root0"
+    assert observation.read(host, card_of(tree)).window.name == "decoder0.0"
+    (root / "decoder0.0/create_ram_region").unlink()
+    assert not observation.read(host, card_of(tree)).window.makes_ram
+    (root / "dport0").unlink()
+    (root / "dport0").symlink_to("../../somewhere/ACPI0016:07")
+    assert observation.read(host, card_of(tree)).window is None
+
+
+def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memory_left_alone(tmp_path):
+    """Linux 6.1, in the lab: `mode` came with volatile regions, in 6.3; the decoders have always had it."""
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, memory())
+    tree.create_region([1])
+    host, buses = classes.Host.of(tree.root), tree.root / "bus/cxl/devices"
+    (buses / "region0/mode").unlink()
+    operations = classes.of("cxl-memory")
+    assert operations.users(host, card_of(tree)) == ()
+    for decoder in buses.glob("decoder*/dpa_size"):
+        (decoder.parent / "mode").write_text("pmem\n")
+    (user,) = operations.users(host, card_of(tree))
+    assert user.text.startswith("region0 holds persistent memory")
+    assert plan.towards_rest(observation.read(host, card_of(tree))) is None
+
+
+def test_an_empty_region_of_persistent_memory_is_not_filled(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, memory())
+    tree.create_region([1])
+    host, region = classes.Host.of(tree.root), tree.root / "bus/cxl/devices/region0"
+    for name, content in {"commit": "0", "target0": "", "mode": "ram"}.items():
+        (region / name).write_text(f"{content}\n")
+    for decoder in region.parent.glob("decoder*/region"):
+        decoder.write_text("\n")
+    assert observation.read(host, card_of(tree)).empty.name == "region0"
+    (region / "mode").write_text("pmem\n")
+    assert observation.read(host, card_of(tree)).empty is None
+
+
+def test_a_block_that_a_region_has_in_part_counts(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, memory())
+    tree.create_region([1])
+    (tree.root / "bus/cxl/devices/region0/size").write_text("0x18000000\n")
+    (found,) = observation.read(classes.Host.of(tree.root), card_of(tree)).regions
+    assert len(found.blocks) == 2
+
+
+@pytest.mark.parametrize("size", ["", "0", "nonsense"])
+def test_without_a_size_of_blocks_there_are_none(tmp_path, size):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, memory())
+    tree.create_region([1])
+    (tree.root / "devices/system/memory/block_size_bytes").write_text(size)
+    (found,) = observation.read(classes.Host.of(tree.root), card_of(tree)).regions
+    assert found.blocks == ()
+
+
+def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2))
+    host = classes.Host.of(tree.root)
+    assert observation.read(host, card_of(tree)) == standing.Standing()
+    assert classes.of("cxl-memory").unrest(host, card_of(tree)) is None
+
+
+def test_an_open_dax_device_is_a_user(tmp_path):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, memory())
+    tree.create_region([1])
+    host = classes.Host.of(tree.root)
+    dax = tree.root / "bus/dax/devices/dax0.0/uevent"
+    dax.write_text(dax.read_text().replace("MAJOR=252", "MAJOR=1").replace("MINOR=0", "MINOR=3"))
+    folder = tmp_path / "proc/12/fd"
+    folder.mkdir(parents=True)
+    (folder / "4").symlink_to("/dev/null")
+    (user,) = classes.of("cxl-memory").users(host, card_of(tree))
+    assert user.text == "held by pid 12 (?), /dev/dax0.0"
+
+
+def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
+    """Linux 6.1 shows no volatile memory, and makes no regions of it."""
+    recording = Path(__file__).parents[4] / "data/kernel-6.1-qemu/sysfs-3-cxl-powered.json.gz"
+    load_recording(recording, tmp_path / "sys")
+    host = classes.Host.of(tmp_path / "sys")
+    card = model.Card(functions=(inventory.read_function(host.sysfs, "0000:0d:00.0"),))
+    seen = observation.read(host, card)
+    assert (seen.memdev, seen.ram_bytes, seen.decoders) == ("mem0", 0, ("decoder2.0",))
+    assert seen.window == standing.Window(name="decoder0.0", granularity_bytes=256, makes_ram=False)
+    assert plan.towards_ready(seen) is None
+    assert "6.3" in plan.towards_ready(dataclasses.replace(seen, ram_bytes=1)).why

@@ -1,0 +1,111 @@
+"""The health policy: what can be configured, what cannot, and that the documentation says the same."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drawbar.driver.node.health import attached, policy
+from drawbar.driver.node.health.findings import Finding
+from drawbar.driver.node.health.policy import Policy, Rule, Rules
+from drawbar.driver.node.health.verdicts import Effect
+
+PAGE = Path(__file__).parents[4] / "docs" / "health.md"
+
+
+def test_the_defaults_are_in_order():
+    assert policy.problems(Policy()) == []
+
+
+def test_each_finding_has_its_rule_and_there_is_no_other():
+    names = {field.name for field in dataclasses.fields(Rules)}
+    assert names == {finding.value.replace("-", "_") for finding in Finding}
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"interval_seconds": 0.0}, "intervalSeconds"),
+        ({"interval_seconds": float("nan")}, "intervalSeconds"),
+        ({"read_timeout_seconds": 0.0}, "readTimeoutSeconds"),
+        ({"arrival_seconds": -1.0}, "arrivalSeconds"),
+        ({"recovery_seconds": 1e9, "recovery_max_seconds": 1e9}, "recoverySeconds"),
+        ({"recovery_seconds": 600.0, "recovery_max_seconds": 300.0}, "recoveryMaxSeconds"),
+        ({"fatal_per_hour": 0}, "fatalPerHour"),
+        ({"nonfatal_per_hour": 0}, "nonfatalPerHour"),
+        ({"correctable_per_minute": -1}, "correctablePerMinute"),
+        ({"ignored": ("link-wide",)}, "link-wide"),
+        ({"rules": Rules(link_slow=Rule(effect=Effect.NO_SCHEDULE, unhealthy=False))}, "link-slow"),
+        ({"rules": Rules(nvme_dead=Rule(hold_down_seconds=-1.0))}, "nvme-dead"),
+        ({"rules": Rules(nvme_dead=Rule(hold_down_seconds=float("inf")))}, "nvme-dead"),
+    ],
+)
+def test_a_value_that_cannot_be_is_a_sentence_that_names_it(changes, names):
+    found = policy.problems(dataclasses.replace(Policy(), **changes))
+    assert found
+    assert names in found[0]
+
+
+def test_all_problems_are_told_at_once():
+    wrong = Policy(
+        interval_seconds=0.0, ignored=("a", "b"), rules=Rules(cxl_locked=Rule(hold_down_seconds=-1.0))
+    )
+    assert len(policy.problems(wrong)) == 4
+
+
+# The documentation.
+
+
+def rows(first_column):
+    """The rows of the page's table with this head, as lists of cells."""
+    table = re.search(
+        rf"^\| {first_column} \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text(), re.MULTILINE
+    ).group(1)
+    return [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.splitlines()]
+
+
+def test_the_table_of_findings_is_the_rules():
+    documented = {row[0].strip("`"): row[2:] for row in rows("finding")}
+    held = {True: "at once"}
+    assert documented == {
+        finding.value: [
+            rule.effect.value,
+            "yes" if rule.unhealthy else "no",
+            held.get(rule.hold_down_seconds == 0, f"{rule.hold_down_seconds:g} s"),
+        ]
+        for finding in Finding
+        for rule in [Rules().of(finding)]
+    }
+
+
+def camel(name):
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def text(value):
+    if isinstance(value, tuple):
+        return ", ".join(f"`{one}`" for one in value) or "none"
+    return f"{value:g}"
+
+
+def test_the_table_of_settings_is_the_policy():
+    documented = {row[0].strip("`"): row[1] for row in rows("key")}
+    plain = [field.name for field in dataclasses.fields(Policy) if field.name != "rules"]
+    expected = {camel(name): text(getattr(Policy(), name)) for name in plain}
+    per_rule = {f"rules.<finding>.{camel(field.name)}": "as above" for field in dataclasses.fields(Rule)}
+    assert documented == expected | per_rule
+
+
+def test_the_example_of_settings_has_only_settings():
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    found = yaml.safe_load(example)["health"]
+    assert found.keys() <= {camel(field.name) for field in dataclasses.fields(Policy)}
+    assert found["rules"].keys() <= {camel(field.name) for field in dataclasses.fields(Rules)}
+    assert set(found["ignored"]) <= set(Finding)
+
+
+def test_the_reasons_of_events_are_documented():
+    assert [row[1].strip("`") for row in rows("type")] == [attached.UNHEALTHY, attached.HEALTHY]

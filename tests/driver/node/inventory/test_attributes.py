@@ -1,0 +1,84 @@
+"""Cards as attributes: what claims select by, within the limits of ResourceSlices."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.node import inventory
+from drawbar.driver.node.inventory import attributes
+from drawbar.mocks import sysfs
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "attributes.md"
+NAME = re.compile(r"([a-z0-9.]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
+
+
+@pytest.fixture
+def cards(tmp_path):
+    found = []
+    for name in ("gpu-node", "fpga-node", "nvme-node", "cxl-node"):
+        found += inventory.read(sysfs.build(name, tmp_path / name / "sys").root).cards
+    return {card.device_class.value: card for card in found}
+
+
+def test_a_disk_says_where_it_is_and_what_it_is(cards):
+    assert attributes.of(cards["nvme"]) == {
+        "resource.kubernetes.io/pcieRoot": "pci0000:40",
+        "resource.kubernetes.io/pciBusID": cards["nvme"].address,
+        "resource.kubernetes.io/numaNode": 0,
+        "class": "nvme",
+        "serial": cards["nvme"].first.serial,
+        "pciVendorID": "0x144d",
+        "pciDeviceID": "0xa824",
+        "pciSubsystemVendorID": "0x1af4",
+        "pciSubsystemDeviceID": "0x1100",
+        "driver": "nvme",
+        "slot": cards["nvme"].slot.name,
+        "physicalFunctions": 1,
+        "maxLinkSpeedMTs": 16_000,
+        "maxLinkWidth": cards["nvme"].first.link.max_width,
+        "model": "Drawbar Mock NVMe",
+        "firmware": "1.0",
+    }
+
+
+def test_memory_is_told_in_bytes(cards):
+    found = attributes.of(cards["cxl-memory"])
+    assert (found["volatileMemoryBytes"], found["persistentMemoryBytes"]) == (2 << 30, 0)
+    assert found["firmware"] == "BWFW VERSION 00"
+
+
+def test_a_cxl_device_has_one_serial_whether_its_driver_is_bound_or_not(cards):
+    card = cards["cxl-memory"]
+    unbound = dataclasses.replace(card.first, serial=card.first.dsn, driver=None)
+    bare = dataclasses.replace(card, functions=(unbound,), memdevs=())
+    assert card.serial == bare.serial == card.first.dsn
+    assert attributes.of(bare)["serial"] == card.serial
+
+
+def test_what_the_kernel_does_not_say_is_left_out(cards):
+    card = cards["gpu"]
+    first = dataclasses.replace(
+        card.first,
+        address="10000:01:00.0",
+        numa_node=None,
+        serial="S" * 65,
+        driver="",
+        link=inventory.Link(),
+        slot=None,
+    )
+    found = attributes.of(dataclasses.replace(card, functions=(first,)))
+    assert not {"serial", "driver", "slot", "maxLinkSpeedMTs", "maxLinkWidth"} & set(found)
+    assert not {attributes.PCI_BUS_ID, attributes.NUMA_NODE} & set(found)
+    assert found[attributes.PCIE_ROOT] == card.first.pcie_root
+
+
+def test_every_attribute_is_documented_and_within_the_limits(cards):
+    documented = set(re.findall(r"`([^`\s]+)`", DOCUMENT.read_text()))
+    for card in cards.values():
+        found = attributes.of(card)
+        assert len(found) <= 31  # and a capacity
+        assert set(found) <= documented
+        assert all(NAME.fullmatch(name) for name in found)
+        assert found["class"] == card.device_class.value

@@ -1,0 +1,326 @@
+"""What the daemon counts, and that the documentation knows all of it."""
+
+import asyncio
+import contextlib
+import re
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.kube import client, config, errors, kinds
+from drawbar.driver.node import errors as node_errors
+from drawbar.driver.node import settings, uevents
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.operation import instrumentation, instruments, metrics
+from drawbar.driver.node.plugin import servicers
+from drawbar.driver.operation import requests
+from drawbar.mocks import apiserver
+
+DRIVER = "drawbar.dev"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "metrics.md"
+CLAIM = servicers.ClaimName(namespace="default", name="c1", uid="u1")
+
+
+class Clock:
+    """Time as a test says."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def measured():
+    return metrics.Metrics(DRIVER)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def sample(measured, name, **labels):
+    """A number as Prometheus reads it; None if there is none."""
+    wanted = "".join(
+        f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
+    ).rstrip(",")
+    line = f"{metrics.PREFIX}{name}{{{wanted}}} "
+    found = [one for one in measured.rendered().decode().splitlines() if one.startswith(line)]
+    return float(found[0].removeprefix(line)) if found else None
+
+
+class Preparation:
+    """A preparation that takes a second, or fails."""
+
+    def __init__(self, clock, measured, error=None):
+        self.clock, self.measured, self.error, self.seen = clock, measured, error, None
+
+    async def prepare(self, claim):
+        self.seen = sample(self.measured, "claim_requests_in_flight", operation="prepare")
+        self.clock.now += 1.0
+        if self.error is not None:
+            raise self.error
+        return ()
+
+    unprepare = prepare
+
+
+async def test_a_claim_is_counted_timed_and_in_flight_meanwhile(measured, clock):
+    inner = Preparation(clock, measured)
+    timed = instruments.TimedPreparation(inner, measured, clock)
+    assert await timed.prepare(CLAIM) == ()
+    assert inner.seen == 1
+    assert sample(measured, "claim_requests_in_flight", operation="prepare") == 0
+    assert sample(measured, "claim_requests_total", operation="prepare", result="OK") == 1
+    assert sample(measured, "claim_request_duration_seconds_sum", operation="prepare") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (node_errors.PrepareError("x", reason="DeviceInUse"), "DeviceInUse"),
+        (node_errors.CheckpointError("x"), "Failed"),
+        (asyncio.CancelledError(), "Aborted"),
+    ],
+)
+async def test_a_claim_that_fails_is_counted_by_its_reason(measured, clock, error, result):
+    timed = instruments.TimedPreparation(Preparation(clock, measured, error), measured, clock)
+    with pytest.raises(type(error)):
+        await timed.unprepare(CLAIM)
+    assert sample(measured, "claim_requests_total", operation="unprepare", result=result) == 1
+    assert sample(measured, "claim_requests_in_flight", operation="unprepare") == 0
+
+
+class Source:
+    def __init__(self, *found):
+        self.found = found
+
+    async def events(self):
+        for event in self.found:
+            yield event
+
+
+def event(action, devpath):
+    return uevents.Uevent(action=action, devpath=devpath, subsystem="pci", properties={}, seqnum=1)
+
+
+DEEP = "/devices/pci0000:00/0000:00:01.0/0000:01:00.0/nvme/nvme0"
+
+
+async def test_events_are_counted_by_action_and_passed_on(measured, clock):
+    sent = (event("add", DEEP), uevents.Overflow(), event("no\nsuch", "/x"), event("add", "/y"))
+    counted = instruments.CountedUevents(Source(*sent), measured, clock)
+    assert tuple([one async for one in counted.events()]) == sent
+    assert sample(measured, "uevents_total", action="add") == 2
+    assert sample(measured, "uevents_total", action="other") == 1
+    assert sample(measured, "uevent_overflows_total") == 1
+
+
+async def test_the_last_event_of_a_device_is_one_of_it_or_below_it(measured, clock):
+    counted = instruments.CountedUevents(Source(event("add", DEEP)), measured, clock)
+    assert [one async for one in counted.events()]
+    clock.now += 2.0
+    assert counted.since("0000:01:00.0") == 2.0
+    assert counted.since("0000:00:01.0") is None
+
+
+async def test_the_times_of_devices_are_bounded(measured, clock):
+    many = [
+        event("add", f"/devices/pci0000:00/{n:04x}:00:00.0") for n in range(instruments.DEVICES_LIMIT + 5)
+    ]
+    counted = instruments.CountedUevents(Source(*many), measured, clock)
+    assert len([one async for one in counted.events()]) == len(many)
+    known = [counted.since(f"{n:04x}:00:00.0") is not None for n in range(len(many))]
+    assert known == [False] * 5 + [True] * instruments.DEVICES_LIMIT
+
+
+def attachment(*conditions, uid="a1", deleting=False, phase=""):
+    found = tuple(
+        meta.Condition(type=kind, status=status, reason=reason) for kind, status, reason in conditions
+    )
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(name="a", uid=uid, deletion_timestamp="x" if deleting else None),
+        spec=attachments.AttachmentSpec(
+            fabric="f",
+            device_id="d",
+            driver="x",
+            pool="p",
+            device="d",
+            node_name="n",
+            host_id="h",
+            identity=attachments.Identity(device_class="gpu"),
+        ),
+        status=attachments.AttachmentStatus(
+            phase=phase, conditions=found, node=attachments.NodeReport(pci_address="0000:01:00.0")
+        ),
+    )
+
+
+PENDING = attachment()
+READY = attachment((attachments.VISIBLE, "True", "DeviceReady"))
+FAILED = attachment((attachments.VISIBLE, "False", "DeviceNotFound"))
+
+
+def test_a_device_that_became_visible_is_timed_once(measured, clock):
+    meter = instruments.AttachmentMeter(measured, lambda address: 0.02, clock)
+    for old, new in ((None, PENDING), (PENDING, READY), (READY, READY), (None, READY), (READY, None)):
+        meter.changed(old, new)
+    assert sample(measured, "visible_duration_seconds_count") == 1
+    assert sample(measured, "visible_duration_seconds_sum") == 0.02
+
+
+def test_a_device_without_an_event_is_not_timed(measured, clock):
+    instruments.AttachmentMeter(measured, lambda address: None, clock).changed(PENDING, READY)
+    assert sample(measured, "visible_duration_seconds_count") == 0
+
+
+def test_a_failure_is_counted_once_by_its_reason(measured, clock):
+    meter = instruments.AttachmentMeter(measured, lambda address: None, clock)
+    for old, new in ((PENDING, FAILED), (FAILED, FAILED), (None, FAILED)):
+        meter.changed(old, new)
+    assert sample(measured, "attach_failures_total", reason="DeviceNotFound") == 1
+
+
+def test_a_release_is_timed_from_the_wish_to_its_end(measured, clock):
+    meter = instruments.AttachmentMeter(measured, lambda address: None, clock)
+    wished = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True)
+    done = attachment((attachments.RELEASED, "True", "NotInUse"), deleting=True)
+    meter.changed(READY, wished)
+    clock.now += 3.0
+    for old, new in ((wished, wished), (wished, done), (done, done), (done, None)):
+        meter.changed(old, new)
+    assert sample(measured, "release_duration_seconds_sum") == 3.0
+    assert sample(measured, "release_duration_seconds_count") == 1
+
+
+def test_what_is_gone_is_not_remembered(measured, clock):
+    meter = instruments.AttachmentMeter(measured, lambda address: None, clock)
+    meter.changed(None, attachment(deleting=True))
+    meter.changed(attachment(deleting=True), None)
+    assert meter._releasing == {}
+
+
+def test_attachments_are_counted_by_phase_and_by_what_blocks_them():
+    blocked = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True, phase="Releasing")
+    found = [PENDING, attachment(phase="Ready"), attachment(phase="Ready"), blocked]
+    assert instruments.phases(found) == {"Pending": 1, "Ready": 2, "Releasing": 1}
+    assert instruments.blocked(found) == {"OpenFiles": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        (kinds.CLAIM.path(namespace="n", name="x", subresource="status"), "resourceclaims/status"),
+        (kinds.CLAIM.path(namespace="n", name="x"), "resourceclaims"),
+        (kinds.SLICE.path(), "resourceslices"),
+        (kinds.NODE.path(name="x"), "nodes"),
+        (kinds.NAMESPACE.path(name="x"), "namespaces"),
+        (kinds.POD.path(namespace="n"), "pods"),
+        ("/version", "other"),
+    ],
+)
+def test_a_request_counts_for_its_resource_and_names_nobody(path, resource):
+    assert requests._resource(path) == resource
+
+
+async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
+    async with apiserver.serving() as server:
+        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "admin"))
+        async with client.connecting(connection) as api:
+            counting = requests.CountingClient(api, measured)
+            assert counting.server == api.server
+            await counting.create(
+                kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}, into=dict
+            )
+            with pytest.raises(errors.NotFound):
+                await counting.read(kinds.NODE, "other", into=dict)
+            body = {"apiVersion": kinds.SLICE.api_version, "kind": "ResourceSlice", "metadata": {"name": "s"}}
+            with pytest.raises(errors.KubeError):
+                await counting.create(kinds.SLICE, body, into=dict)
+            await counting.list_all(kinds.NODE, into=dict)
+            events = counting.watch(kinds.NODE, into=dict, resource_version="0")
+            async with contextlib.aclosing(events):
+                assert (await anext(events)).type == "ADDED"
+            with pytest.raises(errors.KubeError):
+                async for _ in counting.watch(kinds.NODE, into=dict, resource_version="no"):
+                    pass
+    count = {
+        (verb, result): sample(measured, "api_requests_total", verb=verb, resource="nodes", result=result)
+        for verb, result in (("POST", "OK"), ("GET", "NotFound"), ("GET", "OK"))
+    }
+    assert set(count.values()) == {1.0}
+    assert sample(measured, "slice_writes_total", result="Invalid") == 1
+    assert 'verb="WATCH"' in measured.rendered().decode()
+
+
+def test_two_daemons_in_one_process_count_for_themselves():
+    one, other = metrics.Metrics(DRIVER), metrics.Metrics(DRIVER)
+    one.overflows.inc()
+    assert sample(one, "uevent_overflows_total") == 1
+    assert sample(other, "uevent_overflows_total") == 0
+
+
+def test_the_process_and_the_build_are_told(measured):
+    told = measured.rendered().decode()
+    assert re.search(r'process_resident_memory_bytes\{driver="drawbar.dev"\} [1-9]', told)
+    assert re.search(
+        r'drawbar_node_build_info\{driver="drawbar.dev",python="3\.\d+\.\d+",version="[^"]+"\} 1\.0', told
+    )
+    assert "_created" not in told
+
+
+def test_every_series_names_the_driver_those_of_the_process_too(measured):
+    measured.uevents.labels("add").inc()
+    measured.claim_seconds.labels("prepare").observe(0.1)
+    series = [line for line in measured.rendered().decode().splitlines() if not line.startswith("#")]
+    assert len(series) > 20
+    assert [line for line in series if f'driver="{DRIVER}"' not in line] == []
+
+
+class Judged:
+    def all(self):
+        key = verdicts.Key(pool="p", device="d")
+        return {key: verdicts.UNKNOWN}
+
+
+class Audits:
+    audits, missed = 2, 1
+
+
+@pytest.fixture
+def everything():
+    """The metrics of a daemon that shows all it has."""
+    shown = instrumentation.Instrumentation(settings.Settings(node_name="n"))
+    shown.watch_attachments([PENDING])
+    shown.watch_devices(Audits())
+    shown.watch_prepared(lambda: 3)
+    shown.watch_verdicts(Judged())
+    shown.watch_queue(lambda: 4, lambda: 5)
+    return shown.metrics
+
+
+def test_what_is_there_is_told_when_somebody_looks(everything):
+    told = {
+        name: sample(everything, name)
+        for name in (
+            "audits_total",
+            "audit_findings_total",
+            "prepared_devices",
+            "queue_length",
+            "dropped_events_total",
+        )
+    }
+    assert list(told.values()) == [2, 1, 3, 4, 5]
+    assert sample(everything, "devices", health="Unknown") == 1
+    assert sample(everything, "attachments", phase="Pending") == 1
+    assert sample(everything, "ready") == 0
+
+
+def test_the_document_lists_exactly_the_metrics_there_are(everything):
+    text = DOCUMENT.read_text()
+    section = text.partition("## All of the node daemon's")[2].partition("## ")[0]
+    listed = re.findall(r"^\| `([a-z_]+)`", section, re.MULTILINE)
+    assert sorted(listed) == sorted(everything.names())
+    assert set(re.findall(r"drawbar_node_[a-z_]+", text)) <= everything.names()

@@ -1,0 +1,184 @@
+"""Masked recordings: the same model but for the pseudonyms, and nothing left of what was masked."""
+
+import asyncio
+import dataclasses
+import gzip
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.api import attachments
+from drawbar.driver.node import inventory
+from drawbar.driver.node.attachments import matching
+from drawbar.driver.node.inventory import serials
+from drawbar.driver.node.recording import entries, masks, recorder
+from drawbar.mocks.sysfs import build, load_recording
+
+RECORDINGS = Path(__file__).parents[3] / "data" / "kernel-6.1-qemu"
+UUID = "5b39d29b-197a-4b21-8a76-3c116a3705b6"
+
+
+def content(text):
+    return entries.Content(data=text.encode(), mode=0o444)
+
+
+def masked(found):
+    """The contents of a masked tree, in order, and the masks."""
+    pseudonyms = masks.Masks()
+    return pseudonyms.snapshot(found), pseudonyms
+
+
+def recorded(root, tmp_path):
+    """What is left of the tree's inventory after masking, and everything that was written."""
+    folder = tmp_path / "recording"
+    asyncio.run(recorder.record(recorder.Settings(folder=folder, sysfs=root, masked=True), asyncio.Event()))
+    load_recording(folder, tmp_path / "loaded")
+    text = gzip.decompress((folder / "sysfs.json.gz").read_bytes()).decode()
+    return inventory.read(tmp_path / "loaded"), text + (folder / "recording.json").read_text()
+
+
+def without_names(found):
+    """A model without all that is masked."""
+    return dataclasses.replace(
+        found,
+        functions=tuple(
+            dataclasses.replace(
+                function,
+                serial=function.serial and "masked",
+                dsn=function.dsn and "masked",
+                nvme=tuple(
+                    dataclasses.replace(each, serial=each.serial and "masked") for each in function.nvme
+                ),
+            )
+            for function in found.functions
+        ),
+        memdevs=tuple(dataclasses.replace(each, serial=each.serial and 1) for each in found.memdevs),
+        regions=tuple(dataclasses.replace(each, uuid=each.uuid and "masked") for each in found.regions),
+        known=None,
+    )
+
+
+def same_serials(one, other):
+    """Which functions have a serial number in common, by address."""
+    return [[a.serial == b.serial for a in each.functions for b in each.functions] for each in (one, other)]
+
+
+@pytest.mark.parametrize("name", ["switch-node", "fpga-node", "cxl-node"])
+def test_a_masked_host_is_the_same_but_for_the_masks(name, tmp_path):
+    host = build(name, tmp_path / "sys")
+    ours = inventory.read(host.root)
+    theirs, text = recorded(host.root, tmp_path)
+    assert without_names(ours) == without_names(theirs)
+    before, after = same_serials(ours, theirs)
+    assert before == after
+    for function in ours.functions:
+        if function.serial:
+            assert function.serial.casefold() not in text.casefold()
+            assert function.serial.encode().hex() not in text
+
+
+def test_a_masked_recording_of_a_kernel_shows_nothing_of_the_serial_numbers(tmp_path):
+    load_recording(RECORDINGS / "sysfs-3-cxl-powered.json.gz", tmp_path / "sys")
+    ours = inventory.read(tmp_path / "sys")
+    theirs, text = recorded(tmp_path / "sys", tmp_path)
+    assert without_names(ours) == without_names(theirs)
+    assert "SN0001" not in text
+    assert "534e30303031" not in text  # so the WWID has it
+    assert "0x1234\\n" not in text
+
+
+def test_a_memory_device_and_its_function_keep_one_number_in_all_notations(tmp_path):
+    theirs, _ = recorded(build("cxl-node", tmp_path / "sys").root, tmp_path)
+    for memdev in theirs.memdevs:
+        (function,) = [each for each in theirs.functions if each.address == memdev.pci_address]
+        assert function.dsn == serials.dashed(memdev.serial)
+        card = theirs.card_of(function.address)
+        identity = attachments.Identity(device_class="cxl-memory", serial=function.dsn)
+        assert matching.match(theirs, identity) == matching.Found(card=card, by="serial")
+
+
+def test_one_thing_has_one_pseudonym_wherever_it_stands():
+    found, pseudonyms = masked(
+        {
+            f"fs/btrfs/{UUID}/devices/nvme0n1": entries.Link(target=f"../../{UUID.upper()}/x"),
+            "devices/pci0000:00/region0/uuid": content(f"{UUID}\n"),
+            "devices/pci0000:00/nvme0/serial": content("S4YNNE0N800001      \n"),
+            "devices/pci0000:00/nvme0/subsysnqn": content("nqn.2014.com.x:S4YNNE0N800001\n"),
+            "devices/pci0000:00/note": content("of s4ynne0n800001, not xS4YNNE0N800001\n"),
+            "devices/pci0000:00/net/enx0a1b2c3d4e5f/address": content("0a:1b:2c:3d:4e:5f\n"),
+            "devices/pci0000:00/net/enx0a1b2c3d4e5f/broadcast": content("ff:ff:ff:ff:ff:ff\n"),
+        }
+    )
+    uuid, address = "00000000-0000-4000-8000-000000000001", "02:00:00:00:00:01"
+    assert {path: getattr(entry, "data", b"").decode() or entry.target for path, entry in found.items()} == {
+        f"fs/btrfs/{uuid}/devices/nvme0n1": f"../../{uuid}/x",
+        "devices/pci0000:00/region0/uuid": f"{uuid}\n",
+        "devices/pci0000:00/nvme0/serial": "MASKED000001        \n",
+        "devices/pci0000:00/nvme0/subsysnqn": "nqn.2014-08.org.nvmexpress:masked-000001\n",
+        "devices/pci0000:00/note": "of MASKED000001, not xS4YNNE0N800001\n",
+        f"devices/pci0000:00/net/enx{address.replace(':', '')}/address": f"{address}\n",
+        f"devices/pci0000:00/net/enx{address.replace(':', '')}/broadcast": "ff:ff:ff:ff:ff:ff\n",
+    }
+    assert pseudonyms.counts == {"serials": 1, "identifiers": 1, "uuids": 1, "addresses": 1}
+
+
+def test_a_second_tree_and_the_events_have_the_pseudonyms_of_the_first():
+    first, pseudonyms = masked({"a/serial": content("DISK-000-A\n"), "a/uuid": content(UUID)})
+    second = pseudonyms.snapshot({"b/serial": content("DISK-000-B\n"), "c/serial": content("DISK-000-A\n")})
+    assert second["c/serial"] == first["a/serial"] != second["b/serial"]
+    event = f"add@/devices/x/{UUID}\nSERIAL=disk-000-a\nPARTNAME=home of Jane\nOTHER=DISK-000-B\n"
+    assert pseudonyms.text(event) == (
+        "add@/devices/x/00000000-0000-4000-8000-000000000001\n"
+        "SERIAL=MASKED000001\nPARTNAME=masked\nOTHER=MASKED000002\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("serial", ""),
+        ("serial", "0x0\n"),
+        ("serial", "(null)\n"),
+        ("nguid", "00000000-0000-0000-0000-000000000000\n"),
+        ("address", "00:00:00:00:00:00\n"),
+        ("address", "0000:01:00.0\n"),
+        ("size", "3840755982336\n"),
+        ("firmware_rev", "1.0     \n"),
+        ("uevent", "DRIVER=nvme\nPCI_ID=1B36:0010\nPCI_SLOT_NAME=0000:01:00.0\n"),
+    ],
+)
+def test_what_identifies_nothing_stays(name, text):
+    found, pseudonyms = masked({f"devices/x/{name}": content(text)})
+    assert found[f"devices/x/{name}"].data.decode() == text
+    assert pseudonyms.counts == {}
+
+
+def test_a_short_serial_is_masked_in_its_own_file_and_nowhere_else():
+    found, _ = masked({"a/serial": content("77\n"), "a/size": content("77\n")})
+    assert found["a/serial"].data == b"MASKED000001\n"
+    assert found["a/size"].data == b"77\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "pseudonym"),
+    [
+        ("0xABCDEF", "0xface000000000001"),
+        ("0xabcdef", "0xface000000000001"),
+        ("00-00-00-00-00-ab-cd-ef", "fa-ce-00-00-00-00-00-01"),
+    ],
+)
+def test_numbers_are_masked_as_numbers(text, pseudonym):
+    found, _ = masked({"a/serial": content(f"{text}\n")})
+    assert found["a/serial"].data.decode() == f"{pseudonym}\n"
+
+
+def test_addresses_of_infiniband_keep_their_length():
+    address = "80:00:02:08:fe:80:00:00:00:00:00:00:e4:1d:2d:03:00:5b:3a:40"
+    found, _ = masked({"net/ib0/address": content(address)})
+    other = found["net/ib0/address"].data.decode()
+    assert (len(other), other == address) == (len(address), False)
+
+
+def test_bytes_that_are_no_text_stay_as_they_are():
+    found, _ = masked({"a/CDAT": entries.Content(data=b"\xff\xfe", mode=0o400)})
+    assert found["a/CDAT"].data == b"\xff\xfe"

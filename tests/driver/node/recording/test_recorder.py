@@ -1,0 +1,279 @@
+"""What `drawbar discover --record` keeps of a host, loaded again and read as the host was."""
+
+import asyncio
+import contextlib
+import errno
+import gzip
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver import errors
+from drawbar.driver.node import classes, inventory
+from drawbar.driver.node.classes.cxl_memory import observation
+from drawbar.driver.node.errors import SysfsError
+from drawbar.driver.node.health import readings
+from drawbar.driver.node.recording import entries, kinds, omissions, recorder, tree
+from drawbar.driver.node.release import observation as release
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
+
+RECORDINGS = Path(__file__).parents[3] / "data" / "kernel-6.1-qemu"
+NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="S4YNNE0N800001")
+
+
+def recorded(root, folder, **settings):
+    """Records the tree alone; gives the summary."""
+    chosen = recorder.Settings(folder=folder, sysfs=root, **settings)
+    return asyncio.run(recorder.record(chosen, asyncio.Event()))
+
+
+def again(root, tmp_path, **settings):
+    """The tree, recorded and loaded."""
+    recorded(root, tmp_path / "recording", **settings)
+    load_recording(tmp_path / "recording", tmp_path / "loaded" / "sys")
+    return tmp_path / "loaded" / "sys"
+
+
+def read(root, **limits):
+    """What is read of a tree, and what is left out."""
+    left_out = omissions.Omissions()
+    return tree.read(str(root), tree.Limits(**limits), left_out), left_out
+
+
+def snapshot(folder):
+    return json.loads(gzip.decompress((folder / "sysfs.json.gz").read_bytes()))
+
+
+def assert_alike(one, other):
+    """Both trees show the same to everything in the node daemon that reads them."""
+    found = inventory.read(one)
+    assert found == inventory.read(other)
+    hosts = classes.Host.of(one), classes.Host.of(other)
+    for card in found.cards:
+        assert readings.read(one, card) == readings.read(other, card)
+        slot = card.slot.name if card.slot is not None else ""
+        looks = [release.look(host, card, slot, None) for host in hosts]
+        assert looks[0] == looks[1]
+        if card.memdevs:
+            assert observation.read(hosts[0], card) == observation.read(hosts[1], card)
+
+
+@pytest.mark.parametrize("name", ["switch-node", "fpga-node", "cxl-node", "empty-node"])
+def test_a_mocked_host_is_the_same_once_it_was_recorded_and_loaded(name, tmp_path):
+    host = build(name, tmp_path / "host" / "sys")
+    assert_alike(host.root, again(host.root, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["sysfs-1-nvme", "sysfs-3-cxl-powered"])
+def test_a_kernels_tree_is_the_same_once_it_was_recorded_and_loaded(name, tmp_path):
+    root = tmp_path / "host" / "sys"
+    load_recording(RECORDINGS / f"{name}.json.gz", root)
+    assert_alike(root, again(root, tmp_path))
+
+
+def test_this_very_host_is_the_same_once_it_was_recorded_and_loaded(tmp_path):
+    loaded = again(inventory.SYSFS, tmp_path)
+    ours, theirs = inventory.read(), inventory.read(loaded)
+    assert [function.address for function in ours.functions] == [f.address for f in theirs.functions]
+    assert [function.driver for function in ours.functions] == [f.driver for f in theirs.functions]
+    assert json.loads((tmp_path / "recording/recording.json").read_text())["kernel"]
+
+
+def test_what_is_written_is_counted_and_for_its_owner_alone(tmp_path):
+    host = build("cxl-node", tmp_path / "sys")
+    told = recorded(host.root, tmp_path / "recording")
+    (found,) = told["trees"]
+    assert {key: found[key] for key in ("pciFunctions", "slots", "cxlMemoryDevices", "daxDevices")} == {
+        "pciFunctions": len(inventory.read(host.root).functions),
+        "slots": 4,
+        "cxlMemoryDevices": 3,
+        "daxDevices": 1,
+    }
+    assert found["memoryBlocks"] > 0
+    assert found["bytes"] == (tmp_path / "recording/sysfs.json.gz").stat().st_size
+    assert json.loads((tmp_path / "recording/recording.json").read_text()) == told
+    assert (told["kernel"], told["bootID"], told["uevents"]) == (None, None, None)
+    for path in (tmp_path / "recording", *(tmp_path / "recording").iterdir()):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_what_could_disturb_a_device_is_listed_and_not_read(tmp_path):
+    host = build("switch-node", tmp_path / "sys")
+    card = inventory.read(host.root).by_serial("S4YNNE0N800001").path
+    controller = f"{card}/nvme/nvme0"
+    for name in (f"{card}/resource0", f"{card}/rom", f"{card}/vpd", f"{controller}/dhchap_secret"):
+        (host.root / name).write_text("not to be read")
+    (host.root / card / "made_by_the_driver").write_text("not to be read")
+    (host.root / controller / "hwmon0").mkdir()
+    (host.root / controller / "hwmon0" / "temp1_input").write_text("not to be read")
+    told = recorded(host.root, tmp_path / "recording")
+    found = snapshot(tmp_path / "recording")
+    assert "not to be read" not in json.dumps(found)
+    assert found[f"/sys/{card}/vpd"] == {"mode": "0o644", "size": 14}
+    assert set(told["leftOut"]["neverRead"]["names"]) == {"resource0", "rom", "vpd", "dhchap_secret"}
+    assert "made_by_the_driver" in told["leftOut"]["notKnownHarmless"]["names"]
+    assert not any("hwmon" in path for path in found)
+
+
+@pytest.mark.parametrize("state", ["D3cold", "D3hot"])
+def test_a_sleeping_device_is_not_woken(state, tmp_path):
+    host = SysfsTree.create(tmp_path / "sys", slots=1)
+    address = host.attach(1, NVME)
+    place = f"bus/pci/devices/{address}"
+    (host.root / place / "power_state").write_text(f"{state}\n")
+    path = inventory.read_function(host.root, address).path
+    found, left_out = read(host.root)
+    for name in ("config", "current_link_speed", "max_link_width"):
+        assert isinstance(found[f"{path}/{name}"], entries.Unread), name
+    assert isinstance(found[f"{path}/numa_node"], entries.Content)
+    assert f"{path}/config" in left_out.names(omissions.Reason.ASLEEP)
+
+
+def test_a_file_that_the_kernel_refuses_is_recorded_as_refused_and_stops_nothing(tmp_path):
+    host = SysfsTree.create(tmp_path / "host/sys", slots=1)
+    path = inventory.read_function(host.root, host.attach(1, NVME)).path
+    (host.root / path / "numa_node").unlink()
+    folder = os.open(host.root / path, os.O_RDONLY)
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as refusing:
+        refusing.bind(f"/proc/self/fd/{folder}/numa_node")  # opening it is answered with ENXIO
+    os.close(folder)
+    found, left_out = read(host.root)
+    assert found[f"{path}/numa_node"] == entries.Refused(number=errno.ENXIO)
+    assert left_out.names(omissions.Reason.REFUSED) == (f"{path}/numa_node: No such device or address",)
+    assert_alike(host.root, again(host.root, tmp_path))
+
+
+def test_a_device_that_is_listed_and_gone_is_recorded_as_far_as_it_is_there(tmp_path):
+    host = SysfsTree.create(tmp_path / "host/sys", slots=2)
+    gone, stays = host.attach(1, NVME), host.attach(2, NVME)
+    path = host.root / inventory.read_function(host.root, gone).path
+    path.rename(tmp_path / "away")
+    loaded = again(host.root, tmp_path)
+    assert inventory.read_function(loaded, gone) is None
+    assert inventory.read_function(loaded, stays) == inventory.read_function(host.root, stays)
+
+
+async def test_devices_may_come_and_go_while_a_host_is_recorded(tmp_path):
+    host = SysfsTree.create(tmp_path / "sys", slots=2)
+    address = await asyncio.to_thread(host.attach, 1, NVME)
+    stays = await asyncio.to_thread(host.attach, 2, NVME)
+    power = host.root / "bus/pci/slots/1/power"
+    done = asyncio.Event()
+
+    async def toggle():
+        wanted = "0"
+        while not done.is_set():
+            there = wanted == "1"
+            async with asyncio.timeout(20):
+                while (host.root / f"bus/pci/devices/{address}/driver").exists() != there:
+                    # Again and again: the tree writes this file, too, and the later one counts.
+                    with power.open("w") as file:
+                        file.write(wanted)
+                    await asyncio.sleep(0.005)
+            wanted = "0" if there else "1"
+
+    seen = set()
+    async with host.reacting(), asyncio.TaskGroup() as tasks:
+        tasks.create_task(toggle(), name="toggle")
+        for number in range(4):
+            folder = tmp_path / f"recording-{number}"
+            await recorder.record(recorder.Settings(folder=folder, sysfs=host.root), asyncio.Event())
+            loaded = tmp_path / f"loaded-{number}"
+            load_recording(folder, loaded)
+            found = await asyncio.to_thread(inventory.read, loaded)
+            seen |= {function.address for function in found.functions if function.driver == "nvme"}
+            assert found.by_serial(NVME.serial) is not None
+        done.set()
+    assert {stays} <= seen <= {stays, address}
+
+
+def test_a_file_that_is_too_long_is_left_out_and_named(tmp_path):
+    host = SysfsTree.create(tmp_path / "sys", slots=1)
+    path = inventory.read_function(host.root, host.attach(1, NVME)).path
+    (host.root / path / "label").write_text("x" * 5000)
+    found, left_out = read(host.root, file_bytes=4000)
+    assert found[f"{path}/label"] == entries.Unread(mode=0o644, size=5000)
+    assert left_out.names(omissions.Reason.TOO_LARGE) == (f"{path}/label",)
+    assert isinstance(found[f"{path}/config"], entries.Content), "configuration space has a limit of its own"
+
+
+def test_a_recording_that_is_full_stays_within_its_bounds_and_says_how_much_is_missing(tmp_path):
+    host = build("nvme-node", tmp_path / "sys")
+    whole, _ = read(host.root)
+    found, left_out = read(host.root, entries=100)
+    assert len(found) == 100
+    assert left_out.count(omissions.Reason.NO_ROOM) >= len(whole) - 100
+    assert len(left_out.names(omissions.Reason.NO_ROOM)) <= 200
+    found, _ = read(host.root, tree_bytes=10_000)
+    assert sum(len(each.data) for each in found.values() if isinstance(each, entries.Content)) <= 10_000
+
+
+def test_a_reader_without_privilege_is_told_what_is_missing(tmp_path):
+    host = SysfsTree.create(tmp_path / "sys", slots=1)
+    config = host.root / f"bus/pci/devices/{host.attach(1, NVME)}/config"
+    config.write_bytes(config.read_bytes()[:64])
+    (found,) = recorded(host.root, tmp_path / "recording")["trees"]
+    assert found["configurationsCut"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        ("devices/pci0000:00/0000:00:03.0/net/eth0", True),
+        ("devices/virtual/nvme-subsystem/nvme-subsys0", True),
+        ("devices/virtual/net/docker0", False),
+        ("devices/virtual/nvme-fabrics/ctl/nvme1", False),
+        ("devices/virtual/block/loop0", False),
+    ],
+)
+def test_devices_of_no_hardware_are_not_recorded(path, kept):
+    assert kinds.concerns(path) is kept
+
+
+def test_other_buses_of_the_host_are_recorded_no_deeper_than_their_device_files(tmp_path):
+    host = SysfsTree.create(tmp_path / "host/sys", slots=1)
+    function = inventory.read_function(host.root, host.attach(1, NVME)).path
+    deepest = host.root / function / "usb1/1-1/1-1:1.0/0003:1234"
+    deepest.mkdir(parents=True)
+    (host.root / function / "usb1/serial").write_text("of somebody's keyboard")
+    (host.root / function / "usb1/uevent").write_text("MAJOR=189\nMINOR=0\nDEVNAME=bus/usb/001/001\n")
+    (deepest / "uevent").write_text("HID_NAME=Keyboard\n")
+    assert_alike(host.root, again(host.root, tmp_path))
+    assert "eyboard" not in json.dumps(snapshot(tmp_path / "recording"))
+
+
+def test_what_a_class_lists_is_recorded_however_deep_it_is(tmp_path):
+    host = SysfsTree.create(tmp_path / "host/sys", slots=1)
+    function = inventory.read_function(host.root, host.attach(1, NVME)).path
+    manager = f"{function}/fpga_region/region0/dfl-fme.0/dfl-fme-mgr.1/fpga_manager/fpga7"
+    (host.root / manager).mkdir(parents=True)
+    for name, text in (("name", "Deep\n"), ("state", "operating\n")):
+        (host.root / manager / name).write_text(text)
+    for place, target in (
+        (f"{manager}/subsystem", "class/fpga_manager"),
+        ("class/fpga_manager/fpga7", manager),
+    ):
+        (host.root / place).parent.mkdir(parents=True, exist_ok=True)
+        (host.root / place).symlink_to(os.path.relpath(host.root / target, (host.root / place).parent))
+    (found,) = inventory.read(host.root).by_serial(NVME.serial).fpga_managers
+    assert found.title == "Deep"
+    assert_alike(host.root, again(host.root, tmp_path))
+
+
+def test_a_place_that_cannot_be_used_is_an_error_for_the_user(tmp_path):
+    host = SysfsTree.create(tmp_path / "sys", slots=1)
+    (tmp_path / "file").write_text("")
+    for folder, words in (
+        (tmp_path, "not empty"),
+        (tmp_path / "file", "choose another"),
+        (tmp_path / "file/x", "choose"),
+    ):
+        with pytest.raises(errors.UsageError, match=words):
+            recorded(host.root, folder)
+    with pytest.raises(SysfsError, match="name one with --sysfs"):
+        recorded(tmp_path / "absent", tmp_path / "recording")
+    assert not (tmp_path / "recording").exists()

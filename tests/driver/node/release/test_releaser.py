@@ -1,0 +1,177 @@
+"""Letting go of devices on a mocked host that does what a kernel does when it is written to."""
+
+import asyncio
+import itertools
+import shutil
+import types
+
+import pytest
+from tests.driver.scenes.release import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
+
+from drawbar.driver.node import classes, inventory, kernel, release
+from drawbar.mocks.sysfs import SysfsTree
+
+LEAST_AWAITS = 6
+"""Of a whole release: each step looks and acts, in a thread."""
+CARDS = [
+    pytest.param(GPU, id="gpu"),
+    pytest.param(NVME, id="nvme"),
+    pytest.param(FPGA, id="fpga with virtual functions"),
+    pytest.param(NIC, id="nic"),
+    pytest.param(BARE, id="no driver"),
+    pytest.param(CXL, id="cxl memory, online"),
+]
+
+
+@pytest.mark.parametrize("card", CARDS)
+async def test_a_device_that_nobody_uses_is_released_and_its_slot_is_off(tmp_path, card):
+    async with place(tmp_path, card) as host:
+        await host.until(release.Released)
+        assert host.is_off()
+        assert isinstance(await host.step(), release.Released)
+
+
+@pytest.mark.parametrize("card", CARDS)
+async def test_a_release_goes_on_after_a_crash_at_every_step(tmp_path, card):
+    # Whoever remembers nothing asks again at once, and a mocked kernel answers every time: so not too often.
+    async with place(tmp_path, card, next_seconds=0.1) as host:
+
+        def crash():
+            host.releaser = host.fresh()
+
+        await host.until(release.Released, each=crash)
+        assert host.is_off()
+
+
+class Budget:
+    """How many suspensions are left before a coroutine is thrown away, as kill -9 does."""
+
+    def __init__(self, suspensions):
+        self.left = suspensions
+
+    @types.coroutine
+    def spend(self, coroutine):
+        """Runs it; gives None if it was abandoned at a suspension."""
+        while True:
+            try:
+                future = coroutine.send(None)
+            except StopIteration as done:
+                return done.value
+            if self.left == 0:
+                coroutine.close()
+                return None
+            self.left -= 1
+            yield future
+
+
+@pytest.mark.timeout(240)  # some forty hosts for CXL memory, one for each await
+@pytest.mark.parametrize("card", [NVME, FPGA, CXL], ids=["nvme", "fpga", "cxl memory"])
+async def test_a_release_goes_on_when_it_is_abandoned_at_any_await(tmp_path, card, until):
+    """Every await of a whole release in turn, each on a host of its own; what its threads do, they do to the end."""
+
+    async def is_off():
+        return host.is_off()
+
+    for suspensions in itertools.count():
+        async with place(tmp_path / str(suspensions), card) as host:
+            budget, outcome = Budget(suspensions), host.limits
+            while outcome is not None and not isinstance(outcome, release.Released):
+                outcome = await budget.spend(host.step())
+                await asyncio.sleep(getattr(outcome, "seconds", 0))
+            host.releaser = host.fresh()
+            await host.until(release.Released)
+            # A thread of the abandoned step may be about to write the same once more.
+            await until(is_off, bool)
+        if outcome is not None:
+            break
+    assert suspensions >= LEAST_AWAITS
+
+
+async def test_a_slot_that_was_switched_off_by_hand_is_released(tmp_path, until):
+    async with place(tmp_path, GPU) as host:
+        (host.tree.root / "bus/pci/slots/1/power").write_text("0\n")
+
+        async def left():
+            return host.functions()
+
+        await until(left, lambda functions: not functions)
+        assert isinstance(await host.step(), release.Released)
+
+
+async def test_a_release_goes_on_for_a_device_that_the_inventory_has_lost_sight_of(tmp_path):
+    async with place(tmp_path, GPU) as host:
+        assert isinstance(await host.step(), release.Working)
+        host.card = lambda: None
+        await host.until(release.Released)
+        assert host.is_off()
+
+
+async def test_a_card_that_was_pulled_is_released(tmp_path):
+    async with place(tmp_path, NVME) as host:
+        await asyncio.to_thread(host.tree.surprise_remove, SLOT)
+        await host.until(release.Released)
+        assert host.functions() == []
+
+
+async def test_what_is_in_no_slot_and_was_never_seen_is_released(tmp_path):
+    host = Place(SysfsTree.create(tmp_path / "sys"))
+    assert isinstance(await host.releaser.step(None, ""), release.Released)
+    assert isinstance(await host.releaser.step(None, "77"), release.Released)
+
+
+async def test_another_card_in_the_slot_by_now_is_left_alone(tmp_path):
+    async with place(tmp_path, NVME) as host:
+        old = host.card()
+        await asyncio.to_thread(host.tree.detach, SLOT)
+        await asyncio.to_thread(host.tree.attach, SLOT, GPU)
+        for seen in (None, old):
+            assert isinstance(await host.releaser.step(seen, str(SLOT)), release.Released)
+        assert host.functions()
+        assert host.power() == "1"
+
+
+async def test_a_slot_whose_switch_always_says_on_counts_as_off_after_a_moment(tmp_path):
+    """So it is where the port has no power controller; here nobody reacts, and the file is put back."""
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    power = tree.root / "bus/pci/slots/1/power"
+    (tree.root / "bus/pci/slots/1/adapter").write_text("1\n")
+    now = [5.0]
+    releaser = release.Releaser(kernel.Kernel(tree.root), clock=lambda: now[0])
+    for _ in range(3):
+        power.write_text("1\n")
+        outcome = await releaser.step(None, "1")
+        assert isinstance(outcome, release.Working)
+        now[0] += 0.1
+    now[0] += 0.1
+    assert isinstance(await releaser.step(None, "1"), release.Released)
+
+
+async def test_the_neighbour_slot_is_left_alone(tmp_path):
+    async with place(tmp_path, NVME) as host:
+        await asyncio.to_thread(host.tree.attach, 2, GPU)
+        await host.until(release.Released)
+        assert inventory.read_function(host.tree.root, host.tree.address(2)).driver == "amdgpu"
+        assert host.power(2) == "1"
+
+
+async def test_a_device_without_a_slot_is_unbound_and_removed(tmp_path):
+    async with place(tmp_path, GPU) as host:
+        shutil.rmtree(host.tree.root / "bus/pci/slots/1")
+        card = host.card()
+        outcome = None
+        while not isinstance(outcome, release.Released):
+            outcome = await host.releaser.step(card, "")
+        assert host.card() is None
+
+
+def test_a_host_is_real_only_at_sys(tmp_path):
+    assert classes.Host.of(classes.Host().sysfs) == classes.Host()
+    assert classes.Host.of(tmp_path / "sys").proc == tmp_path / "proc"
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), 1e9])
+def test_a_time_that_cannot_be_is_said(value):
+    found = release.problems(release.Timeouts(progress_seconds=value))
+    assert len(found) == 1
+    assert "progress_seconds" in found[0]
+    assert release.problems(release.Timeouts()) == []

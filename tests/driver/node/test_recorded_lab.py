@@ -1,0 +1,108 @@
+"""A kernel's own hot-plug of a disk and of CXL memory, as `drawbar discover --record` saw it in a guest of the lab."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.api import attachments
+from drawbar.driver.node import classes, inventory, uevents
+from drawbar.driver.node.attachments import matching
+from drawbar.driver.node.classes.cxl_memory import observation as cxl_memory
+from drawbar.driver.node.health import readings
+from drawbar.driver.node.inventory import live, observation
+from drawbar.driver.node.release import observation as release
+from drawbar.driver.node.release import plan
+from drawbar.mocks.sysfs import load_events, load_recording
+
+RECORDING = Path(__file__).parents[2] / "data" / "kernel-6.1-lab"
+DISK, MEMORY = "0000:01:00.0", "0000:41:00.0"
+
+
+@pytest.fixture
+def before(tmp_path):
+    load_recording(RECORDING, tmp_path / "before" / "sys")
+    return tmp_path / "before" / "sys"
+
+
+@pytest.fixture
+def after(tmp_path):
+    load_recording(RECORDING / "sysfs-end.json.gz", tmp_path / "after" / "sys")
+    return tmp_path / "after" / "sys"
+
+
+def test_the_inventory_knows_what_was_put_in(before, after):
+    had, has = inventory.read(before), inventory.read(after)
+    new = {each.address: each for each in has.functions} | dict.fromkeys(
+        each.address for each in had.functions
+    )
+    disk, memory = (each for each in new.values() if each is not None)
+    assert (disk.address, disk.serial, disk.driver, disk.slot) == (DISK, "SN-disk-a", "nvme", "1")
+    assert [node.path for node in disk.device_nodes] == ["/dev/ng0n1", "/dev/nvme0", "/dev/nvme0n1"]
+    assert [each.state for each in disk.nvme] == ["live"]
+    assert (memory.address, memory.driver, memory.slot) == (MEMORY, "cxl_pci", "101")
+    assert memory.dsn == "00-00-00-00-00-00-12-34"
+    assert [(each.name, each.serial, each.pmem_bytes) for each in has.memdevs] == [("mem0", 4660, 256 << 20)]
+    assert [(slot.name, slot.present) for slot in had.slots] == [("1", False), ("2", False), ("101", False)]
+    assert [(slot.name, slot.present, slot.powered) for slot in has.slots] == [
+        ("1", True, True),
+        ("2", False, False),
+        ("101", True, True),
+    ]
+
+
+def test_the_kernels_events_are_enough_to_follow_it(before, after):
+    known = live.Live()
+    known.replace(inventory.read(before))
+    wanted = set()
+    for each in load_events(RECORDING):
+        wanted |= known.concerned(uevents.parse(each.datagram).devpath)
+    while wanted:
+        _, wanted = known.take(observation.read(str(after), wanted, known.slot_names))
+    assert known.snapshot() == inventory.read(after)
+
+
+@pytest.mark.parametrize(
+    ("device_class", "serial", "address"),
+    [("nvme", "SN-disk-a", DISK), ("cxl-memory", "4660", MEMORY), ("cxl-memory", "0x1234", MEMORY)],
+)
+def test_a_device_is_known_by_the_serial_number_that_a_fabric_tells(
+    before, after, device_class, serial, address
+):
+    identity = attachments.Identity(device_class=device_class, serial=serial)
+    assert isinstance(matching.match(inventory.read(before), identity), matching.Absent)
+    found = matching.match(inventory.read(after), identity)
+    assert (found.by, found.card.address) == ("serial", address)
+
+
+def test_another_device_in_the_slot_is_known_as_the_wrong_one(after):
+    identity = attachments.Identity(device_class="nvme", serial="SN-disk-b", pci_id="1b36:0010")
+    found = matching.match(inventory.read(after), identity, slot="1")
+    assert isinstance(found, matching.Wrong)
+    assert found.card.address == DISK
+
+
+@pytest.mark.parametrize(("address", "slot"), [(DISK, "1"), (MEMORY, "101")])
+def test_a_release_begins_with_the_driver_and_ends_with_the_power(before, after, address, slot):
+    card = inventory.read(after).card_of(address)
+    seen = release.look(classes.Host.of(after), card, slot, None).observed
+    assert plan.plan(seen) == plan.Unbind(address=address)
+    unbound = dataclasses.replace(
+        seen, functions=tuple(dataclasses.replace(each, bound=False) for each in seen.functions)
+    )
+    assert plan.plan(unbound) == plan.Remove(address=address)
+    assert plan.plan(dataclasses.replace(seen, functions=())) == plan.PowerOff(slot=slot)
+    gone = release.look(classes.Host.of(before), card, slot, None).observed
+    assert plan.plan(gone) == plan.Done()
+
+
+def test_both_are_well(after):
+    for address in (DISK, MEMORY):
+        reading = readings.read(after, inventory.read(after).card_of(address))
+        assert (reading.asleep, reading.silent) == (False, ())
+        assert not any(counted.total for log in reading.logs for counted in log.counters.values())
+
+
+def test_persistent_memory_has_nothing_on_it_that_a_release_waits_for(after):
+    standing = cxl_memory.read(classes.Host.of(after), inventory.read(after).card_of(MEMORY))
+    assert (standing.memdev, standing.ram_bytes, standing.regions) == ("mem0", 0, ())

@@ -1,0 +1,60 @@
+"""docs/parameters.md: its examples are obeyed, its tables are the fields and the settings."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from drawbar.driver.api import parameters
+from drawbar.driver.configuration import schema, values
+from drawbar.driver.webhook import review, settings
+
+PAGE = (Path(__file__).parents[3] / "docs" / "parameters.md").read_text()
+HEAD = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
+TOPICS = {"deviceFiles": parameters.DeviceFiles, "network": parameters.Network}
+
+
+def test_the_examples_are_what_the_webhook_lets_through():
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    documents = list(yaml.safe_load_all(example))
+    assert [one["kind"] for one in documents] == ["DeviceClass", "ResourceClaim"]
+    for one in documents:
+        written = msgspec.Raw(msgspec.json.encode(one))
+        kind = review.Kind(group="resource.k8s.io", version="v1", kind=one["kind"])
+        request = review.Request(uid="u", kind=kind, operation="CREATE", object=written)
+        assert list(review.problems(request, "drawbar.dev")) == []
+        assert "DeviceParameters" in str(one)
+
+
+def test_the_table_has_the_fields_and_who_may_say_each():
+    rows = dict(re.findall(r"^\| `(\w+(?:\.\w+)?)` \| ((?:class|claim)[^|]*?) \|", PAGE, re.MULTILINE))
+    fields = set()
+    for name in parameters.DeviceParameters.__struct_encode_fields__:
+        below = TOPICS[name].__struct_encode_fields__ if name in TOPICS else ()
+        fields |= {f"{name}.{one}" for one in below} or {name}
+    assert rows.keys() == fields
+    for field, who in rows.items():
+        topic, _, name = field.partition(".")
+        wrong = {topic: {name: "?"} if name else 0}
+        try:
+            parameters.decode(HEAD | wrong, parameters.Source.CLAIM)
+        except parameters.Invalid as invalid:
+            refused = "administrator" in str(invalid)
+        assert refused == ("claim" not in who), field
+
+
+def test_the_table_of_settings_is_right():
+    listed = re.findall(
+        r"^\| `([\w.]+)` \| `(--[\w-]+)`((?:, `\w+`)*) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE
+    )
+    assert listed == [
+        (
+            option.key,
+            option.flag,
+            "".join(f", `{name}`" for name in option.variables[1:]),
+            str(values.builtin(option.default)),
+            option.help,
+        )
+        for option in schema.options(settings.Settings)
+    ]
