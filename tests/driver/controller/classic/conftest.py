@@ -15,7 +15,7 @@ import pytest
 from drawbar.driver.api import attachments, classic, meta, nodes, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import actions, memory, plan
+from drawbar.driver.controller.classic import actions, history, observation, plan
 
 DRIVER = "drawbar.dev"
 FINALIZER = classic.finalizer(DRIVER)
@@ -60,7 +60,7 @@ class State:
         self.fits = {}
         self.shareable = {}
         self.bound = {}
-        self.memory = memory.Memory()
+        self.history = history.History()
         self.context_writes = collections.Counter()
         self.deallocations = 0
         self.complaints = []
@@ -138,7 +138,7 @@ class State:
             rules=self.rules,
             models=models,
         )
-        return plan.Observed(
+        return observation.Observed(
             driver=DRIVER,
             claims=dict(self.claims),
             wanted=dict(self.wanted),
@@ -160,8 +160,8 @@ class State:
     def decide(self):
         """One decision; what is remembered is kept, nothing is done."""
         self.own = {}
-        decision = plan.plan(self.observed(), self.memory, self.now)
-        self.memory = decision.memory
+        decision = plan.plan(self.observed(), self.history, self.now)
+        self.history = decision.history
         return decision.actions
 
     def settle(self, rounds=20):

@@ -7,7 +7,7 @@ import pytest
 from drawbar.driver.api import claims, classic, fabrics, meta, nodes, slices
 from drawbar.driver.controller import names, watches
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import selectors
+from drawbar.driver.controller.classic import observation
 from drawbar.driver.kube import client, config, discovery, kinds, mirror
 from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.mocks import apiserver
@@ -112,15 +112,15 @@ NODE = nodes.Node(metadata=meta.ObjectMeta(name="n1", labels={"zone": "a", "size
 def test_a_requirement_of_a_node_selector(key, operator, values, holds):
     requirement = claims.FieldRequirement(key=key, operator=operator, values=values)
     term = claims.NodeSelectorTerm(match_expressions=(requirement,))
-    assert selectors.matches(claims.NodeSelector(node_selector_terms=(term,)), NODE) is holds
+    assert observation.selects(claims.NodeSelector(node_selector_terms=(term,)), NODE) is holds
 
 
 def test_a_term_without_requirements_takes_no_node_and_a_field_is_the_name():
     empty = claims.NodeSelectorTerm()
     field = claims.FieldRequirement(key="metadata.name", operator="In", values=("n1",))
     named = claims.NodeSelectorTerm(match_fields=(field,))
-    assert not selectors.matches(claims.NodeSelector(node_selector_terms=(empty,)), NODE)
-    assert selectors.matches(claims.NodeSelector(node_selector_terms=(empty, named)), NODE)
+    assert not observation.selects(claims.NodeSelector(node_selector_terms=(empty,)), NODE)
+    assert observation.selects(claims.NodeSelector(node_selector_terms=(empty, named)), NODE)
 
 
 # The search.

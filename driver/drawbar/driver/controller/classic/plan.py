@@ -1,9 +1,18 @@
-"""The negotiation of classic dynamic resource allocation, decided purely: who gets what, and what the scheduler is told.
+"""The negotiation of classic dynamic resource allocation: who gets what, and what the scheduler is answered; pure.
 
-One round looks at all claims, contexts, pods and devices at once. Pods are served in the order in which they came; a pod
+One round looks at all claims, contexts, pods and devices at once. Pods are served in the order of their creation; a pod
 that could have been served and was not given a node by the scheduler for a while goes behind the others. What the first
 ones could use is not promised to those behind them, so a device that becomes free is offered to as many pods as can have
-it, and the others hear nothing: the writes for a pod do not grow with the number of pods that wait beside it.
+it, and nothing is written for the others: the writes for a pod do not grow with the number of pods that wait beside it.
+
+All claims of a pod are looked at together. Optional requests count while some node can have them; only where none can, the
+pod goes without, so that it goes without a device only when there is none left for it.
+
+Every claim that waits has an entry in the answer, even an empty one: the scheduler may wait for all of them before it
+selects a node. The earlier unsuitable nodes are judged anew each time, since the scheduler does not list them again.
+Where no node is suitable, and there are more nodes than an answer has room for, the scheduler proposes the others each
+time, and so on without end; so such an answer is given at once only for the first time, then after growing pauses.
+A pod for which some node is suitable is answered at once.
 
 Invariants, after every prefix of every plan:
 
@@ -12,66 +21,29 @@ Invariants, after every prefix of every plan:
 - an allocation names devices that are attached and visible, all on the node that it names, and is written together with
   the pod that it was made for;
 - nothing is allocated anew because another node was selected: an attempt ends where it began, and an allocation stands
-  until somebody asks it back;
+  until its deallocation is requested;
 - a claim's allocation and finalizer go only after its devices;
 - a context is written only if that changes it, and at most 128 nodes stand in a list.
 
-Source: KEP-3063, "Coordinating resource allocation through the scheduler" and the duties of a driver.
+Source: KEP-3063, "Coordinating resource allocation through the scheduler", the duties of a driver, and
+PodSchedulingContextStatus.
 """
 
 import datetime
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from drawbar.driver.api import attachments, claims, classic, handles, meta, nodes
+from drawbar.driver.api import attachments, claims, classic, handles, meta
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import (
-    actions,
-    attempts,
-    choices,
-    claim_requests,
-    memory,
-    parties,
-    reports,
-)
+from drawbar.driver.controller.classic import actions, claim_state, history, observation
+from drawbar.driver.controller.classic.claim_state import State
 
 CANNOT_SERVE = "CannotServeClaim"
-# Whatever got lost, this finds it.
+# Finds whatever an observation missed.
 REFRESH = datetime.timedelta(seconds=60)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """Everything the decision rests on.
-
-    Attributes:
-        driver: its name.
-        claims: those of this driver, by name.
-        wanted: what each of them asks for, by uid.
-        contexts: by uid.
-        pods: that are there, with those that wait among them.
-        nodes: by name.
-        gone_at: by the name of an attachment from when on its node counts as gone, of nodes that are not there.
-        attachments: of this driver.
-        inventory: of all fabrics.
-        judge: whether a device meets an expression.
-        patience: from the moment an attempt was first seen to giving it up.
-        seen: by the name of an attachment when it was first seen to be for its claim.
-    """
-
-    driver: str
-    claims: Mapping[classic.Name, classic.Claim]
-    wanted: Mapping[str, claim_requests.Wanted]
-    contexts: Mapping[str, classic.Context]
-    pods: Mapping[classic.Name, classic.Pod]
-    nodes: Mapping[str, nodes.Node]
-    gone_at: Mapping[str, datetime.datetime]
-    attachments: tuple[attachments.DeviceAttachment, ...]
-    inventory: matching.Inventory
-    judge: matching.Judge
-    patience: datetime.timedelta
-    seen: Mapping[str, datetime.datetime]
+# An allocation always has room for so many devices.
+SURELY_FIT = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,68 +51,97 @@ class Decision:
     """The outcome of one round.
 
     Attributes:
-        memory: for the next one.
+        history: for the next one.
         look_again: when, if nothing changes before.
     """
 
     actions: tuple[actions.Action, ...]
-    memory: memory.Memory
+    history: history.History
     look_again: datetime.datetime
 
 
+def plan(observed: observation.Observed, known: history.History, now: datetime.datetime) -> Decision:
+    """Return the next safe steps for all claims and contexts."""
+    return _Round(observed, known.at(now)).decide()
+
+
+_Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
+"""The devices of a claim, by the name of its request."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where an attempt is, since when, and how many devices it has in all."""
+class _Choice:
+    """Which nodes are suitable for a requester, and with which devices.
 
-    node: str
-    began: str
-    devices: int
+    Attributes:
+        asked: with the uids of their claims, the requests that all these nodes can meet; without optional ones that none
+            can.
+        suitable: by node name the devices for each of `asked`, in the order of the candidates.
+    """
 
+    asked: tuple[tuple[str, matching.Request], ...]
+    suitable: Mapping[str, matching.Given]
 
-def plan(observed: Observed, known: memory.Memory, now: datetime.datetime) -> Decision:
-    """The next safe steps for everybody."""
-    return _Round(observed, known, now).decide()
+    def share(self, claim: str, node: str) -> _Share:
+        """Return what one claim gets there."""
+        return tuple(
+            (request.name, keys)
+            for (uid, request), keys in zip(self.asked, self.suitable[node], strict=True)
+            if uid == claim
+        )
 
 
 class _Round:
     """One round, while it is decided."""
 
-    def __init__(self, observed: Observed, known: memory.Memory, now: datetime.datetime) -> None:
+    def __init__(self, observed: observation.Observed, past: history.History) -> None:
         self._observed = observed
-        self._now = now
-        self._notes = memory.Notebook(known, now)
+        self._past = past
+        self._began = meta.timestamp(past.now)
         self._stock = matching.Stock(observed.inventory, observed.judge)
-        self._stock.keep(_named(observed.claims.values()))
+        # Even a device that is free again is not given to another claim before the allocation that names it is cleared.
+        self._stock.keep(
+            tuple(
+                names.DeviceKey(fabric=device.fabric, device=device.device)
+                for claim in observed.claims.values()
+                if claim.allocation is not None and claim.allocation.handle is not None
+                for device in claim.allocation.handle.devices
+            )
+        )
         self._alive = {name for name, node in observed.nodes.items() if not node.out_of_service}
         self._steps: list[actions.Action] = []
-        self._attempts: dict[str, attempts.Attempt] = {}
-        # Claims that something is begun for in this round: another pod of the same claim waits for the outcome.
+        self._attempts: dict[str, claim_state.Attempt] = {}
+        # Claims for which something is begun in this round: another pod of the same claim waits for the outcome.
         self._begun: set[str] = set()
-        pods = parties.of_pods(observed.contexts, observed.pods, observed.claims, observed.wanted)
-        self._parties = (*pods, *parties.immediate(observed.claims, observed.wanted, observed.nodes))
-        self._users: dict[str, list[parties.Party]] = {}
-        for party in self._parties:
-            for one in party.waiting:
-                self._users.setdefault(one.claim.uid, []).append(party)
+        self._requesters = tuple(observation.requesters(observed))
+        self._users: dict[str, list[observation.Requester]] = {}
+        for requester in self._requesters:
+            for one in requester.waiting:
+                self._users.setdefault(one.claim.uid, []).append(requester)
 
     def decide(self) -> Decision:
-        """Everybody once."""
-        self._note_what_was_taken_back()
-        self._look_at_claims()
-        order = sorted(self._parties, key=lambda one: (self._notes.lapses(one.uid), *one.order))
-        for party in order:
-            self._serve(party)
-        self._let_go()
-        alive = {claim.uid for claim in self._observed.claims.values()}
-        refresh = self._now + REFRESH
+        self._count_deallocated()
+        self._begin_claims()
+        for requester in sorted(
+            self._requesters, key=lambda one: (self._past.lapses(one.uid), one.created, one.uid)
+        ):
+            self._serve(requester)
+        for uid, attempt in self._attempts.items():
+            # A claim that nothing is held for and nothing was begun for needs no finalizer.
+            if attempt.state is State.IDLE and uid not in self._begun and attempt.claim.held:
+                self._steps.append(actions.Unprotect(claim=attempt.claim))
+        refresh = self._past.now + REFRESH
         return Decision(
             actions=tuple(self._steps),
-            memory=self._notes.closed({party.uid for party in self._parties}, alive),
-            look_again=min(self._notes.next_look or refresh, refresh),
+            history=self._past.pruned(
+                {requester.uid for requester in self._requesters},
+                {claim.uid for claim in self._observed.claims.values()},
+            ),
+            look_again=min(self._past.wake_at or refresh, refresh),
         )
 
-    def _note_what_was_taken_back(self) -> None:
-        """A node that the scheduler took an allocation back from, and has still selected, is not tried again at once."""
+    def _count_deallocated(self) -> None:
+        """A node for which the scheduler requested deallocation, and still selects it, is not tried again at once."""
         for context in self._observed.contexts.values():
             pod = self._observed.pods.get(context.name)
             if pod is None or not context.potential_nodes:
@@ -151,110 +152,95 @@ class _Round:
                 if claim is None or allocation is None or not claim.deallocation_requested:
                     continue
                 if allocation.node and allocation.node == context.selected_node:
-                    seen = allocation.handle.allocated_at if allocation.handle is not None else ""
-                    self._notes.failed(claim.uid, allocation.node, f"taken back {seen}", by_device=False)
+                    allocated_at = allocation.handle.allocated_at if allocation.handle is not None else ""
+                    attempt = f"taken back {allocated_at}"
+                    self._past.failed(claim.uid, allocation.node, attempt, by_device=False)
 
-    def _look_at_claims(self) -> None:
+    def _begin_claims(self) -> None:
         held: dict[str, list[attachments.DeviceAttachment]] = {}
         for one in self._observed.attachments:
             if one.spec.claim is not None:
                 held.setdefault(one.spec.claim.uid, []).append(one)
-        rest = attempts.Observed(
-            wanted_by=frozenset(one.claim.uid for party in self._parties for one in party.waiting),
-            gone_at=self._observed.gone_at,
-            patience=self._observed.patience,
-            seen=self._observed.seen,
-        )
         for claim in self._observed.claims.values():
-            attempt, steps = attempts.begin(claim, held.get(claim.uid, ()), rest, self._notes, self._now)
-            self._attempts[claim.uid] = attempt
+            self._attempts[claim.uid], steps = claim_state.begin(
+                claim,
+                held.get(claim.uid, ()),
+                self._observed,
+                self._past,
+                is_awaited=claim.uid in self._users,
+            )
             self._steps += steps
 
-    def _serve(self, party: parties.Party) -> None:
-        """Finishes what is under way for a party, begins what can be begun, and answers the scheduler."""
-        for one in party.waiting:
-            if self._state(one) is attempts.State.UNDERWAY and one.claim.uid not in self._begun:
-                self._go_on(party, one)
-        idle = tuple(one for one in party.waiting if self._state(one) is attempts.State.IDLE)
-        if self._complain(idle):
-            self._steps += reports.answer(party, {one.entry for one in idle}, party.nodes, self._notes)
-            self._notes.not_offered(party.uid)
+    def _serve(self, requester: observation.Requester) -> None:
+        """Finish what is under way for a requester, begin what can be begun, and answer the scheduler."""
+        for one in requester.waiting:
+            if self._state(one) is State.UNDERWAY and one.claim.uid not in self._begun:
+                self._continue(requester, one)
+        idle = tuple(one for one in requester.waiting if self._state(one) is State.IDLE)
+        problems = [one for one in idle if one.wanted.problem]
+        if problems:
+            for one in problems:
+                self._complain(one.claim, CANNOT_SERVE, one.wanted.problem, one.wanted.problem)
+            self._answer(requester, idle, requester.nodes)
+            self._past.not_offered(requester.uid)
             return
-        blocked = any(self._state(one) is attempts.State.LEAVING for one in party.waiting)
-        waits = any(one.claim.uid in self._begun for one in idle)
-        if not idle or blocked or waits:
-            self._steps += reports.answer(party, (), (), self._notes)
+        is_blocked = any(self._state(one) is State.LEAVING for one in requester.waiting)
+        if not idle or is_blocked or any(one.claim.uid in self._begun for one in idle):
+            self._answer(requester, (), ())
             return
-        self._offer(party, idle)
+        self._offer(requester, idle)
 
-    def _state(self, one: parties.Waiting) -> attempts.State:
+    def _state(self, one: observation.Waiting) -> State:
         return self._attempts[one.claim.uid].state
 
-    def _complain(self, idle: tuple[parties.Waiting, ...]) -> bool:
-        """Whether a claim cannot be served at all; its users hear why, once."""
-        problems = [one for one in idle if one.wanted.problem]
-        for one in problems:
-            if self._notes.complains(one.claim.uid, one.wanted.problem):
-                self._steps.append(
-                    actions.Complain(claim=one.claim, reason=CANNOT_SERVE, message=one.wanted.problem)
-                )
-        return bool(problems)
+    def _complain(self, claim: classic.Claim, reason: str, message: str, subject: str) -> None:
+        """Tell the users of a claim why it cannot be served, once for each subject."""
+        if self._past.complains(claim.uid, subject):
+            self._steps.append(actions.Complain(claim=claim, reason=reason, message=message))
 
     # What is under way.
 
-    def _go_on(self, party: parties.Party, one: parties.Waiting) -> None:
-        """Completes an attempt that a crash left in pieces, and ends it in an allocation once all is ready."""
+    def _continue(self, requester: observation.Requester, one: observation.Waiting) -> None:
+        """Complete an attempt that a crash left incomplete, and end it in an allocation once all is ready."""
         attempt = self._attempts[one.claim.uid]
         self._begun.add(one.claim.uid)
-        lacking = attempt.lacking(one.wanted)
         if one.wanted.problem:
-            self._notes.complains(one.claim.uid, one.wanted.problem)
+            self._past.complains(one.claim.uid, one.wanted.problem)
             self._break_off(attempt, CANNOT_SERVE, one.wanted.problem)
         elif attempt.ready:
-            self._finish(party, one, attempt)
-        elif attempt.missing:
-            given = matching.Search(self._stock, lacking).on(attempt.node)
-            if given is not None and sum(map(len, given)) == attempt.missing:
-                share = tuple((request.name, keys) for request, keys in zip(lacking, given, strict=True))
-                self._attach(
-                    one.claim,
-                    share,
-                    _Place(
-                        node=attempt.node,
-                        began=attempt.began,
-                        devices=len(attempt.held) + attempt.missing,
-                    ),
-                )
+            handle = attempt.handle(one.wanted)
+            problem = claim_state.too_large(handle)
+            if problem:
+                self._break_off(attempt, claim_state.TOO_LARGE, problem)
             else:
+                self._allocate(requester, one, handle)
+        elif attempt.missing:
+            lacking = attempt.lacking(one.wanted)
+            given = matching.Search(self._stock, lacking).on(attempt.node)
+            if given is None or sum(map(len, given)) != attempt.missing:
                 message = f"node {attempt.node} has no device left for all that the claim asks for"
-                self._break_off(attempt, attempts.INCOMPLETE, message)
+                self._break_off(attempt, claim_state.INCOMPLETE, message)
+                return
+            share = tuple((request.name, keys) for request, keys in zip(lacking, given, strict=True))
+            devices = len(attempt.held) + attempt.missing
+            self._attach(one.claim, share, attempt.node, attempt.began, devices)
 
-    def _finish(self, party: parties.Party, one: parties.Waiting, attempt: attempts.Attempt) -> None:
-        """Ends an attempt whose devices are all ready."""
-        without = tuple(
-            request.name for request in one.wanted.requests if request.optional and not attempt.taken(request)
-        )
-        handle = attempts.handle(attempt, without)
-        why = attempts.too_large(handle)
-        if why:
-            self._break_off(attempt, attempts.TOO_LARGE, why)
-        else:
-            self._allocate(party, one, handle)
+    def _break_off(self, attempt: claim_state.Attempt, reason: str, message: str) -> None:
+        """An incomplete attempt is of no use to its claim, and others may want the devices."""
+        self._past.failed(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
+        self._steps += claim_state.release(attempt.claim, attempt.held, reason=reason, message=message)
 
-    def _break_off(self, attempt: attempts.Attempt, reason: str, message: str) -> None:
-        """Half of what a claim asks for is of no use to it, nor is what cannot be told, and others may want it."""
-        self._notes.failed(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
-        self._steps += attempts.asked_back(attempt.claim, attempt.held, reason=reason, message=message)
-
-    def _allocate(self, party: parties.Party, one: parties.Waiting, handle: handles.Handle) -> None:
-        users = self._users.get(one.claim.uid, [party])
-        # Of several pods that wait for one claim, it is for the one that goes where it is.
-        party = next((user for user in users if user.selected == handle.node), party)
-        pod = party.pod
+    def _allocate(
+        self, requester: observation.Requester, one: observation.Waiting, handle: handles.Handle
+    ) -> None:
+        # Of several pods that wait for one claim, it is for the one that goes where the claim is.
+        users = self._users.get(one.claim.uid, [requester])
+        requester = next((user for user in users if user.selected == handle.node), requester)
+        pod = requester.pod
         consumer = None
         if pod is not None and len(one.claim.reserved_for) < classic.CONSUMERS_MAX:
             consumer = claims.Consumer(resource="pods", name=pod.name.name, uid=pod.uid)
-        self._notes.served(party.uid)
+        self._past.served(requester.uid)
         self._steps.append(
             actions.Allocate(
                 claim=one.claim,
@@ -267,71 +253,135 @@ class _Round:
 
     # What can be begun.
 
-    def _offer(self, party: parties.Party, idle: tuple[parties.Waiting, ...]) -> None:
-        """Begins on the selected node, or keeps devices for the party until one is selected."""
+    def _offer(self, requester: observation.Requester, idle: tuple[observation.Waiting, ...]) -> None:
+        """Begin on the selected node, or keep devices for the requester until one is selected."""
         once = tuple({one.claim.uid: one for one in idle}.values())
-        choice = self._with_room(once, choices.choose(self._stock, once, lambda: self._usable(party, once)))
-        target = party.selected if party.context is not None else next(iter(choice.suitable), "")
-        if party.context is None and not choice.asked:
-            self._begin(party, once, "", choice)
+        choice = self._with_room(once, self._choose(once, lambda: self._usable(requester, once)))
+        target = requester.selected if requester.context is not None else next(iter(choice.suitable), "")
+        if requester.context is None and not choice.asked:
+            self._begin(requester, once, "", choice)
         elif target in choice.suitable:
-            self._notes.not_offered(party.uid)
-            self._begin(party, once, target, choice)
+            self._past.not_offered(requester.uid)
+            self._begin(requester, once, target, choice)
         elif choice.suitable:
-            self._stock.keep(choice.devices(next(iter(choice.suitable))))
-            self._notes.offered(party.uid)
+            given = next(iter(choice.suitable.values()))
+            self._stock.keep(tuple(key for keys in given for key in keys))
+            self._past.offered(requester.uid)
         else:
-            self._notes.not_offered(party.uid)
-        # Most of those that wait cannot have anything, nowhere.
-        unsuitable = party.nodes
+            self._past.not_offered(requester.uid)
+        # Most of those that wait cannot have anything anywhere.
+        unsuitable = requester.nodes
         if choice.suitable:
-            unsuitable = tuple(node for node in party.nodes if node not in choice.suitable)
-        self._steps += reports.answer(party, {one.entry for one in idle}, unsuitable, self._notes)
+            unsuitable = tuple(node for node in requester.nodes if node not in choice.suitable)
+        self._answer(requester, idle, unsuitable)
 
-    def _with_room(self, once: tuple[parties.Waiting, ...], choice: choices.Choice) -> choices.Choice:
-        """The nodes where the allocations have room; where none has, their users hear so, once."""
-        found, refused = choices.with_room(choice, self._stock, once, meta.timestamp(self._now))
-        for one in once:
-            uid = one.claim.uid
-            if found.suitable:
-                self._notes.content(uid)
-            # What it would take differs with the devices that are free.
-            elif uid in refused and self._notes.complains(uid, attempts.TOO_LARGE):
-                self._steps.append(
-                    actions.Complain(claim=one.claim, reason=attempts.TOO_LARGE, message=refused[uid])
-                )
-        return found
-
-    def _usable(self, party: parties.Party, once: tuple[parties.Waiting, ...]) -> tuple[str, ...]:
-        """The nodes that are alive, not where an attempt of the pod is under way elsewhere, nor just failed."""
+    def _usable(
+        self, requester: observation.Requester, once: tuple[observation.Waiting, ...]
+    ) -> tuple[str, ...]:
+        """Return the nodes that are alive, where no other attempt of the pod excludes them, and none just failed."""
         pins = {
             self._attempts[one.claim.uid].node
-            for one in party.waiting
-            if self._state(one) is attempts.State.UNDERWAY
+            for one in requester.waiting
+            if self._state(one) is State.UNDERWAY
         }
-        avoided = {self._notes.avoided(one.claim.uid) for one in once}
+        avoided = {self._past.avoided(one.claim.uid) for one in once}
         return tuple(
-            name for name in party.nodes if name in self._alive and name not in avoided and pins <= {name}
+            name for name in requester.nodes if name in self._alive and name not in avoided and pins <= {name}
+        )
+
+    def _choose(
+        self, once: tuple[observation.Waiting, ...], candidates: Callable[[], Iterable[str]]
+    ) -> _Choice:
+        """Return the suitable nodes.
+
+        Args:
+            once: claims of one requester, each once.
+            candidates: not called where too few devices are left for any node.
+        """
+
+        def judged(asked: Iterable[tuple[str, matching.Request]]) -> _Choice:
+            asked = tuple(asked)
+            search = matching.Search(self._stock, tuple(request for _, request in asked))
+            nodes = () if search.hopeless else candidates()
+            return _Choice(
+                asked=asked,
+                suitable={node: given for node in nodes if (given := search.on(node)) is not None},
+            )
+
+        everything = [(one.claim.uid, request) for one in once for request in one.wanted.requests]
+        choice = judged(everything)
+        optional = [asked for asked in everything if asked[1].optional]
+        if choice.suitable or not optional:
+            return choice
+        choice = judged(asked for asked in everything if not asked[1].optional)
+        for one in optional if choice.suitable else ():
+            better = judged((*choice.asked, one))
+            choice = better if better.suitable else choice
+        return choice
+
+    def _with_room(self, once: tuple[observation.Waiting, ...], choice: _Choice) -> _Choice:
+        """Leave out the nodes where an allocation would be too large for the API; where all are, tell the users once."""
+        large = [one for one in once if one.wanted.devices > SURELY_FIT]
+        refused: dict[str, str] = {}
+        suitable = {}
+        for node, given in choice.suitable.items():
+            problems = {
+                one.claim.uid: claim_state.too_large(self._expected(choice, one, node)) for one in large
+            }
+            if any(problems.values()):
+                refused |= {uid: problem for uid, problem in problems.items() if problem}
+            else:
+                suitable[node] = given
+        for one in once:
+            if suitable:
+                self._past.complaints.pop(one.claim.uid, None)
+            elif one.claim.uid in refused:
+                # The message differs with the devices that are free.
+                reason = claim_state.TOO_LARGE
+                self._complain(one.claim, reason, refused[one.claim.uid], reason)
+        return replace(choice, suitable=suitable)
+
+    def _expected(self, choice: _Choice, one: observation.Waiting, node: str) -> handles.Handle:
+        """Return the allocation that an attempt with these devices would end in."""
+        share = dict(choice.share(one.claim.uid, node))
+        return handles.Handle(
+            node=node,
+            allocated_at=self._began,
+            devices=tuple(
+                handles.HandleDevice(
+                    request=request,
+                    fabric=key.fabric,
+                    pool=self._stock.device(key).pool,
+                    device=key.device,
+                    attachment=key.attachment,
+                )
+                for request, keys in share.items()
+                for key in keys
+            ),
+            without=tuple(request.name for request in one.wanted.requests if request.name not in share),
         )
 
     def _begin(
-        self, party: parties.Party, once: tuple[parties.Waiting, ...], node: str, choice: choices.Choice
+        self,
+        requester: observation.Requester,
+        once: tuple[observation.Waiting, ...],
+        node: str,
+        choice: _Choice,
     ) -> None:
-        began = meta.timestamp(self._now)
         for one in once:
-            share = choice.of(one.claim.uid, node) if choice.asked else ()
+            share = choice.share(one.claim.uid, node) if choice.asked else ()
             self._begun.add(one.claim.uid)
             if not one.claim.held:
                 self._steps.append(actions.Protect(claim=one.claim))
             if share:
-                place = _Place(node=node, began=began, devices=sum(len(keys) for _, keys in share))
-                self._attach(one.claim, share, place)
+                devices = sum(len(keys) for _, keys in share)
+                self._attach(one.claim, share, node, self._began, devices)
             else:
                 without = tuple(request.name for request in one.wanted.requests)
-                handle = handles.Handle(node=node, allocated_at=began, without=without)
-                self._allocate(party, one, handle)
+                handle = handles.Handle(node=node, allocated_at=self._began, without=without)
+                self._allocate(requester, one, handle)
 
-    def _attach(self, claim: classic.Claim, share: choices.Share, place: "_Place") -> None:
+    def _attach(self, claim: classic.Claim, share: _Share, node: str, began: str, devices: int) -> None:
         for request, keys in share:
             for key in keys:
                 self._steps.append(
@@ -340,26 +390,58 @@ class _Round:
                         key=key,
                         pool=self._stock.device(key).pool,
                         request=request,
-                        node=place.node,
-                        host_id=self._stock.host(key.fabric, place.node),
-                        devices=place.devices,
-                        allocated_at=place.began,
+                        node=node,
+                        host_id=self._stock.host(key.fabric, node),
+                        devices=devices,
+                        allocated_at=began,
                     )
                 )
-            self._stock.give(keys, place.node)
+            self._stock.give(keys, node)
 
-    def _let_go(self) -> None:
-        """A claim that nothing is held for and nothing was begun for needs no finalizer."""
-        for uid, attempt in self._attempts.items():
-            if attempt.state is attempts.State.IDLE and uid not in self._begun and attempt.claim.held:
-                self._steps.append(actions.Unprotect(claim=attempt.claim))
+    # What the scheduler is answered.
+
+    def _answer(
+        self,
+        requester: observation.Requester,
+        judged: Iterable[observation.Waiting],
+        unsuitable: Collection[str],
+    ) -> None:
+        """Answer the scheduler, unless it was answered so already.
+
+        Args:
+            requester: one whose node is not final; others need no answer.
+            judged: claims whose nodes were judged; the entries of others that wait stay.
+            unsuitable: nodes of the requester.
+        """
+        context = requester.context
+        if context is None or requester.is_fixed:
+            return
+        asked = {one.entry for one in judged}
+        listed = _listed(context, unsuitable)
+        entries = {
+            one.entry: listed if one.entry in asked else context.entries.get(one.entry, ())
+            for one in requester.waiting
+        }
+        changed = tuple(
+            (name, nodes)
+            for name, nodes in entries.items()
+            if name not in context.entries or set(context.entries[name]) != set(nodes)
+        )
+        if not asked or len(unsuitable) < len(requester.nodes):
+            self._past.refusals.pop(requester.uid, None)
+        elif changed:
+            is_missing = any(name not in context.entries for name, _ in changed)
+            if not self._past.may_refuse(requester.uid) and not is_missing:
+                return
+            self._past.refused(requester.uid)
+        if changed:
+            self._steps.append(actions.Answer(context=context, entries=changed))
 
 
-def _named(known: Iterable[classic.Claim]) -> tuple[names.DeviceKey, ...]:
-    """The devices that allocations name: even one that is free again is not given to another before that is cleared."""
-    return tuple(
-        names.DeviceKey(fabric=one.fabric, device=one.device)
-        for claim in known
-        if claim.allocation is not None and claim.allocation.handle is not None
-        for one in claim.allocation.handle.devices
-    )
+def _listed(context: classic.Context, unsuitable: Collection[str]) -> tuple[str, ...]:
+    """Return as many nodes as there is room for; those first that the scheduler may select now."""
+    first = dict.fromkeys((context.selected_node, *context.potential_nodes))
+    named = frozenset(unsuitable)
+    order = [node for node in first if node in named]
+    order += sorted(named - first.keys())
+    return tuple(order[: classic.NODES_MAX])

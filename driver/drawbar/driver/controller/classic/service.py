@@ -16,7 +16,15 @@ from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, selectors
 from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.classic import actions, claim_requests, executor, lookout, memory, plan
+from drawbar.driver.controller.classic import (
+    actions,
+    claim_requests,
+    executor,
+    history,
+    lookout,
+    observation,
+    plan,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +54,7 @@ class Service:
         self._view = view
         self._judge = judge
         self._executor = executor.Executor(context=context, known=known)
-        self._memory = memory.Memory()
+        self._history = history.History()
         self._news = asyncio.Event()
         self._budget = selectors.Budget()
         # Uids of claims that were told that their namespace has used its budget.
@@ -58,13 +66,13 @@ class Service:
 
     async def run(self) -> None:
         """Decides and acts until cancelled."""
-        self._memory = memory.Memory()
+        self._history = history.History()
         pauses = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
         while True:
             self._news.clear()
             now = self._context.clock()
             decision = await self._decide(now)
-            self._memory = decision.memory
+            self._history = decision.history
             if not await self._executor.carry_out(decision.actions):
                 await asyncio.sleep(pauses.failed())
                 continue
@@ -77,7 +85,7 @@ class Service:
         while True:
             self._judge.begin()
             observed = self.observed()
-            decision = plan.plan(observed, self._memory, now)
+            decision = plan.plan(observed, self._history, now)
             payers = _payers(observed, self._judge.pending)
             deferred = self._deferred(payers)
             if not self._judge.pending - deferred.keys():
@@ -106,7 +114,7 @@ class Service:
     def _postponed(
         self,
         decision: plan.Decision,
-        observed: plan.Observed,
+        observed: observation.Observed,
         deferred: Mapping[str, float],
         now: datetime.datetime,
     ) -> plan.Decision:
@@ -145,10 +153,10 @@ class Service:
             return
         await asyncio.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_POD * len(self._known.contexts))
 
-    def observed(self) -> plan.Observed:
+    def observed(self) -> observation.Observed:
         """Everything that the plan rests on."""
         claims = self._known.claims()
-        return plan.Observed(
+        return observation.Observed(
             driver=self._context.driver,
             claims=claims,
             wanted=self._known.wanted(claims),
@@ -182,7 +190,7 @@ class Service:
         return found
 
 
-def _payers(observed: plan.Observed, expressions: Set[str]) -> dict[str, set[str]]:
+def _payers(observed: observation.Observed, expressions: Set[str]) -> dict[str, set[str]]:
     """Return by expression, of these, the namespaces of the claims that have it."""
     found: dict[str, set[str]] = {}
     for claim in observed.claims.values() if expressions else ():

@@ -6,7 +6,7 @@ import datetime
 from tests.driver.controller.classic.planner import scenes
 
 from drawbar.driver.api import handles
-from drawbar.driver.controller.classic import actions, memory, plan
+from drawbar.driver.controller.classic import actions, history, plan
 
 CLAIM = handles.WHOLE_CLAIM
 DAY = datetime.timedelta(days=1)
@@ -194,14 +194,14 @@ def test_a_pod_that_lets_its_turn_pass_goes_behind_the_others(world):
     cluster.settle()
     pods = {pod.name.name: cluster.context_of(pod) for pod in cluster.pods.values()}
     assert (pods["a"].entries, pods["b"].entries) == ({"a": ()}, {"b": ("n1",)})
-    cluster.now += memory.TURN
+    cluster.now += history.TURN
     told = {step.context.name.name: dict(step.entries) for step in cluster.decide()}
     assert told == {"a": {"a": ("n1",)}, "b": {"b": ()}}
 
 
 def test_the_plan_asks_to_be_made_again_even_if_nothing_happens(world):
     cluster, _, _ = scenes.running(world)
-    decision = plan.plan(cluster.observed(), cluster.memory, cluster.now)
+    decision = plan.plan(cluster.observed(), cluster.history, cluster.now)
     assert decision.look_again - cluster.now <= plan.REFRESH
 
 
@@ -322,5 +322,5 @@ def test_a_node_that_the_scheduler_took_a_claim_back_from_is_not_tried_again_at_
     cluster.settle()
     cluster.attach_all()
     assert not scenes.of(cluster.settle(), actions.Attach)
-    cluster.now += memory.PAUSE_MAX
+    cluster.now += history.PAUSE_MAX
     assert scenes.of(cluster.settle(), actions.Attach)

@@ -8,7 +8,7 @@ from tests.driver.controller.classic.planner import scenes
 
 from drawbar.driver.api import attachments, classic, handles, slices
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import actions, claim_requests, memory, plan
+from drawbar.driver.controller.classic import actions, claim_requests, history, plan
 
 CLAIM = handles.WHOLE_CLAIM
 DAY = datetime.timedelta(days=1)
@@ -51,7 +51,7 @@ def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world
     cluster.work(name, "gone")
     cluster.settle()
     assert cluster.context_of(pod).entries == {"c": ("n1",)}
-    cluster.now += memory.PAUSE_FIRST
+    cluster.now += history.PAUSE_FIRST
     assert scenes.of(cluster.settle(), actions.Attach)
 
 
@@ -80,7 +80,7 @@ def test_an_attempt_goes_on_where_the_node_is_made_again_within_its_grace(world)
     node = cluster.nodes.pop("n1")
     assert scenes.of(cluster.settle(), actions.Detach) == []
     # It looks when the grace is over, whatever changes before.
-    decision = plan.plan(cluster.observed(), cluster.memory, cluster.now)
+    decision = plan.plan(cluster.observed(), cluster.history, cluster.now)
     assert decision.look_again == cluster.now + cluster.node_grace
     cluster.now += cluster.node_grace / 2
     cluster.nodes["n1"] = node
@@ -123,7 +123,7 @@ def test_what_a_crash_left_in_pieces_is_completed(world):
     protect, first, _, _ = cluster.decide()
     cluster.apply(protect)
     cluster.apply(first)
-    cluster.memory = memory.Memory()
+    cluster.history = history.History()
     (second,) = scenes.of(cluster.settle(), actions.Attach)
     assert second.allocated_at == first.allocated_at
     assert len(cluster.attachments) == 2

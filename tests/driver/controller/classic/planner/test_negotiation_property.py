@@ -13,7 +13,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import memory
+from drawbar.driver.controller.classic import history
 
 # The short run is the same every time.
 EXAMPLES = int(os.environ.get("DRAWBAR_CLASSIC_EXAMPLES", "40"))
@@ -83,7 +83,7 @@ class Storm:
             self._apply(step, broken, subject)
             if draw.random() < 0.04:
                 self.troubles += 1
-                world.memory = memory.Memory()
+                world.history = history.History()
                 return
 
     def _apply(self, step, broken, subject):

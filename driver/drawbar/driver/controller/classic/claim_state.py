@@ -1,0 +1,249 @@
+"""How far each claim is, and how an attempt to allocate it ends: in an allocation, or with all devices released; pure.
+
+An attempt is nothing but the DeviceAttachments that name the claim. It ends in an allocation once all of them are
+attached and visible, on the node where it began, whatever the scheduler selects meanwhile. It fails as a whole when one of
+them fails, is being deleted, or takes too long, when its node is gone, or when nobody wants the claim any more; then all
+its devices are released, and only when the last of them is gone a new one begins. An allocation that is to be given up is
+undone in the same way.
+
+Invariant: an allocation is cleared, and the finalizer removed, only while no DeviceAttachment names the claim.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from drawbar.driver.api import attachments, classic, handles
+from drawbar.driver.controller.allocation import matching
+from drawbar.driver.controller.attachments import plan as attachment_plan
+from drawbar.driver.controller.classic import actions, claim_requests, history, observation
+
+ABANDONED = "NobodyWaits"
+NOT_READY = "DeviceNotReady"
+NODE_GONE = "NodeGone"
+RELEASED_EARLY = "DeviceReleased"
+MIXED = "AttemptsMixed"
+INCOMPLETE = "NoDeviceLeft"
+TOO_LARGE = "AllocationTooLarge"
+_NOT_THE_DEVICE = frozenset({NOT_READY, NODE_GONE, RELEASED_EARLY, MIXED})
+
+_Held = tuple[attachments.DeviceAttachment, ...]
+
+
+class State(enum.Enum):
+    """How far a claim is."""
+
+    IDLE = "nothing is held for it"
+    UNDERWAY = "its devices are being attached"
+    ALLOCATED = "it has them"
+    LEAVING = "they are being released"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One claim and what is held for it.
+
+    Attributes:
+        held: the attachments that name it, by their names.
+    """
+
+    claim: classic.Claim
+    state: State
+    held: _Held = ()
+
+    @property
+    def node(self) -> str:
+        """Where its devices are being attached; empty while they are not."""
+        return self.held[0].spec.node_name if self.state is State.UNDERWAY else ""
+
+    @property
+    def began(self) -> str:
+        """The moment of the attempt, which all its devices carry."""
+        return self.held[0].spec.allocation_timestamp or ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether all its devices are attached and visible."""
+        return not self.missing and all(is_ready(one) for one in self.held)
+
+    @property
+    def missing(self) -> int:
+        """How many attachments were never made, since a crash or an error came before."""
+        return _planned(self.held) - len(self.held)
+
+    def taken(self, request: matching.Request) -> int:
+        """Return how many devices the request has already."""
+        return sum(request_of(one) == request.name for one in self.held)
+
+    def lacking(self, wanted: claim_requests.Wanted) -> tuple[matching.Request, ...]:
+        """Return what is missing, as requests."""
+        lacking = []
+        left = self.missing
+        for request in sorted(wanted.requests, key=lambda request: request.optional):
+            short = min(left, request.count - self.taken(request))
+            if short > 0:
+                lacking.append(dataclasses.replace(request, count=short))
+                left -= short
+        return tuple(lacking)
+
+    def handle(self, wanted: claim_requests.Wanted) -> handles.Handle:
+        """Return the allocation that the attempt ends in."""
+        return handles.Handle(
+            node=self.node,
+            allocated_at=self.began,
+            devices=tuple(
+                handles.HandleDevice(
+                    request=request_of(one),
+                    fabric=one.spec.fabric,
+                    pool=one.spec.pool,
+                    device=one.spec.device,
+                    attachment=one.metadata.name,
+                )
+                for one in self.held
+            ),
+            without=tuple(
+                request.name for request in wanted.requests if request.optional and not self.taken(request)
+            ),
+        )
+
+
+def is_ready(attachment: attachments.DeviceAttachment) -> bool:
+    """Return whether the fabric has connected the device, and the node can use it."""
+    return attachment.holds(attachments.ATTACHED) and attachment.holds(attachments.VISIBLE)
+
+
+def request_of(attachment: attachments.DeviceAttachment) -> str:
+    """Return the claim's request that gets the device."""
+    claim = attachment.spec.claim
+    return claim.requests[0] if claim is not None and claim.requests else ""
+
+
+def too_large(handle: handles.Handle) -> str:
+    """Return why an allocation has no room for the handle; empty where it has."""
+    try:
+        handles.encode(handle)
+    except handles.TooLarge as error:
+        return str(error)
+    return ""
+
+
+def _planned(held: _Held) -> int:
+    claim = held[0].spec.claim if held else None
+    return claim.devices if claim is not None else 0
+
+
+def begin(
+    claim: classic.Claim,
+    attached: Iterable[attachments.DeviceAttachment],
+    observed: observation.Observed,
+    past: history.History,
+    *,
+    is_awaited: bool,
+) -> tuple[Attempt, list[actions.ForClaim]]:
+    """Return how far a claim is, and the steps that need no decision about who gets what.
+
+    Args:
+        claim: one of this driver.
+        attached: the attachments that name it.
+        observed: what the round is decided on.
+        past: where a failure is counted.
+        is_awaited: a requester waits for the claim.
+    """
+    held = tuple(sorted(attached, key=lambda one: one.metadata.name))
+    if claim.going or (claim.deleting and claim.allocation is None):
+        return _give_up(claim, held)
+    if claim.allocation is not None:
+        # What the claim holds beside its allocation was attached twice by a decision on an old view.
+        handle = claim.allocation.handle
+        named = {one.attachment for one in handle.devices} if handle is not None else set()
+        extra = [one for one in held if handle is not None and one.metadata.name not in named]
+        attempt = Attempt(claim=claim, state=State.ALLOCATED, held=held)
+        return attempt, [*_protect(claim), *release(claim, extra)]
+    if not held:
+        return Attempt(claim=claim, state=State.IDLE), []
+    failure = _failure(held, observed, past, is_awaited=is_awaited)
+    if failure is None:
+        return Attempt(claim=claim, state=State.UNDERWAY, held=held), _protect(claim)
+    if failure.reason != ABANDONED:
+        past.failed(
+            claim.uid,
+            held[0].spec.node_name,
+            held[0].spec.allocation_timestamp or held[0].metadata.uid,
+            by_device=failure.reason not in attachment_plan.NOT_THE_DEVICE | _NOT_THE_DEVICE,
+        )
+    steps = release(claim, held, reason=failure.reason, message=failure.message)
+    return Attempt(claim=claim, state=State.LEAVING, held=held), steps
+
+
+def _protect(claim: classic.Claim) -> list[actions.ForClaim]:
+    """The API server takes no new finalizers for what is being deleted."""
+    return [] if claim.held or claim.deleting else [actions.Protect(claim=claim)]
+
+
+def release(
+    claim: classic.Claim, held: Iterable[attachments.DeviceAttachment], *, reason: str = "", message: str = ""
+) -> list[actions.ForClaim]:
+    """Return the steps that release the devices; the claim's users are told the reason with the first of them."""
+    steps: list[actions.ForClaim] = []
+    for one in held:
+        if not one.deleting:
+            told = "" if steps else reason
+            steps.append(actions.Detach(claim=claim, attachment=one, reason=told, message=message))
+    return steps
+
+
+def _give_up(claim: classic.Claim, held: _Held) -> tuple[Attempt, list[actions.ForClaim]]:
+    """First the devices, then the allocation, then the finalizer: each only once the one before is gone."""
+    attempt = Attempt(claim=claim, state=State.LEAVING, held=held)
+    if held:
+        return attempt, release(claim, held)
+    steps: list[actions.ForClaim] = []
+    if claim.allocation is not None or claim.deallocation_requested:
+        steps.append(actions.Free(claim=claim))
+    if claim.held:
+        steps.append(actions.Unprotect(claim=claim))
+    return attempt, steps
+
+
+def _failure(
+    held: _Held,
+    observed: observation.Observed,
+    past: history.History,
+    *,
+    is_awaited: bool,
+) -> attachments.Failure | None:
+    """Return why the attempt is over; None while it goes on."""
+    for one in held:
+        if one.deleting:
+            message = f"DeviceAttachment {one.metadata.name} is being deleted"
+            return one.status.error or attachments.Failure(reason=RELEASED_EARLY, message=message)
+        # What a node reported is recorded as an error once the device has its taint: before that it could be picked again.
+        if one.status.error is not None:
+            return one.status.error
+    node = held[0].spec.node_name
+    attempts = {
+        (one.spec.node_name, one.spec.allocation_timestamp, one.spec.claim and one.spec.claim.devices)
+        for one in held
+    }
+    if len(held) > _planned(held) or len(attempts) > 1:
+        message = "devices were asked for twice, by decisions on an old view"
+        return attachments.Failure(reason=MIXED, message=message)
+    gone_at = [observed.gone_at[one.metadata.name] for one in held if one.metadata.name in observed.gone_at]
+    if gone_at:
+        if past.now >= max(gone_at):
+            return attachments.Failure(reason=NODE_GONE, message=f"node {node} is gone")
+        past.wake(max(gone_at))
+    if not is_awaited:
+        return attachments.Failure(reason=ABANDONED, message="no pod waits for it any more")
+    # The fabric's part has a deadline of its own; this one is for a node that reports nothing.
+    late = next((one for one in held if not is_ready(one)), None)
+    if late is None:
+        return None
+    end = observed.seen.get(late.metadata.name, past.now) + observed.patience
+    if past.now < end:
+        past.wake(end)
+        return None
+    seconds = observed.patience.total_seconds()
+    message = f"{late.spec.device} is not ready on node {node} after {seconds:.0f} s"
+    return attachments.Failure(reason=NOT_READY, message=message)

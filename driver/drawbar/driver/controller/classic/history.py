@@ -1,0 +1,180 @@
+"""What is remembered between two rounds, in memory alone: turns of pods, failures, answers and complaints; pure.
+
+It only makes the next steps better or rarer. Without it, as after a restart, each step is still safe: a pod may be served
+out of its turn, a node may be tried once more, an answer may be written once more. Bounded: an entry is dropped with its
+pod or claim.
+"""
+
+import datetime
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+# A pod whose devices are free has so long to be given a node by the scheduler; then others come first.
+TURN = datetime.timedelta(seconds=30)
+PAUSE_FIRST = datetime.timedelta(seconds=10)
+PAUSE_MAX = datetime.timedelta(seconds=300)
+# After so many failures that their device is to blame for, and is tainted for, another device is not tried at once.
+OTHER_DEVICES = 3
+DOUBLINGS_MAX = 8
+# Failures so long ago have nothing to do with the next one.
+FORGET_AFTER = datetime.timedelta(minutes=10)
+_NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A pod that could be served.
+
+    Attributes:
+        since: when it was offered its devices; None while there are none for it.
+        lapses: how often it did not use its turn.
+    """
+
+    since: datetime.datetime | None = None
+    lapses: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setback:
+    """Failed attempts for a claim.
+
+    Attributes:
+        node: of the last one.
+        failures: in a row.
+        until: when the node may be tried again.
+        attempt: identifies the last one, so that it is counted once.
+    """
+
+    node: str
+    failures: int
+    until: datetime.datetime
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """How often a pod was answered that no node is suitable, and until when it is not answered so again."""
+
+    answers: int
+    until: datetime.datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class History:
+    """The history before, or while, a round is decided; a round works on the copy that `at` makes.
+
+    Attributes:
+        turns: by the uid of a pod or of an immediate claim.
+        refusals: the same.
+        setbacks: by the uid of a claim.
+        complaints: by the uid of a claim what its users were told last.
+        wake_at: when something may change though nothing is observed.
+    """
+
+    turns: dict[str, Turn] = field(default_factory=dict)
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+    setbacks: dict[str, Setback] = field(default_factory=dict)
+    complaints: dict[str, str] = field(default_factory=dict)
+    now: datetime.datetime = _NEVER
+    wake_at: datetime.datetime | None = None
+
+    def at(self, now: datetime.datetime) -> "History":
+        """Return a copy for a round at that time."""
+        return History(
+            turns=dict(self.turns),
+            refusals=dict(self.refusals),
+            setbacks=dict(self.setbacks),
+            complaints=dict(self.complaints),
+            now=now,
+        )
+
+    def pruned(self, requesters: Collection[str], claims: Collection[str]) -> "History":
+        """Return what is kept for the next round, of the requesters and claims that exist."""
+        return History(
+            turns={uid: turn for uid, turn in self.turns.items() if uid in requesters},
+            refusals={uid: refusal for uid, refusal in self.refusals.items() if uid in requesters},
+            setbacks={
+                uid: setback
+                for uid, setback in self.setbacks.items()
+                if uid in claims and self.now < setback.until + FORGET_AFTER
+            },
+            complaints={uid: message for uid, message in self.complaints.items() if uid in claims},
+        )
+
+    def wake(self, moment: datetime.datetime) -> None:
+        """Have the next round begin no later than that moment."""
+        if moment > self.now:
+            self.wake_at = min(moment, self.wake_at or moment)
+
+    def lapses(self, uid: str) -> int:
+        """Return how often the requester did not use its turn; one whose time is over did not use this one."""
+        turn = self.turns.get(uid, Turn())
+        if turn.since is not None and self.now >= turn.since + TURN:
+            turn = self.turns[uid] = Turn(lapses=turn.lapses + 1)
+        return turn.lapses
+
+    def offered(self, uid: str) -> None:
+        """Begin the requester's turn, which ends when it is served or `TURN` is over."""
+        turn = self.turns.get(uid, Turn())
+        since = turn.since or self.now
+        self.turns[uid] = replace(turn, since=since)
+        self.wake(since + TURN)
+
+    def not_offered(self, uid: str) -> None:
+        """End the turn, since there is nothing for the requester now."""
+        if uid in self.turns:
+            self.turns[uid] = replace(self.turns[uid], since=None)
+
+    def served(self, uid: str) -> None:
+        """Forget the requester's turns and refusals."""
+        self.turns.pop(uid, None)
+        self.refusals.pop(uid, None)
+
+    def failed(self, claim: str, node: str, attempt: str, *, by_device: bool) -> None:
+        """Count a failed attempt, once.
+
+        Args:
+            claim: its uid.
+            node: of the attempt.
+            attempt: identifies it.
+            by_device: the device is to blame, so that another one may be tried at once.
+        """
+        setback = self.setbacks.get(claim)
+        if setback is not None and setback.attempt == attempt:
+            return
+        failures = setback.failures + 1 if setback is not None else 1
+        late = failures - OTHER_DEVICES if by_device else failures
+        pause = _pause(late - 1) if late > 0 else datetime.timedelta()
+        self.setbacks[claim] = Setback(node=node, failures=failures, until=self.now + pause, attempt=attempt)
+
+    def avoided(self, claim: str) -> str | None:
+        """Return the node on which the claim failed too short a time ago."""
+        setback = self.setbacks.get(claim)
+        if setback is None or self.now >= setback.until:
+            return None
+        self.wake(setback.until)
+        return setback.node
+
+    def may_refuse(self, uid: str) -> bool:
+        """Return whether a pod that no node is suitable for may be answered so now."""
+        refusal = self.refusals.get(uid)
+        if refusal is None or self.now >= refusal.until:
+            return True
+        self.wake(refusal.until)
+        return False
+
+    def refused(self, uid: str) -> None:
+        """Count the answer that no node is suitable."""
+        refusal = self.refusals.get(uid)
+        answers = refusal.answers + 1 if refusal is not None else 1
+        self.refusals[uid] = Refusal(answers=answers, until=self.now + _pause(answers))
+
+    def complains(self, claim: str, message: str) -> bool:
+        """Record what the users of the claim are told; return whether it is news to them."""
+        is_news = self.complaints.get(claim) != message
+        self.complaints[claim] = message
+        return is_news
+
+
+def _pause(doublings: int) -> datetime.timedelta:
+    return min(PAUSE_MAX, PAUSE_FIRST * (1 << min(max(doublings, 0), DOUBLINGS_MAX)))

@@ -1,0 +1,170 @@
+"""What one round of the negotiation is decided on, and who waits for devices in it; pure.
+
+Requesters are pods with their claims, and claims that are allocated at once. A context is a pod's only while the pod that
+it names as its owner exists; others are orphans, which the garbage collector removes.
+"""
+
+import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from drawbar.driver.api import attachments, claims, classic, nodes
+from drawbar.driver.controller.allocation import matching
+from drawbar.driver.controller.classic import claim_requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Everything the decision rests on.
+
+    Attributes:
+        claims: those of this driver, by name.
+        wanted: what each of them requests, by uid.
+        contexts: by uid.
+        pods: that exist, with those that wait among them.
+        nodes: by name.
+        gone_at: by the name of an attachment from when on its node counts as gone, of nodes that are missing.
+        attachments: of this driver.
+        inventory: of all fabrics.
+        judge: whether a device meets an expression.
+        patience: from the moment an attempt was first seen to its failure.
+        seen: by the name of an attachment when it was first seen to be for its claim.
+    """
+
+    driver: str
+    claims: Mapping[classic.Name, classic.Claim]
+    wanted: Mapping[str, claim_requests.Wanted]
+    contexts: Mapping[str, classic.Context]
+    pods: Mapping[classic.Name, classic.Pod]
+    nodes: Mapping[str, nodes.Node]
+    gone_at: Mapping[str, datetime.datetime]
+    attachments: tuple[attachments.DeviceAttachment, ...]
+    inventory: matching.Inventory
+    judge: matching.Judge
+    patience: datetime.timedelta
+    seen: Mapping[str, datetime.datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A claim that a requester waits for.
+
+    Attributes:
+        entry: its name in the pod's spec; empty for an immediate claim.
+    """
+
+    entry: str
+    claim: classic.Claim
+    wanted: claim_requests.Wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requester:
+    """A pod, or an immediate claim, with all that it still waits for from this driver.
+
+    Attributes:
+        uid: of the pod, or of the claim.
+        nodes: the candidates, the likeliest first.
+        context: None for an immediate claim.
+    """
+
+    uid: str
+    created: str
+    waiting: tuple[Waiting, ...]
+    nodes: tuple[str, ...]
+    context: classic.Context | None = None
+    pod: classic.Pod | None = None
+
+    @property
+    def selected(self) -> str:
+        """The node that the scheduler selected; empty while there is none."""
+        return self.context.selected_node if self.context is not None else ""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the node is final, so that nobody needs to know which others are suitable."""
+        return self.context is not None and not self.context.potential_nodes
+
+
+def requesters(observed: Observed) -> Iterator[Requester]:
+    """Return the pods that wait for a claim, and the claims to be allocated at once."""
+    for context in observed.contexts.values():
+        pod = observed.pods.get(context.name)
+        if pod is None or pod.over or pod.uid not in context.pod_uids:
+            continue
+        waiting = tuple(_waiting(pod, observed))
+        if waiting:
+            yield Requester(
+                uid=pod.uid,
+                created=pod.created,
+                waiting=waiting,
+                nodes=_candidates(context, waiting),
+                context=context,
+                pod=pod,
+            )
+    for claim in observed.claims.values():
+        if claim.immediate and claim.allocation is None and not claim.deleting:
+            wanted = observed.wanted[claim.uid]
+            suitable = (
+                name
+                for name, node in observed.nodes.items()
+                if all(selects(selector, node) for selector in wanted.suitable_nodes)
+            )
+            yield Requester(
+                uid=claim.uid,
+                created=claim.created,
+                waiting=(Waiting(entry="", claim=claim, wanted=wanted),),
+                nodes=tuple(sorted(suitable)),
+            )
+
+
+def _waiting(pod: classic.Pod, observed: Observed) -> Iterator[Waiting]:
+    """Return the pod's claims that are not allocated; one that two entries name counts for both."""
+    for entry, name in pod.claims.items():
+        claim = observed.claims.get(classic.Name(namespace=pod.name.namespace, name=name)) if name else None
+        if claim is None or claim.allocation is not None or claim.deleting or claim.immediate:
+            continue
+        if entry not in pod.from_template or pod.uid in claim.owner_uids:
+            yield Waiting(entry=entry, claim=claim, wanted=observed.wanted[claim.uid])
+
+
+def _candidates(context: classic.Context, waiting: tuple[Waiting, ...]) -> tuple[str, ...]:
+    """Return the selected node, the potential ones, and those reported as unsuitable: they are not listed again."""
+    earlier = [node for one in waiting for node in context.entries.get(one.entry, ())]
+    selected = [context.selected_node] if context.selected_node else []
+    return tuple(dict.fromkeys((*selected, *context.potential_nodes, *earlier)))
+
+
+def selects(selector: claims.NodeSelector, node: nodes.Node) -> bool:
+    """Return whether some term of the selector matches the node.
+
+    Source: core `v1` NodeSelector: any term, and in a term all requirements; a term without requirements matches nothing.
+    """
+    fields = {"metadata.name": node.metadata.name}
+    return any(
+        (term.match_fields or term.match_expressions)
+        and all(_holds(one, fields) for one in term.match_fields)
+        and all(_holds(one, node.metadata.labels) for one in term.match_expressions)
+        for term in selector.node_selector_terms
+    )
+
+
+def _holds(requirement: claims.FieldRequirement, values: Mapping[str, str]) -> bool:
+    value = values.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            try:
+                left, right = int(value or ""), int(requirement.values[0])
+            except (ValueError, IndexError):
+                return False
+            return left > right if operator == "Gt" else left < right
+        case _:
+            return False
