@@ -29,7 +29,7 @@ def test_a_module_is_pure_by_its_name_or_by_its_docstring(name, docstring, pure)
 
 
 def test_the_planners_of_the_product_are_among_the_pure_modules():
-    planners = {"drawbar.driver.controller.attachments.plan", "drawbar.driver.doctor.plans.nodes"}
+    planners = {"drawbar.driver.controller.attachments.plan", "drawbar.driver.cli.doctor.plans.nodes"}
     assert planners <= purity.pure_modules()
 
 

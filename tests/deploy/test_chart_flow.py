@@ -6,7 +6,7 @@ import shutil
 import pytest
 import yaml
 
-from drawbar.driver.doctor import permissions
+from drawbar.driver.cli.doctor import permissions
 from drawbar.driver.kube import client, kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs

@@ -19,7 +19,7 @@ GROUP = "drawbar.commands"
 VERBS = {
     "controller": "drawbar.driver.cli.controller",
     "discover": "drawbar.driver.cli.discover",
-    "doctor": "drawbar.driver.doctor.command",
+    "doctor": "drawbar.driver.cli.doctor.command",
     "node": "drawbar.driver.cli.node",
     "webhook": "drawbar.driver.cli.webhook",
 }

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver import main
-from drawbar.driver.doctor import findings
-from drawbar.driver.doctor.plans import attachments, clocks, server
+from drawbar.driver.cli.doctor import findings
+from drawbar.driver.cli.doctor.plans import attachments, clocks, server
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import settings as node_settings
 from drawbar.mocks.cluster import deployment

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drawbar.driver.doctor import observation, observed, permissions, plan, reading, reviews
-from drawbar.driver.doctor.findings import Severity, Unread
+from drawbar.driver.cli.doctor import observation, observed, permissions, plan, reading, reviews
+from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver
 from drawbar.mocks.apiserver import faults, profiles

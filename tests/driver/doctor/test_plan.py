@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import attachments, fabrics, leases, meta
+from drawbar.driver.cli.doctor import findings, objects, observed, permissions, plan
+from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.controller import daemons
-from drawbar.driver.doctor import findings, objects, observed, permissions, plan
-from drawbar.driver.doctor.findings import Severity, Unread
 from drawbar.driver.slices import encoding
 from drawbar.mocks.cluster import deployment
 

@@ -11,9 +11,9 @@ import pytest
 from rich import console
 
 from drawbar.driver.api import meta
-from drawbar.driver.doctor import findings, objects, observed, report, report_json
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
-from drawbar.driver.doctor.plans import definitions, host, runtime
+from drawbar.driver.cli.doctor import findings, objects, observed, report, report_json
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor.plans import definitions, host, runtime
 from drawbar.mocks.cluster import deployment
 
 CRDS = {

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from drawbar.driver.api import attachments, bindings, drivers, fabrics, meta, nodepools
+from drawbar.driver.cli.doctor import objects, observed, reading, reviews
+from drawbar.driver.cli.doctor.findings import Unread
+from drawbar.driver.cli.doctor.permissions import Daemon, Trial
 from drawbar.driver.controller import names
-from drawbar.driver.doctor import objects, observed, reading, reviews
-from drawbar.driver.doctor.findings import Unread
-from drawbar.driver.doctor.permissions import Daemon, Trial
 from drawbar.driver.kube import client, errors, kinds
 
 # Its own field manager, so that no field of the daemons' seems to be given up.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from drawbar.driver.doctor import findings
-from drawbar.driver.doctor.findings import Check, Finding, Severity
+from drawbar.driver.cli.doctor import findings
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 
 DEFAULT_DIRS = ("/etc/cdi", "/var/run/cdi")
 _CONTAINERD = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")

@@ -6,8 +6,8 @@ Source of the releases' defaults: Kubernetes feature gates, 1.34 to 1.37.
 from collections.abc import Iterator
 
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.doctor import findings, observed
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor import findings, observed
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.slices import encoding
 
 BINDING = "DRADeviceBindingConditions"

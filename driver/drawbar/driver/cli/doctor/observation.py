@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from drawbar.driver.api import attachments, drivers, fabrics
-from drawbar.driver.doctor import clock, errors, objects, observed, permissions, reading, reviews, trials
-from drawbar.driver.doctor.findings import Unread
-from drawbar.driver.doctor.plans import definitions
+from drawbar.driver.cli.doctor import clock, errors, objects, observed, permissions, reading, reviews, trials
+from drawbar.driver.cli.doctor.findings import Unread
+from drawbar.driver.cli.doctor.plans import definitions
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import probe

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from drawbar.driver.api import meta
-from drawbar.driver.doctor import findings, objects, observed
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor import findings, objects, observed
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 
 SKEW_SECONDS = 2.0
 """Beyond what a slow answer or the whole seconds of a header explain."""

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.api import nodes as api_nodes
+from drawbar.driver.cli.doctor import findings, objects, observed
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import daemons, names
-from drawbar.driver.doctor import findings, objects, observed
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
 
 KUBELET_OLDEST, KUBELET_TRIED = 32, 34
 """The first kubelet that reads claims as later API servers have them, and the first that it was tried with."""

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from drawbar.driver.doctor import observed
-from drawbar.driver.doctor.findings import Unread
+from drawbar.driver.cli.doctor import observed
+from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.kube import client, errors, kinds
 
 T = TypeVar("T")

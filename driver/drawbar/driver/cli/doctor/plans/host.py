@@ -4,11 +4,11 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from drawbar.driver.doctor import findings, objects
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
-from drawbar.driver.doctor.observed import Clock, Reading
-from drawbar.driver.doctor.plans import clocks, runtime
-from drawbar.driver.doctor.plans import nodes as node_plan
+from drawbar.driver.cli.doctor import findings, objects
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor.observed import Clock, Reading
+from drawbar.driver.cli.doctor.plans import clocks, runtime
+from drawbar.driver.cli.doctor.plans import nodes as node_plan
 
 _POD = "docs/node.md has the fields of the pod"
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from drawbar.driver.doctor import findings, observed
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
-from drawbar.driver.doctor.plans import definitions
+from drawbar.driver.cli.doctor import findings, observed
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor.plans import definitions
 
 OLDEST, NEWEST = 34, 37
 """The minor versions of Kubernetes that the tests cover."""

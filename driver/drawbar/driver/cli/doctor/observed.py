@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.doctor import objects
-from drawbar.driver.doctor.findings import Unread
-from drawbar.driver.doctor.permissions import Answer, Trial
+from drawbar.driver.cli.doctor import objects
+from drawbar.driver.cli.doctor.findings import Unread
+from drawbar.driver.cli.doctor.permissions import Answer, Trial
 from drawbar.driver.slices import encoding
 
 T = TypeVar("T")

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from drawbar.driver.api import drivers
-from drawbar.driver.doctor import findings, observed
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
-from drawbar.driver.doctor.permissions import Daemon, Part, Permission
+from drawbar.driver.cli.doctor import findings, observed
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor.permissions import Daemon, Part, Permission
 
 _NAMES = {Daemon.CONTROLLER: "controller", Daemon.NODE: "node daemon"}
 _FILES = {

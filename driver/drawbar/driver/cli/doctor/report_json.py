@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from drawbar.driver.doctor import findings
+from drawbar.driver.cli.doctor import findings
 
 
 def document(found: Sequence[findings.Finding], about: dict[str, str]) -> dict[str, Any]:

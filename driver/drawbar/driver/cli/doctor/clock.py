@@ -8,7 +8,7 @@ import email.utils
 
 import aiohttp
 
-from drawbar.driver.doctor import errors, observed
+from drawbar.driver.cli.doctor import errors, observed
 from drawbar.driver.kube import config
 
 TIMEOUT_SECONDS = 10.0

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from rich import console, table, text
 
-from drawbar.driver.doctor import findings
-from drawbar.driver.doctor.findings import Finding, Severity
+from drawbar.driver.cli.doctor import findings
+from drawbar.driver.cli.doctor.findings import Finding, Severity
 
 _STYLES = {
     Severity.ERROR: "bold red",

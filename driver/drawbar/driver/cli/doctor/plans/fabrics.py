@@ -6,8 +6,8 @@ Source of the reasons: `docs/conditions.md`.
 from collections.abc import Iterator, Mapping
 
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.doctor import findings, observed
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor import findings, observed
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 
 YOUNG_SECONDS = 30.0
 """So long a new Fabric may be without a word of the controller's."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from drawbar.driver.api import drivers
 from drawbar.driver.cli import command
+from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.controller import settings
-from drawbar.driver.doctor import findings, observed
 
 _NODE_ACCOUNT = "drawbar-node"
 _CONTROLLER_ACCOUNT = "drawbar-controller"
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         DrawbarError: nothing could be looked at, or the options are wrong; status 2.
     """
     if args.node:
-        from drawbar.driver.doctor import node_command
+        from drawbar.driver.cli.doctor import node_command
 
         found, about = node_command.run(args)
     else:
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
-    from drawbar.driver.doctor import observation, plan
+    from drawbar.driver.cli.doctor import observation, plan
     from drawbar.driver.kube import config
 
     where = located(args)
@@ -103,7 +103,7 @@ def located(args: argparse.Namespace) -> observed.Where:
 
 
 def _tell(args: argparse.Namespace, found: Sequence[findings.Finding], about: dict[str, str]) -> None:
-    from drawbar.driver.doctor import report_json
+    from drawbar.driver.cli.doctor import report_json
 
     try:
         if args.json:
@@ -119,7 +119,7 @@ def _tell(args: argparse.Namespace, found: Sequence[findings.Finding], about: di
 def _print(args: argparse.Namespace, found: Sequence[findings.Finding]) -> None:
     from rich import console
 
-    from drawbar.driver.doctor import report
+    from drawbar.driver.cli.doctor import report
 
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_IF_NO_TERMINAL
     out = console.Console(width=wide, highlight=False)

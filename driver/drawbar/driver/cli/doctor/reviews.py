@@ -8,9 +8,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from drawbar.driver.doctor import objects, observed, reading
-from drawbar.driver.doctor.findings import Unread
-from drawbar.driver.doctor.permissions import Answer, Daemon, Permission
+from drawbar.driver.cli.doctor import objects, observed, reading
+from drawbar.driver.cli.doctor.findings import Unread
+from drawbar.driver.cli.doctor.permissions import Answer, Daemon, Permission
 from drawbar.driver.kube import kinds
 
 _GROUP = "authorization.k8s.io"

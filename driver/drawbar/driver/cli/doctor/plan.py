@@ -3,8 +3,17 @@
 Whatever was observed, and whatever could not be, each topic says something: no finding at all would read as "all is well".
 """
 
-from drawbar.driver.doctor import findings, observed
-from drawbar.driver.doctor.plans import access, attachments, clocks, fabrics, features, hosts, nodes, server
+from drawbar.driver.cli.doctor import findings, observed
+from drawbar.driver.cli.doctor.plans import (
+    access,
+    attachments,
+    clocks,
+    fabrics,
+    features,
+    hosts,
+    nodes,
+    server,
+)
 
 _TOPICS = (server, features, access, clocks, nodes, fabrics, hosts, attachments)
 

@@ -9,10 +9,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from drawbar.driver.doctor import clock, errors, objects, observed, reading
-from drawbar.driver.doctor.findings import Unread
-from drawbar.driver.doctor.plans import host as host_plan
-from drawbar.driver.doctor.plans import runtime
+from drawbar.driver.cli.doctor import clock, errors, objects, observed, reading
+from drawbar.driver.cli.doctor.findings import Unread
+from drawbar.driver.cli.doctor.plans import host as host_plan
+from drawbar.driver.cli.doctor.plans import runtime
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors as node_errors

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, fabrics, meta
-from drawbar.driver.doctor import findings, observed
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor import findings, observed
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 
 MARGIN_SECONDS = 30.0
 """Beyond a deadline, until what follows from it has been written."""

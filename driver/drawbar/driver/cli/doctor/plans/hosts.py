@@ -8,10 +8,10 @@ are those of `controller.hosts`.
 from collections.abc import Iterator, Mapping, Sequence
 
 from drawbar.driver.api import fabrics, meta
+from drawbar.driver.cli.doctor import findings, objects, observed
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
+from drawbar.driver.cli.doctor.plans import nodes
 from drawbar.driver.controller import hosts, names
-from drawbar.driver.doctor import findings, objects, observed
-from drawbar.driver.doctor.findings import Check, Finding, Severity
-from drawbar.driver.doctor.plans import nodes
 
 _MAP = "name it in a Fabric's spec.hosts, or give it what the fabric knows its host by (docs/fabrics.md)"
 

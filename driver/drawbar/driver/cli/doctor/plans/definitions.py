@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from drawbar.driver.api import attachments, fabrics, meta
-from drawbar.driver.doctor import findings, objects
-from drawbar.driver.doctor.findings import Check, Finding, Severity, Unread
-from drawbar.driver.doctor.observed import Reading
+from drawbar.driver.cli.doctor import findings, objects
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor.observed import Reading
 
 VERSION = "v1alpha1"
 FABRICS = "fabrics.drawbar.dev"

@@ -5,9 +5,9 @@ import asyncio
 from pathlib import Path
 
 from drawbar.driver import errors
+from drawbar.driver.cli.doctor import findings, node_observation
+from drawbar.driver.cli.doctor.plans import host as host_plan
 from drawbar.driver.configuration import loader
-from drawbar.driver.doctor import findings, node_observation
-from drawbar.driver.doctor.plans import host as host_plan
 from drawbar.driver.node import settings
 
 
