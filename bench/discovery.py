@@ -21,8 +21,8 @@ from pathlib import Path
 import report
 import sysfstree
 
-from drawbar.driver.node import devices, uevents
-from drawbar.driver.node.inventory import tracking
+from drawbar.driver.node import uevents
+from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.uevents import backlog
 
 READINGS = 7
@@ -47,17 +47,17 @@ DISK = 1  # the card of the generated tree that comes and goes: `sysfstree.KINDS
 READ = """
 import sys, time
 from pathlib import Path
-from drawbar.driver.node import inventory
+from drawbar.driver.node.discovery import reader
 tree, times = Path(sys.argv[1]), []
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 before = resident()
-kept = inventory.read(tree)
+kept = reader.read(tree)
 memory = resident() - before
 del kept
 for _ in range(int(sys.argv[2])):
     began = time.perf_counter()
-    inventory.read(tree)
+    reader.read(tree)
     times.append(time.perf_counter() - began)
 print(min(times), sorted(times)[len(times) // 2], memory)
 """
@@ -92,7 +92,7 @@ class Disk:
 
 async def hotplugs(tree: Path, folder: Path, count: int) -> tuple[float, float]:
     """Processor time and the time until it is known, per hot-plug event sequence, in milliseconds."""
-    known = devices.Devices(tree, settings=tracking.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
+    known = devices.Devices(tree, settings=devices.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
     await known.read()
     source = backlog.Backlog(4096)
     disk = Disk(tree, folder)

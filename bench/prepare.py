@@ -47,7 +47,8 @@ def claim(number: int) -> api_pb2.Claim:
 async def serve(folder: Path, cdi: Path) -> None:
     """The daemon's side, until the other side closes standard input."""
     from drawbar.driver.api import attachments, meta
-    from drawbar.driver.node import classes, inventory
+    from drawbar.driver.node import classes
+    from drawbar.driver.node.discovery import reader
     from drawbar.driver.node.health import verdicts
     from drawbar.driver.node.plugin import server, sockets
     from drawbar.driver.node.preparation import finding, preparer, store
@@ -58,7 +59,7 @@ async def serve(folder: Path, cdi: Path) -> None:
     disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="SN1")
     tree = sysfs.SysfsTree.create(folder / "sys")
     tree.attach(1, disk)
-    found = inventory.read(folder / "sys")
+    found = reader.read(folder / "sys")
     card = next(card for card in found.cards if card.first.serial)
 
     def attachment(number: int) -> attachments.DeviceAttachment:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from drawbar.driver.node import inventory
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults, journal
 from drawbar.mocks.sysfs import SysfsTree
@@ -79,7 +79,7 @@ async def test_another_cluster_cannot_take_what_is_taken():
 async def test_a_foreign_device_is_on_its_hosts_tree_and_a_pulled_one_is_not(tree):
     async with fabric_with(tree) as fabric:
         await fabric.console.foreign_attach("d1", "ours", "2")
-        assert inventory.read(tree.root).by_serial("SN1").slot == "2"
+        assert reader.read(tree.root).by_serial("SN1").slot == "2"
         await fabric.console.surprise_detach("d1")
         assert tree.attached() == {}
 

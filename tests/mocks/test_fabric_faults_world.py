@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.mocks.faultyfabric import attach, detach, eventually, fabric_with
 
-from drawbar.driver.node import inventory
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import faults
 from drawbar.mocks.sysfs import SysfsTree
@@ -22,7 +22,7 @@ def tree(tmp_path):
 
 
 def seen(tree, serial="SN1"):
-    return inventory.read(tree.root).by_serial(serial)
+    return reader.read(tree.root).by_serial(serial)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ async def test_a_device_that_is_attached_and_not_seen_on_the_host(tree, how, pre
     async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
         assert (await fabric.attach(attach())).succeeded
         assert seen(tree) is None
-        slot = inventory.read(tree.root).slots[0]
+        slot = reader.read(tree.root).slots[0]
         assert (slot.present, slot.powered) == (present, powered)
         await fabric.detach(detach())
         assert tree.attached() == {}

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawbar.driver.node import inventory, uevents
+from drawbar.driver.node import uevents
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import Arrival, ImpossibleWorld, MockDevice, Severity, SysfsTree, build
 
@@ -139,16 +140,16 @@ def test_a_card_that_comes_back_has_had_no_errors(tree):
 def test_a_link_that_degrades_says_so_at_both_ends_and_its_maximum_stays(tree, listener):
     tree.attach(1, GPU)
     listener.told()
-    before = inventory.read_function(tree.root, tree.address(1)).link
+    before = reader.read_function(tree.root, tree.address(1)).link
     assert (before.speed_gts, before.width) == (16.0, 16)  # the port's fastest; the card could do 32
     tree.set_link(1, speed_gts=8.0, width=4)
-    now = inventory.read_function(tree.root, tree.address(1)).link
+    now = reader.read_function(tree.root, tree.address(1)).link
     assert (now.speed_gts, now.width, now.max_speed_gts, now.max_width) == (8.0, 4, 32.0, 16)
     assert read(tree, "bus/pci/devices/0000:00:03.0/current_link_speed") == "8.0 GT/s PCIe\n"
     assert read(tree, "bus/pci/devices/0000:00:03.0/current_link_width") == "4\n"
     assert slot_files(tree, 1)["cur_bus_speed"] == "8.0 GT/s PCIe\n"
     tree.set_link(1)
-    assert inventory.read_function(tree.root, tree.address(1)).link == before
+    assert reader.read_function(tree.root, tree.address(1)).link == before
     assert listener.told() == []
 
 
@@ -170,11 +171,11 @@ def test_a_card_without_power_is_present_as_recorded_and_comes_up_when_powered(t
     for name in ("adapter", "power"):
         assert slot_files(tree, 3)[name] == recorded[f"bus/pci/slots/3/{name}"]["text"]
     assert listener.told() == []
-    found = inventory.read(tree.root)
+    found = reader.read(tree.root)
     assert found.by_serial("4660") is None
     assert [(slot.present, slot.powered) for slot in found.slots] == [(False, False)] * 2 + [(True, False)]
     tree.power_on(3)
-    assert inventory.read(tree.root).by_serial("4660").slot == "3"
+    assert reader.read(tree.root).by_serial("4660").slot == "3"
     assert listener.told()[0] == ("add", "0000:03:00.0")
     tree.power_on(3)
     assert listener.told() == []
@@ -186,7 +187,7 @@ def test_a_card_without_power_is_present_as_recorded_and_comes_up_when_powered(t
 def test_a_card_that_never_appears_leaves_a_powered_slot(tree, listener, arrival, present):
     tree.attach(1, GPU, arrival=arrival)
     tree.power_on(1)
-    found = inventory.read(tree.root)
+    found = reader.read(tree.root)
     assert found.by_serial(GPU.serial) is None
     assert (found.slots[0].present, found.slots[0].powered) == (present, True)
     tree.detach(1)
@@ -197,7 +198,7 @@ def test_a_card_that_never_appears_leaves_a_powered_slot(tree, listener, arrival
 def test_a_card_can_be_at_another_address_which_the_slot_and_the_port_tell(tree):
     assert tree.attach(1, GPU, address="0000:41:00.0") == "0000:41:00.0"
     assert tree.address(1) == "0000:41:00.0"
-    found = inventory.read(tree.root).by_serial(GPU.serial)
+    found = reader.read(tree.root).by_serial(GPU.serial)
     assert (found.address, found.slot) == ("0000:41:00.0", "1")
     assert slot_files(tree, 1)["address"] == "0000:41:00\n"
     assert read(tree, "bus/pci/devices/0000:00:03.0/secondary_bus_number") == "65\n"
@@ -208,7 +209,7 @@ def test_a_card_can_be_at_another_address_which_the_slot_and_the_port_tell(tree)
 
 def test_a_card_with_the_wrong_serial_is_found_by_that_one_alone(tree):
     tree.attach(1, dataclasses.replace(GPU, serial="48-b0-2d-00-00-00-00-99"))
-    found = inventory.read(tree.root)
+    found = reader.read(tree.root)
     assert found.by_serial(GPU.serial) is None
     assert found.by_serial("48-b0-2d-00-00-00-00-99").address == tree.address(1)
 
@@ -216,7 +217,7 @@ def test_a_card_with_the_wrong_serial_is_found_by_that_one_alone(tree):
 def test_a_card_whose_driver_does_not_bind_is_added_and_nothing_more(tree, listener):
     tree.attach(1, dataclasses.replace(NVME, driver=""))
     assert listener.told() == [("add", "0000:01:00.0")]
-    found = inventory.read(tree.root).by_address("0000:01:00.0")
+    found = reader.read(tree.root).by_address("0000:01:00.0")
     assert (found.driver, found.serial, found.device_nodes) == (None, None, ())
 
 
@@ -240,7 +241,7 @@ def test_a_card_that_is_gone_answers_ones_until_the_kernel_notices(tree, listene
     listener.told()
     tree.lose(1)
     assert set((tree.root / function(tree, 1) / "config").read_bytes()) == {0xFF}
-    assert inventory.read(tree.root).by_serial(GPU.serial) is None
+    assert reader.read(tree.root).by_serial(GPU.serial) is None
     assert slot_files(tree, 1)["adapter"] == "0\n"
     assert listener.told() == []
     tree.detach(1)
@@ -267,7 +268,7 @@ def test_virtual_functions_come_one_by_one_and_go_before_their_card(tree, listen
 def test_virtual_functions_beyond_the_seventh_have_a_device_number_of_their_own(tree):
     tree.attach(1, FPGA)
     tree.set_vfs(1, 9)
-    found = inventory.read(tree.root)
+    found = reader.read(tree.root)
     owner = found.by_address("0000:01:00.0")
     assert owner.sriov.virtual_functions[6:] == ("0000:01:00.7", "0000:01:01.0", "0000:01:01.1")
     assert found.by_address("0000:01:01.1").slot == "1"
@@ -281,9 +282,9 @@ def test_the_number_of_virtual_functions_changes_only_over_zero(tree):
     with pytest.raises(ImpossibleWorld, match="ERANGE"):
         tree.set_vfs(1, 21)
     tree.set_vfs(1, 0)
-    assert inventory.read(tree.root).by_address("0000:01:00.0").sriov.virtual_functions == ()
+    assert reader.read(tree.root).by_address("0000:01:00.0").sriov.virtual_functions == ()
     tree.set_vfs(1, 2)
-    assert inventory.read(tree.root).by_address("0000:01:00.0").sriov.num_vfs == 2
+    assert reader.read(tree.root).by_address("0000:01:00.0").sriov.num_vfs == 2
 
 
 # --- CXL regions ---
@@ -307,11 +308,11 @@ def test_a_card_that_is_taken_out_leaves_its_region_dangling(tree):
     tree.attach(1, CXL)
     tree.create_region([1])
     tree.detach(1)
-    [region] = inventory.read(tree.root).regions
+    [region] = reader.read(tree.root).regions
     assert region.targets == ("decoder2.0",)
-    assert "decoder2.0" not in {decoder.name for decoder in inventory.read(tree.root).decoders}
+    assert "decoder2.0" not in {decoder.name for decoder in reader.read(tree.root).decoders}
     tree.destroy_region("region0")
-    assert inventory.read(tree.root).regions == ()
+    assert reader.read(tree.root).regions == ()
 
 
 def contents(tree):
@@ -426,7 +427,7 @@ def test_whatever_happened_an_emptied_host_is_as_it_was(tmp_path_factory, sequen
     for move, slot, card in sequence:
         with contextlib.suppress(ImpossibleWorld):
             make(tree, move, slot, card)
-        found = inventory.read(tree.root)
+        found = reader.read(tree.root)
         assert len({each.address for each in found.functions}) == len(found.functions)
         links = [path for path in tree.root.rglob("*") if path.is_symlink()]
         assert [path for path in links if not path.exists()] == []

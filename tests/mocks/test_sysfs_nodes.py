@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver import errors, main
-from drawbar.driver.node import inventory
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import model
 from drawbar.mocks.sysfs import ImpossibleWorld, SysfsTree, build, command, nodes
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
@@ -16,11 +17,11 @@ RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
 @pytest.mark.parametrize("name", nodes.NODES)
 def test_discovery_finds_exactly_the_cards_that_were_put_in(name, tmp_path):
     tree = build(name, tmp_path / "sys")
-    found = inventory.read(tree.root)
+    found = reader.read(tree.root)
     cards = [
         (each.slot, each.device_class.value, each.vendor, each.device, each.serial)
         for each in found.functions
-        if each.device_class is not inventory.FunctionClass.BRIDGE and each.physical_function is None
+        if each.device_class is not model.FunctionClass.BRIDGE and each.physical_function is None
     ]
     put_in = tree.attached()
     assert put_in == nodes.NODES[name].cards
@@ -43,7 +44,7 @@ def test_every_link_of_a_ready_made_tree_leads_somewhere(name, tmp_path):
 
 @pytest.mark.parametrize("name", nodes.NODES)
 def test_a_card_runs_at_full_speed_beside_the_processors_of_its_root_complex(name, tmp_path):
-    found = inventory.read(build(name, tmp_path / "sys").root)
+    found = reader.read(build(name, tmp_path / "sys").root)
     nodes_of_root = {"pci0000:10": 0, "pci0000:90": 1, "pci0000:40": 0, "pci0000:0c": 0, "pci0000:00": None}
     for each in found.functions:
         assert each.numa_node == nodes_of_root[each.pcie_root]
@@ -53,7 +54,7 @@ def test_a_card_runs_at_full_speed_beside_the_processors_of_its_root_complex(nam
 
 def test_the_gpu_node_has_four_gpus_on_each_socket(tmp_path):
     root = build("gpu-node", tmp_path / "sys").root
-    gpus = [each for each in inventory.read(root).functions if each.device_class == "gpu"]
+    gpus = [each for each in reader.read(root).functions if each.device_class == "gpu"]
     assert [each.numa_node for each in gpus] == [0] * 4 + [1] * 4
     assert len({each.pcie_root for each in gpus}) == 2
     assert (root / "devices/system/node/node1/cpulist").read_text() == "32-63\n"
@@ -63,7 +64,7 @@ def test_the_gpu_node_has_four_gpus_on_each_socket(tmp_path):
 
 def test_a_bridge_of_a_switch_leads_to_the_buses_below_it(tmp_path):
     root = build("switch-node", tmp_path / "sys").root
-    function = inventory.read(root).by_serial("S4YNNE0N800001")
+    function = reader.read(root).by_serial("S4YNNE0N800001")
     *above, own = function.path.split("/")[2:]
     buses = [int(address.split(":")[1], 16) for address in (*above, own)]
     for index, address in enumerate(above):
@@ -74,7 +75,7 @@ def test_a_bridge_of_a_switch_leads_to_the_buses_below_it(tmp_path):
 
 def test_the_fpga_has_virtual_functions_that_point_to_it_and_it_to_them(tmp_path):
     root = build("fpga-node", tmp_path / "sys").root
-    found = inventory.read(root)
+    found = reader.read(root)
     owner = found.by_serial("00-0a-35-00-00-00-00-01")
     assert (owner.sriov.total_vfs, owner.sriov.num_vfs) == (8, 4)
     virtual = [found.by_address(address) for address in owner.sriov.virtual_functions]
@@ -87,7 +88,7 @@ def test_the_fpga_has_virtual_functions_that_point_to_it_and_it_to_them(tmp_path
 
 def test_the_cxl_node_has_ports_decoders_and_a_region_with_memory(tmp_path):
     root = build("cxl-node", tmp_path / "sys").root
-    found = inventory.read(root)
+    found = reader.read(root)
     assert [(port.name, port.kind, port.parent) for port in found.ports[:3]] == [
         ("root0", "root", None),
         ("port1", "switch", "root0"),
@@ -143,7 +144,7 @@ async def test_the_command_writes_a_tree_and_says_where(tmp_path, capsys):
 async def test_the_command_writes_a_recorded_tree(tmp_path, capsys):
     recording = RECORDINGS / "sysfs-1-nvme.json.gz"
     assert await command.serve(arguments(recording, "--root", tmp_path / "sys")) == 0
-    assert inventory.read(tmp_path / "sys").by_serial("SN0001") is not None
+    assert reader.read(tmp_path / "sys").by_serial("SN0001") is not None
     with pytest.raises(ImpossibleWorld, match="exists already"):
         await command.serve(arguments(recording, "--root", tmp_path / "sys"))
 

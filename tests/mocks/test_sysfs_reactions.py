@@ -5,7 +5,8 @@ import contextlib
 
 import pytest
 
-from drawbar.driver.node import inventory, uevents
+from drawbar.driver.node import uevents
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import Arrival, MockDevice, SysfsTree
 
@@ -84,7 +85,7 @@ async def test_a_slot_that_is_switched_off_loses_its_functions_and_keeps_its_car
     assert (host.read("bus/pci/slots/1/adapter"), host.read("bus/pci/slots/1/power")) == ("1", "0")
     assert 1 in host.tree.attached()
     host.write("bus/pci/slots/1/power", "1")
-    await host.until(lambda: inventory.read(host.tree.root).by_serial("SN0001"))
+    await host.until(lambda: reader.read(host.tree.root).by_serial("SN0001"))
     assert host.read("bus/pci/slots/1/power") == "1"
 
 
@@ -101,7 +102,7 @@ async def test_what_is_no_number_switches_a_slot_off(host):
 async def test_a_card_that_waits_for_power_comes_up_when_its_slot_gets_it(host):
     await host.attach(2, NVME, arrival=Arrival.UNPOWERED)
     host.write("bus/pci/slots/2/power", "1\n")
-    await host.until(lambda: inventory.read(host.tree.root).by_serial("SN0001"))
+    await host.until(lambda: reader.read(host.tree.root).by_serial("SN0001"))
 
 
 async def test_an_empty_slot_cannot_be_switched_on(host):
@@ -132,7 +133,7 @@ async def test_a_driver_lets_go_and_takes_again(host):
     ).exists() else None
     host.write("bus/pci/drivers_probe", address)
     await host.shows(("unbind", address), ("add", "nvme0"), ("bind", address))
-    function = inventory.read_function(host.tree.root, address)
+    function = reader.read_function(host.tree.root, address)
     assert function.driver == "nvme"
     assert function.device_nodes
 
@@ -163,8 +164,8 @@ async def test_a_card_is_handed_to_a_guest_and_comes_back(host):
     host.write(f"{host.function()}/driver/unbind", address)
     await host.shows(("unbind", address))
     host.write("bus/pci/drivers_probe", address)
-    await host.until(lambda: inventory.read_function(host.tree.root, address).driver == "vfio-pci")
-    assert not inventory.read_function(host.tree.root, address).device_nodes
+    await host.until(lambda: reader.read_function(host.tree.root, address).driver == "vfio-pci")
+    assert not reader.read_function(host.tree.root, address).device_nodes
     await asyncio.to_thread(host.tree.detach, 1)
     assert not (host.tree.root / f"bus/pci/drivers/vfio-pci/{address}").is_symlink()
 
@@ -175,7 +176,7 @@ async def test_a_function_that_is_removed_comes_back_with_a_rescan(host):
     await host.until(lambda: not (host.tree.root / host.function()).exists())
     assert host.read("bus/pci/slots/1/power") == "1"
     host.write("bus/pci/rescan", "1")
-    await host.until(lambda: inventory.read(host.tree.root).by_serial("SN0001"))
+    await host.until(lambda: reader.read(host.tree.root).by_serial("SN0001"))
 
 
 async def test_virtual_functions_come_and_go_by_number(host):
@@ -187,7 +188,7 @@ async def test_virtual_functions_come_and_go_by_number(host):
     host.write("bus/pci/drivers/x/unbind", "0000:01:00.2")
     await host.shows(("unbind", "0000:01:00.2"))
     host.write(f"{host.function()}/sriov_numvfs", "0")
-    await host.until(lambda: len(inventory.read(host.tree.root).functions) == 5)
+    await host.until(lambda: len(reader.read(host.tree.root).functions) == 5)
     host.write(f"{host.function()}/sriov_numvfs", "9")
     await host.until(lambda: host.read(f"{host.function()}/sriov_numvfs") == "0")
 
@@ -260,4 +261,4 @@ async def test_nothing_happens_once_nobody_reacts(tmp_path):
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, NVME)
     (tree.root / "bus/pci/slots/1/power").write_text("0")
-    assert inventory.read(tree.root).by_serial("SN0001")
+    assert reader.read(tree.root).by_serial("SN0001")

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver.cli import discover, discover_watch
-from drawbar.driver.node import errors, inventory, uevents
+from drawbar.driver.node import errors, uevents
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
 
@@ -166,7 +167,7 @@ def test_the_table_fits_its_terminal_and_breaks_no_address(columns, host, capsys
     assert run("--sysfs", str(host.root)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= columns
-    for function in inventory.read(host.root).functions:
+    for function in reader.read(host.root).functions:
         assert any(line.startswith(f"{function.address}  {function.device_class}") for line in lines)
     assert any("H100" in line for line in lines) or columns < 160
     assert any("mem0" in line and "16384" in line for line in lines)
@@ -280,7 +281,7 @@ def test_watch_tells_people_in_one_line_each(host):
 
 
 def test_an_overflow_is_answered_by_reading_again_and_telling_the_differences(host):
-    watch = discover_watch.Watch(host.root, inventory.read(host.root))
+    watch = discover_watch.Watch(host.root, reader.read(host.root))
     host.detach(1)
     host.detach(2)
     host.attach(2, NVME)
@@ -292,7 +293,7 @@ def test_an_overflow_is_answered_by_reading_again_and_telling_the_differences(ho
 
 
 def test_events_heard_after_the_function_is_gone_still_know_what_it_was(host):
-    watch = discover_watch.Watch(host.root, inventory.read(host.root))
+    watch = discover_watch.Watch(host.root, reader.read(host.root))
     path = "/devices/pci0000:00/0000:00:03.0/0000:01:00.0"
     late = [
         uevents.parse(f"remove@{path}/drm/card0\0SUBSYSTEM=drm\0".encode()),
@@ -305,7 +306,7 @@ def test_events_heard_after_the_function_is_gone_still_know_what_it_was(host):
 
 
 def test_an_event_of_something_else_changes_nothing(host):
-    watch = discover_watch.Watch(host.root, inventory.read(host.root))
+    watch = discover_watch.Watch(host.root, reader.read(host.root))
     event = uevents.parse(b"add@/devices/virtual/bdi/259:0\0ACTION=add\0SUBSYSTEM=bdi\0SEQNUM=1\0")
     assert event is not None
     assert watch.take(event) == []

@@ -12,7 +12,8 @@ import pytest
 
 from drawbar.driver import errors
 from drawbar.driver.cli import discover
-from drawbar.driver.node import inventory, uevents
+from drawbar.driver.node import uevents
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import UeventError
 from drawbar.driver.node.recording import hearing, recorder
 from drawbar.fabric.contract import DeviceClass
@@ -38,7 +39,7 @@ def test_the_command_says_what_it_wrote_how_large_it_is_and_what_is_in_it(host, 
     assert run("--sysfs", host.root, "--record", tmp_path / "r", "--record-seconds", "0") == 0
     told = capsys.readouterr().out
     assert f"Written to {tmp_path / 'r'}" in told
-    count = len(inventory.read(host.root).functions)
+    count = len(reader.read(host.root).functions)
     assert f"{count} PCI functions, 2 slots; " in told
     assert "never read" in told
     assert "resource0" in told
@@ -105,7 +106,7 @@ def test_ctrl_c_ends_a_recording_with_its_events_and_the_tree_as_it_is_then(host
     assert not any(NVME.serial in str(each.properties) for each in heard)
     for name, there in (("sysfs.json.gz", False), ("sysfs-end.json.gz", True)):
         load_recording(folder / name, tmp_path / name)
-        found = inventory.read_function(tmp_path / name, address)
+        found = reader.read_function(tmp_path / name, address)
         assert (found is not None) == there
     assert found.serial == "MASKED000001"
 

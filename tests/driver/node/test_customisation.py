@@ -4,7 +4,8 @@ import pytest
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
-from drawbar.driver.node import classes, customisation, inventory
+from drawbar.driver.node import classes, customisation
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.preparation import finding, records
 from drawbar.fabric.contract import DeviceClass
@@ -55,7 +56,7 @@ def found(tmp_path):
     mocked = MockDevice(
         device_class=DeviceClass.NIC, vendor=0x15B3, device=0x1021, serial="00-11-22-33-44-55-66-77"
     )
-    function = inventory.read_function(tree.root, tree.attach(1, mocked))
+    function = reader.read_function(tree.root, tree.attach(1, mocked))
     card = model.Card(functions=(function,))
     (interface,) = function.net_interfaces
 

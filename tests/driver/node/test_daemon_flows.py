@@ -10,7 +10,8 @@ import pytest
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, config, kinds
-from drawbar.driver.node import daemon, inventory, settings
+from drawbar.driver.node import daemon, settings
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.cluster import deployment
@@ -131,7 +132,7 @@ class World:
         return (self.tree.root / f"bus/pci/slots/{slot}/power").read_text().strip()
 
     def driver(self, slot=1):
-        function = inventory.read_function(self.tree.root, self.tree.address(slot))
+        function = reader.read_function(self.tree.root, self.tree.address(slot))
         return function and function.driver
 
 

@@ -6,16 +6,16 @@ import shutil
 
 import pytest
 
-from drawbar.driver.node import devices, errors, inventory, uevents
-from drawbar.driver.node.inventory import tracking
-from drawbar.driver.node.uevents import backlog, settling
+from drawbar.driver.node import errors, uevents
+from drawbar.driver.node.discovery import devices, reader
+from drawbar.driver.node.uevents import backlog
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import Arrival, MockDevice, SysfsTree, build
 
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA80A, serial="S4EVNX0")
 GPU = MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01")
 PORT, ADDRESS = "0000:00:03.0", "0000:01:00.0"
-QUICK = tracking.Tracking(coalesce_seconds=0, audit_seconds=0)
+QUICK = devices.Tracking(coalesce_seconds=0, audit_seconds=0)
 
 
 @contextlib.asynccontextmanager
@@ -39,7 +39,7 @@ async def now(value):
 async def test_a_hot_plugged_device_is_known_with_its_card_and_slot(tmp_path, until):
     async with following(tmp_path) as (tree, known, told):
         await asyncio.to_thread(tree.attach, 1, NVME)
-        await until(lambda: now(known.inventory == inventory.read(tree.root)), bool)
+        await until(lambda: now(known.inventory == reader.read(tree.root)), bool)
         card = known.card_at(ADDRESS)
         assert (card.first.serial, card.first.driver, len(card.device_nodes)) == ("S4EVNX0", "nvme", 3)
         assert (card.slot.name, card.slot.present) == ("1", True)
@@ -49,7 +49,7 @@ async def test_a_hot_plugged_device_is_known_with_its_card_and_slot(tmp_path, un
         )
         await until(lambda: now(frozenset().union(*(each.slots for each in told))), lambda all_: "1" in all_)
         await asyncio.to_thread(tree.detach, 1)
-        await until(lambda: now(known.inventory == inventory.read(tree.root)), bool)
+        await until(lambda: now(known.inventory == reader.read(tree.root)), bool)
         assert known.card_at(ADDRESS) is None
         assert known.slots[0].present is False
 
@@ -68,7 +68,7 @@ async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
     event = uevents.parse(f"change@{path}\0SUBSYSTEM=pci\0".encode())
     source = backlog.Backlog(10_000)
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
-    known = devices.Devices(tree.root, settings=tracking.Tracking(coalesce_seconds=0.05))
+    known = devices.Devices(tree.root, settings=devices.Tracking(coalesce_seconds=0.05))
     await known.read()
     for _ in range(5_000):
         source.put(event)
@@ -138,7 +138,7 @@ async def test_slots_that_come_with_a_switch_take_in_what_is_below_them(tmp_path
     source.close()
     await known.follow(source)
     assert known.card_at(ADDRESS).slot.name == "1"
-    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory == reader.read(tree.root)
 
 
 async def heard(known, *events):
@@ -159,7 +159,7 @@ async def test_the_events_of_a_region_refresh_the_decoders_that_have_none(tmp_pa
     known.subscribe(told.append)
     tree.destroy_region(region.name)
     await heard(known, f"remove@/{region.path}\0", f"remove@/{known.inventory.dax[0].path}\0")
-    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory == reader.read(tree.root)
     assert {decoder.region for decoder in known.inventory.decoders} == {None}
     # Those whose memory it was are told.
     used = frozenset().union(*(changes.functions for changes in told))
@@ -167,7 +167,7 @@ async def test_the_events_of_a_region_refresh_the_decoders_that_have_none(tmp_pa
     assert {known.card_at(address).device_class.value for address in used} == {"cxl-memory"}
     tree.create_region([1])
     await heard(known, f"add@/{region.path}\0", f"add@/{region.path}/dax_region0/dax0.0\0")
-    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory == reader.read(tree.root)
     assert known.inventory.regions[0].committed
 
 
@@ -179,7 +179,7 @@ async def test_the_event_of_a_virtual_function_refreshes_the_physical_one(tmp_pa
     paths = [known.inventory.by_address(each).path for each in physical.sriov.virtual_functions]
     tree.set_vfs(1, 0)
     await heard(known, *(f"remove@/{path}\0" for path in paths))
-    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory == reader.read(tree.root)
     assert len(known.card_at(physical.address).functions) == 1
 
 
@@ -205,7 +205,7 @@ async def test_what_follows_from_an_event_is_read_even_when_the_source_ends_mean
 
     async with asyncio.timeout(20):
         await known.follow(Source())
-    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory == reader.read(tree.root)
 
 
 async def test_the_events_of_a_disk_with_several_paths_refresh_all_its_functions(tmp_path):
@@ -227,12 +227,12 @@ async def test_the_events_of_a_disk_with_several_paths_refresh_all_its_functions
     for each in (first, second):
         nodes = [node.path for node in known.card_at(each.address).device_nodes]
         assert "/dev/nvme4n1" in nodes
-    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory == reader.read(tree.root)
 
 
 async def test_an_audit_finds_and_counts_what_no_event_told_of(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
-    known = devices.Devices(tree.root, settings=tracking.Tracking(audit_share=1))
+    known = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
     await known.read()
     assert not await known.audit()
     assert (known.audits, known.missed) == (1, 0)
@@ -241,14 +241,14 @@ async def test_an_audit_finds_and_counts_what_no_event_told_of(tmp_path):
     assert found.functions >= {ADDRESS}
     assert found.slots == {"1"}
     assert (known.audits, known.missed) == (2, len(found.functions) + 1)
-    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory == reader.read(tree.root)
     tree.detach(1)
     await known.audit()
-    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory == reader.read(tree.root)
 
 
 async def test_audits_are_made_by_themselves(tmp_path, until, caplog):
-    settings = tracking.Tracking(audit_seconds=0.05, audit_share=1)
+    settings = devices.Tracking(audit_seconds=0.05, audit_share=1)
     async with following(tmp_path, settings) as (tree, known, _):
         (tree.root / f"bus/pci/devices/{PORT}/numa_node").write_text("1\n")
         await until(lambda: now(known.inventory.by_address(PORT).numa_node), lambda node: node == 1)
@@ -278,7 +278,7 @@ async def test_a_tree_that_is_not_there_is_one_clear_error(tmp_path):
 
 
 def test_devices_settle_once_for_every_pause_after_their_last_event():
-    waiting = settling.Settling((1.0, 5.0))
+    waiting = devices.Settling((1.0, 5.0))
     assert waiting.next() is None
     waiting.touch(["a", "b"], 10.0)
     waiting.touch(["a"], 10.5)
@@ -304,10 +304,10 @@ def test_devices_settle_once_for_every_pause_after_their_last_event():
     ],
 )
 def test_settings_that_cannot_be_are_named(wrong, named):
-    [problem] = tracking.problems(tracking.Tracking(**wrong))
+    [problem] = devices.problems(devices.Tracking(**wrong))
     assert problem.startswith(named)
 
 
 def test_the_usual_settings_are_right():
-    assert tracking.problems(tracking.Tracking()) == []
-    assert tracking.problems(tracking.Tracking(audit_seconds=0)) == []
+    assert devices.problems(devices.Tracking()) == []
+    assert devices.problems(devices.Tracking(audit_seconds=0)) == []

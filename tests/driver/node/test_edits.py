@@ -4,7 +4,8 @@ import pytest
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
-from drawbar.driver.node import classes, edits, inventory
+from drawbar.driver.node import classes, edits
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
@@ -16,7 +17,7 @@ def card(tmp_path):
     address = tree.attach(
         1, MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="SN1")
     )
-    return model.Card(functions=(inventory.read_function(tree.root, address),))
+    return model.Card(functions=(reader.read_function(tree.root, address),))
 
 
 def made(card, **changes):

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node import classes, inventory, uevents
+from drawbar.driver.node import classes, uevents
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.classes.cxl_memory import observation as cxl_memory
+from drawbar.driver.node.discovery import live, reader
 from drawbar.driver.node.health import readings
-from drawbar.driver.node.inventory import live, observation
 from drawbar.driver.node.release import observation as release
 from drawbar.driver.node.release import plan
 from drawbar.mocks.sysfs import load_events, load_recording
@@ -32,7 +32,7 @@ def after(tmp_path):
 
 
 def test_the_inventory_knows_what_was_put_in(before, after):
-    had, has = inventory.read(before), inventory.read(after)
+    had, has = reader.read(before), reader.read(after)
     new = {each.address: each for each in has.functions} | dict.fromkeys(
         each.address for each in had.functions
     )
@@ -53,13 +53,13 @@ def test_the_inventory_knows_what_was_put_in(before, after):
 
 def test_the_kernels_events_are_enough_to_follow_it(before, after):
     known = live.Live()
-    known.replace(inventory.read(before))
+    known.replace(reader.read(before))
     wanted = set()
     for each in load_events(RECORDING):
         wanted |= known.concerned(uevents.parse(each.datagram).devpath)
     while wanted:
-        _, wanted = known.take(observation.read(str(after), wanted, known.slot_names))
-    assert known.snapshot() == inventory.read(after)
+        _, wanted = known.take(reader.read_subjects(str(after), wanted, known.slot_names))
+    assert known.snapshot() == reader.read(after)
 
 
 @pytest.mark.parametrize(
@@ -70,21 +70,21 @@ def test_a_device_is_known_by_the_serial_number_that_a_fabric_tells(
     before, after, device_class, serial, address
 ):
     identity = attachments.Identity(device_class=device_class, serial=serial)
-    assert isinstance(matching.match(inventory.read(before), identity), matching.Absent)
-    found = matching.match(inventory.read(after), identity)
+    assert isinstance(matching.match(reader.read(before), identity), matching.Absent)
+    found = matching.match(reader.read(after), identity)
     assert (found.by, found.card.address) == ("serial", address)
 
 
 def test_another_device_in_the_slot_is_known_as_the_wrong_one(after):
     identity = attachments.Identity(device_class="nvme", serial="SN-disk-b", pci_id="1b36:0010")
-    found = matching.match(inventory.read(after), identity, slot="1")
+    found = matching.match(reader.read(after), identity, slot="1")
     assert isinstance(found, matching.Wrong)
     assert found.card.address == DISK
 
 
 @pytest.mark.parametrize(("address", "slot"), [(DISK, "1"), (MEMORY, "101")])
 def test_a_release_begins_with_the_driver_and_ends_with_the_power(before, after, address, slot):
-    card = inventory.read(after).card_of(address)
+    card = reader.read(after).card_of(address)
     seen = release.look(classes.Host.of(after), card, slot, None).observed
     assert plan.plan(seen) == plan.Unbind(address=address)
     unbound = dataclasses.replace(
@@ -98,11 +98,11 @@ def test_a_release_begins_with_the_driver_and_ends_with_the_power(before, after,
 
 def test_both_are_well(after):
     for address in (DISK, MEMORY):
-        reading = readings.read(after, inventory.read(after).card_of(address))
+        reading = readings.read(after, reader.read(after).card_of(address))
         assert (reading.asleep, reading.silent) == (False, ())
         assert not any(counted.total for log in reading.logs for counted in log.counters.values())
 
 
 def test_persistent_memory_has_nothing_on_it_that_a_release_waits_for(after):
-    standing = cxl_memory.read(classes.Host.of(after), inventory.read(after).card_of(MEMORY))
+    standing = cxl_memory.read(classes.Host.of(after), reader.read(after).card_of(MEMORY))
     assert (standing.memdev, standing.ram_bytes, standing.regions) == ("mem0", 0, ())

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 
-from drawbar.driver.node import inventory, kernel, release
+from drawbar.driver.node import kernel, release
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -33,11 +35,11 @@ class Place:
 
     def card(self):
         """As a node finds its device: by what it is, and not at all once the driver that tells its serial is gone."""
-        functions = inventory.read(self.tree.root).functions
+        functions = reader.read(self.tree.root).functions
         address = self.tree.address(SLOT)
         own = tuple(one for one in functions if address in (one.address, one.physical_function))
         named = [one for one in own if one.serial or one.driver or one.device == BARE.device]
-        return inventory.model.Card(functions=own) if named else None
+        return model.Card(functions=own) if named else None
 
     async def step(self):
         return await self.releaser.step(self.card(), str(SLOT))
@@ -54,7 +56,7 @@ class Place:
 
     def functions(self):
         """What of the card is left: the port above it stays."""
-        return [one.address for one in inventory.read(self.tree.root).functions if one.slot == str(SLOT)]
+        return [one.address for one in reader.read(self.tree.root).functions if one.slot == str(SLOT)]
 
     def power(self, slot=SLOT):
         return (self.tree.root / f"bus/pci/slots/{slot}/power").read_text().strip()

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from drawbar.driver.cli import command, discover_json, discover_record, discover_watch
-from drawbar.driver.node import inventory, uevents
-from drawbar.driver.node.inventory import names
+from drawbar.driver.node import uevents
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import index, model, names
 
 _WIDTH_IF_NO_TERMINAL = 160  # a file or a pipe has no edge; this leaves room for every column
 
@@ -22,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sysfs",
         type=Path,
-        default=inventory.SYSFS,
+        default=reader.SYSFS,
         metavar="DIR",
         help="the sysfs tree to read (default: /sys)",
     )
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--class",
         dest="classes",
         action="append",
-        choices=[kind.value for kind in inventory.FunctionClass],
+        choices=[kind.value for kind in model.FunctionClass],
         metavar="CLASS",
         help="show only this class; may be repeated (%(choices)s)",
     )
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             return discover_record.run(args)
         if args.watch:
             return _watch(args)
-        found = inventory.read(args.sysfs)
+        found = reader.read(args.sysfs)
         wanted = tuple(function for function in found.functions if _wanted(args, function))
         _print(args, dataclasses.replace(found, functions=wanted))
         sys.stdout.flush()
@@ -68,11 +69,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(args: argparse.Namespace, function: inventory.PciFunction) -> bool:
+def _wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:
     return not args.classes or function.device_class.value in args.classes
 
 
-def _print(args: argparse.Namespace, found: inventory.Inventory) -> None:
+def _print(args: argparse.Namespace, found: index.Inventory) -> None:
     known = names.load(found.functions, names.find_database())
     if args.json:
         _write_line(json.dumps(discover_json.document(found, known), indent=2))

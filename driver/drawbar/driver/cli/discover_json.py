@@ -4,13 +4,12 @@ import dataclasses
 import re
 from typing import Any
 
-from drawbar.driver.node import inventory
-from drawbar.driver.node.inventory import names
+from drawbar.driver.node.inventory import index, model, names
 
 _UNDERSCORE = re.compile(r"_([a-z])")
 
 
-def document(found: inventory.Inventory, known: names.Names) -> dict[str, Any]:
+def document(found: index.Inventory, known: names.Names) -> dict[str, Any]:
     """Everything that was discovered."""
     return {
         "cards": [card(each) for each in found.cards],
@@ -26,7 +25,7 @@ def document(found: inventory.Inventory, known: names.Names) -> dict[str, Any]:
     }
 
 
-def card(each: inventory.Card) -> dict[str, Any]:
+def card(each: model.Card) -> dict[str, Any]:
     """The functions that come and go together, by address, the one that the card is known by first."""
     return {
         "address": each.address,
@@ -38,7 +37,7 @@ def card(each: inventory.Card) -> dict[str, Any]:
     }
 
 
-def function(each: inventory.PciFunction, known: names.Names) -> dict[str, Any]:
+def function(each: model.PciFunction, known: names.Names) -> dict[str, Any]:
     """One PCI function, with names in words where the ids are known."""
     sriov = each.sriov
     return {
@@ -85,7 +84,7 @@ def _identifier(value: int | None) -> str | None:
     return None if value is None else f"0x{value:04x}"
 
 
-def _device_node(node: inventory.DeviceNode) -> dict[str, Any]:
+def _device_node(node: model.DeviceNode) -> dict[str, Any]:
     return {
         "path": node.path,
         "type": "block" if node.block else "char",
@@ -96,14 +95,14 @@ def _device_node(node: inventory.DeviceNode) -> dict[str, Any]:
 
 
 _Described = (
-    inventory.Slot
-    | inventory.Memdev
-    | inventory.Port
-    | inventory.Decoder
-    | inventory.Region
-    | inventory.DaxDevice
-    | inventory.NvmeController
-    | inventory.FpgaManager
+    model.Slot
+    | model.Memdev
+    | model.Port
+    | model.Decoder
+    | model.Region
+    | model.DaxDevice
+    | model.NvmeController
+    | model.FpgaManager
 )
 
 
@@ -112,7 +111,7 @@ def _plain(value: _Described) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for field in dataclasses.fields(value):
         content = getattr(value, field.name)
-        if isinstance(content, inventory.DeviceNode):
+        if isinstance(content, model.DeviceNode):
             content = _device_node(content)
         elif isinstance(content, tuple):
             content = list(content)

@@ -5,13 +5,12 @@ from typing import Literal
 
 from rich import console, table, text
 
-from drawbar.driver.node import inventory
-from drawbar.driver.node.inventory import names
+from drawbar.driver.node.inventory import index, model, names
 
 _STYLES = {
-    inventory.FunctionClass.BRIDGE: "dim",
-    inventory.FunctionClass.STORAGE: "dim",
-    inventory.FunctionClass.OTHER: "dim",
+    model.FunctionClass.BRIDGE: "dim",
+    model.FunctionClass.STORAGE: "dim",
+    model.FunctionClass.OTHER: "dim",
 }
 _OFFERED_STYLE = "bold cyan"
 _WITH_LINK_COLUMNS = 100
@@ -23,7 +22,7 @@ _GAP = 2
 _MIB = 1024 * 1024
 
 
-def show(out: console.Console, found: inventory.Inventory, known: names.Names) -> None:
+def show(out: console.Console, found: index.Inventory, known: names.Names) -> None:
     """Prints the functions, the cards of several, the CXL memory devices, and what deserves a word."""
     if found.functions:
         out.print(_function_table(found.functions, known, out.width))
@@ -42,9 +41,7 @@ def show(out: console.Console, found: inventory.Inventory, known: names.Names) -
         out.print(line, style="yellow", soft_wrap=True)
 
 
-def _function_table(
-    functions: Sequence[inventory.PciFunction], known: names.Names, columns: int
-) -> table.Table:
+def _function_table(functions: Sequence[model.PciFunction], known: names.Names, columns: int) -> table.Table:
     """As many columns as fit; what is left goes to the device's name and the nodes, which may be cut."""
     cells = {
         "ADDRESS": [text.Text(function.address) for function in functions],
@@ -81,17 +78,17 @@ def _widths(lengths: Mapping[str, Sequence[int]], columns: int) -> dict[str, int
     return widths
 
 
-def _class_name(function: inventory.PciFunction) -> text.Text:
+def _class_name(function: model.PciFunction) -> text.Text:
     return text.Text(function.device_class.value, style=_STYLES.get(function.device_class, _OFFERED_STYLE))
 
 
-def device_name(function: inventory.PciFunction, known: names.Names) -> str:
+def device_name(function: model.PciFunction, known: names.Names) -> str:
     """Maker and chip in words, with the ids where a word is missing."""
     vendor = known.vendor(function) or f"{function.vendor:04x}"
     return f"{vendor} {known.device(function) or f'{function.device:04x}'}"
 
 
-def _link(link: inventory.Link) -> text.Text:
+def _link(link: model.Link) -> text.Text:
     """The link as it is; yellow, with the possible one behind, if it could do better."""
     if link.speed_gts is None or link.width is None:
         return text.Text("-")
@@ -101,15 +98,15 @@ def _link(link: inventory.Link) -> text.Text:
     return text.Text(now, style="yellow" if slower or narrower else "")
 
 
-def _nodes(function: inventory.PciFunction) -> str:
+def _nodes(function: model.PciFunction) -> str:
     return " ".join([*(node.path for node in function.device_nodes), *function.net_interfaces]) or "-"
 
 
-def _is_bridge(card: inventory.Card) -> bool:
-    return card.device_class is inventory.FunctionClass.BRIDGE
+def _is_bridge(card: model.Card) -> bool:
+    return card.device_class is model.FunctionClass.BRIDGE
 
 
-def _card_table(cards: Sequence[inventory.Card]) -> table.Table:
+def _card_table(cards: Sequence[model.Card]) -> table.Table:
     """Functions that come and go together; virtual ones are counted and not named."""
     result = table.Table(
         box=None,
@@ -130,7 +127,7 @@ def _card_table(cards: Sequence[inventory.Card]) -> table.Table:
     return result
 
 
-def _memdev_table(memdevs: Sequence[inventory.Memdev]) -> table.Table:
+def _memdev_table(memdevs: Sequence[model.Memdev]) -> table.Table:
     result = table.Table(
         box=None, pad_edge=False, header_style="bold", title="CXL memory", title_justify="left"
     )
@@ -152,7 +149,7 @@ def _mebibytes(size: int | None) -> str:
     return "-" if size is None else str(size // _MIB)
 
 
-def _remarks(found: inventory.Inventory) -> list[str]:
+def _remarks(found: index.Inventory) -> list[str]:
     remarks = [
         f"Slot {slot.name} holds a card that is not powered; write 1 to bus/pci/slots/{slot.name}/power to power it."
         for slot in found.slots

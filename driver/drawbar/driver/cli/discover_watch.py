@@ -8,8 +8,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from drawbar.driver.node import inventory, uevents
-from drawbar.driver.node.inventory import children
+from drawbar.driver.node import uevents
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import index, model, pci
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +28,14 @@ class Change:
     action: str
     subsystem: str
     address: str
-    function: inventory.PciFunction | None
+    function: model.PciFunction | None
     device: str
 
 
 class Watch:
     """What is known of the functions, kept up to date by events."""
 
-    def __init__(self, sysfs: Path, found: inventory.Inventory) -> None:
+    def __init__(self, sysfs: Path, found: index.Inventory) -> None:
         self._sysfs = sysfs
         self._known = {function.address: function for function in found.functions}
 
@@ -55,7 +56,7 @@ class Watch:
             )
         ]
 
-    def _function(self, address: str, *, gone: bool) -> inventory.PciFunction | None:
+    def _function(self, address: str, *, gone: bool) -> model.PciFunction | None:
         """The function as it is, or as it was last seen.
 
         Events are heard after the fact: when the first child's removal is heard, the whole function may
@@ -63,25 +64,25 @@ class Watch:
         """
         if gone:
             return self._known.pop(address, None)
-        now = inventory.read_function(self._sysfs, address)
+        now = reader.read_function(self._sysfs, address)
         if now is not None:
             self._known[address] = now
         return self._known.get(address)
 
     def _reread(self) -> list[Change]:
         before = self._known
-        self._known = {function.address: function for function in inventory.read(self._sysfs).functions}
+        self._known = {function.address: function for function in reader.read(self._sysfs).functions}
         return [*_differences("remove", before, self._known), *_differences("add", self._known, before)]
 
 
 def address_of(devpath: str) -> str | None:
     """The PCI function that a device is, or hangs below; None for others."""
     parts = reversed(devpath.split("/"))
-    return next((part for part in parts if children.ADDRESS.fullmatch(part)), None)
+    return next((part for part in parts if pci.ADDRESS.fullmatch(part)), None)
 
 
 def _differences(
-    action: str, these: Mapping[str, inventory.PciFunction], those: Mapping[str, inventory.PciFunction]
+    action: str, these: Mapping[str, model.PciFunction], those: Mapping[str, model.PciFunction]
 ) -> list[Change]:
     return [
         Change(action=action, subsystem="pci", address=address, function=function, device=address)
@@ -98,7 +99,7 @@ async def follow(sysfs: Path, source: str, ready: Callable[[], None], tell: Call
         UeventError: the source cannot be opened, or broke.
     """
     async with uevents.listening(source) as subscription:
-        watch = Watch(sysfs, inventory.read(sysfs))
+        watch = Watch(sysfs, reader.read(sysfs))
         ready()
         async for event in subscription.events():
             for change in watch.take(event):

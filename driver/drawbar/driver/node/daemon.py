@@ -19,10 +19,11 @@ from pathlib import Path
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, events, kinds, mirror, queue
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import devices, errors, executor, kernel, settings, uevents
+from drawbar.driver.node import errors, executor, kernel, settings, uevents
 from drawbar.driver.node.attachments import own, reporting
 from drawbar.driver.node.classes import operations
 from drawbar.driver.node.classic import reading, served
+from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import attached, monitor, readings
 from drawbar.driver.node.inventory import model, netdevs
 from drawbar.driver.node.local import pool as local_pool

@@ -14,8 +14,9 @@ from typing import assert_never
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments
-from drawbar.driver.node import classes, devices, errors, kernel
+from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.attachments import actions, cleaning, failures, matching, plan, reporting
+from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.release import outcomes, releaser

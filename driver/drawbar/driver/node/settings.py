@@ -11,8 +11,8 @@ from pathlib import Path
 from drawbar.driver import logs
 from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
+from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
-from drawbar.driver.node.inventory import tracking
 from drawbar.driver.node.local import nulls, selection
 from drawbar.driver.node.operation import address
 from drawbar.driver.node.preparation import limits
@@ -63,7 +63,7 @@ class Settings:
     visible_timeout_seconds: float = 60.0
     log: logs.Options = field(default_factory=logs.Options)
     http: address.Http = field(default_factory=address.Http)
-    discovery: tracking.Tracking = field(default_factory=tracking.Tracking)
+    discovery: devices.Tracking = field(default_factory=devices.Tracking)
     prepare: limits.Limits = field(default_factory=limits.Limits)
     release: timeouts.Timeouts = field(default_factory=timeouts.Timeouts)
     local_pool: selection.Selection = field(default_factory=selection.Selection)
@@ -85,7 +85,7 @@ def problems(settings: Settings) -> list[str]:
     """One sentence per wrong value, of all topics."""
     topics = {
         "http": address.problems(settings.http),
-        "discovery": tracking.problems(settings.discovery),
+        "discovery": devices.problems(settings.discovery),
         "prepare": limits.problems(settings.prepare),
         "release": timeouts.problems(settings.release),
         "localPool": selection.problems(settings.local_pool),

@@ -7,7 +7,7 @@ import pytest
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, departure, failures, matching, plan
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.release import outcomes
 
 START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)

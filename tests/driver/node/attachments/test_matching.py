@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching
-from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory import index, model
+from drawbar.driver.node.inventory.model import FunctionClass
 
 DSN = "48-b0-2d-00-00-00-00-01"
 GPU = {"device_class": FunctionClass.GPU, "vendor": 0x10DE, "device": 0x2330}
@@ -64,7 +64,7 @@ def inventory(*functions, slots=()):
     for one in functions:
         if one.slot:
             places.setdefault(one.slot, slot(one.slot))
-    return model.Inventory(functions=functions, slots=tuple(places.values()))
+    return index.Inventory(functions=functions, slots=tuple(places.values()))
 
 
 def identity(**what):

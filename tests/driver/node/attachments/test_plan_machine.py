@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, matching, plan
-from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory import index, model
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.release import outcomes
 
 START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
@@ -82,7 +82,7 @@ class Kernel:
             for name in "12"
         )
         functions = (function(self.slot, "nvme" if self.bound else None),) if self.shown else ()
-        return model.Inventory(functions=functions, slots=slots)
+        return index.Inventory(functions=functions, slots=slots)
 
     def release(self):
         """One step."""

@@ -6,8 +6,9 @@ import dataclasses
 import pytest
 
 from drawbar.cdi import spec
-from drawbar.driver.node import classes, inventory, kernel
+from drawbar.driver.node import classes, kernel
 from drawbar.driver.node.classes import gpu, nic, other
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
@@ -33,7 +34,7 @@ def device(device_class, **more):
 def card_of(tree, slot=1):
     address = tree.address(slot)
     functions = [
-        one for one in inventory.read(tree.root).functions if address in (one.address, one.physical_function)
+        one for one in reader.read(tree.root).functions if address in (one.address, one.physical_function)
     ]
     return model.Card(functions=tuple(functions))
 
@@ -108,7 +109,7 @@ async def test_a_function_without_a_driver_gets_one(tmp_path, until):
         await asked.unbind(address)
 
         async def driver():
-            return inventory.read_function(tree.root, address).driver
+            return reader.read_function(tree.root, address).driver
 
         await until(driver, lambda name: name is None)
         operations = classes.of("nvme")

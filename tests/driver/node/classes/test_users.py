@@ -6,8 +6,9 @@ import stat
 
 import pytest
 
-from drawbar.driver.node import classes, inventory
+from drawbar.driver.node import classes
 from drawbar.driver.node.classes import openers, users
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
@@ -27,7 +28,7 @@ class Host:
         self.device_class = mock.device_class
 
     def card(self, **changes):
-        function = inventory.read_function(self.tree.root, self.address)
+        function = reader.read_function(self.tree.root, self.address)
         return model.Card(functions=(dataclasses.replace(function, **changes),))
 
     def process(self, pid, name="worker", *, opened=(), namespace="mnt:[1]", mounts=""):

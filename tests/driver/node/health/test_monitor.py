@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node import inventory
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import attached, monitor, readings
 from drawbar.driver.node.health.policy import Policy, Rule, Rules
 from drawbar.driver.node.health.verdicts import UNKNOWN, Effect, Key, Status
@@ -47,7 +47,7 @@ class World:
         self.monitor.subscribe(lambda key: self.told.append((key, self.monitor.of(key))))
 
     def card(self, slot=1):
-        return inventory.read(self.tree.root).card_of(self.tree.address(slot))
+        return reader.read(self.tree.root).card_of(self.tree.address(slot))
 
     def watch(self, key=KEY, slot=1):
         self.monitor.watch(key, lambda: self.card(slot))

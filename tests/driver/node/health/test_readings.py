@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.node import inventory
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import findings, readings
 from drawbar.driver.node.health.findings import Severity
+from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -30,7 +31,7 @@ def tree(tmp_path):
 
 
 def card(tree, slot=1):
-    return next(one for one in inventory.read(tree.root).cards if one.address == tree.address(slot))
+    return next(one for one in reader.read(tree.root).cards if one.address == tree.address(slot))
 
 
 def read(tree, slot=1):
@@ -77,11 +78,11 @@ def test_a_port_of_a_switch_was_told_nothing(tmp_path):
 def test_the_link_of_a_card_with_a_switch_is_the_one_to_its_slot(tmp_path):
     tree = sysfs.SysfsTree.create(tmp_path / "switched", layout="one-switch")
     tree.attach(1, DISK)
-    seen = inventory.read(tree.root)
+    seen = reader.read(tree.root)
     endpoint = seen.by_address(tree.address(1))
     *_, root_port, upstream, downstream, _end = endpoint.path.split("/")
     bridges = (seen.by_address(downstream), seen.by_address(upstream))
-    found = readings.read(tree.root, inventory.Card(functions=(endpoint, *bridges)))
+    found = readings.read(tree.root, model.Card(functions=(endpoint, *bridges)))
     assert [log.place for log in found.logs] == [endpoint.address, downstream, upstream, root_port]
     assert (found.link.most_gts, found.link.most_width) == (32.0, 16)
     assert found.messages.place == root_port
@@ -89,8 +90,8 @@ def test_the_link_of_a_card_with_a_switch_is_the_one_to_its_slot(tmp_path):
 
 def test_a_function_of_the_root_complex_has_no_link_and_no_port(tree):
     tree.attach(1, DISK)
-    bridge = inventory.read(tree.root).by_address(PORT)
-    found = readings.read(tree.root, inventory.Card(functions=(bridge,)))
+    bridge = reader.read(tree.root).by_address(PORT)
+    found = readings.read(tree.root, model.Card(functions=(bridge,)))
     assert (found.link, found.messages) == (None, None)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.driver.node import inventory
-from drawbar.driver.node.inventory import attributes
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import attributes, model
 from drawbar.mocks import sysfs
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "attributes.md"
@@ -18,7 +18,7 @@ NAME = re.compile(r"([a-z0-9.]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 def cards(tmp_path):
     found = []
     for name in ("gpu-node", "fpga-node", "nvme-node", "cxl-node"):
-        found += inventory.read(sysfs.build(name, tmp_path / name / "sys").root).cards
+        found += reader.read(sysfs.build(name, tmp_path / name / "sys").root).cards
     return {card.device_class.value: card for card in found}
 
 
@@ -65,7 +65,7 @@ def test_what_the_kernel_does_not_say_is_left_out(cards):
         numa_node=None,
         serial="S" * 65,
         driver="",
-        link=inventory.Link(),
+        link=model.Link(),
         slot=None,
     )
     found = attributes.of(dataclasses.replace(card, functions=(first,)))

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
-from drawbar.driver.node import inventory
-from drawbar.driver.node.inventory import FunctionClass, cards, index, model
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import index, model
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.mocks import sysfs
 
 
@@ -47,7 +48,7 @@ def slot(name, address="0000:01:00"):
 
 
 def grouped(*functions, **others):
-    found = model.Inventory(functions=functions, **others)
+    found = index.Inventory(functions=functions, **others)
     return [[each.address for each in card.functions] for card in found.cards]
 
 
@@ -65,7 +66,7 @@ def test_everything_behind_one_slot_is_a_card_and_its_bridges_come_last():
         function("0000:03:00.0", FunctionClass.ACCELERATOR, slot="7"),
         function("0000:04:00.0", FunctionClass.ACCELERATOR, slot="7"),
     ]
-    found = model.Inventory(functions=tuple(functions), slots=(slot("7"),))
+    found = index.Inventory(functions=tuple(functions), slots=(slot("7"),))
     [card] = found.cards
     assert [each.address for each in card.functions] == [functions[n].address for n in (2, 3, 0, 1)]
     assert (card.address, card.device_class) == ("0000:03:00.0", FunctionClass.ACCELERATOR)
@@ -84,7 +85,7 @@ def test_virtual_functions_belong_to_the_card_of_their_physical_one():
 
 
 def test_a_card_of_nothing_but_bridges_is_told_apart_by_its_class():
-    [card] = model.Inventory(functions=(function("0000:00:1c.0", FunctionClass.BRIDGE),)).cards
+    [card] = index.Inventory(functions=(function("0000:00:1c.0", FunctionClass.BRIDGE),)).cards
     assert card.device_class is FunctionClass.BRIDGE
 
 
@@ -102,7 +103,7 @@ def test_a_card_shows_the_memory_devices_of_its_functions_and_their_files():
         device_node=node,
     )
     memory = function("0000:01:00.0", FunctionClass.CXL_MEMORY, device_nodes=(node,))
-    found = model.Inventory(functions=(memory, function("0000:02:00.0")), memdevs=(memdev,))
+    found = index.Inventory(functions=(memory, function("0000:02:00.0")), memdevs=(memdev,))
     card = found.card_of("0000:01:00.0")
     assert card is not None
     assert (card.memdevs, card.device_nodes) == ((memdev,), (node,))
@@ -145,7 +146,7 @@ def test_a_function_that_moves_to_another_slot_leaves_its_card():
     assert len(entries.index().ordered) == 1
     entries.put("0000:01:00.1", dataclasses.replace(entries.functions["0000:01:00.1"], slot="2"))
     assert [len(card.functions) for card in entries.index().ordered] == [1, 1]
-    assert cards.group(entries.functions["0000:01:00.1"]) == cards.of_slot("2")
+    assert model.card_group(entries.functions["0000:01:00.1"]) == model.slot_group("2")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_a_function_that_moves_to_another_slot_leaves_its_card():
     ],
 )
 def test_mocked_nodes_show_the_cards_that_are_in_them(name, sizes, tmp_path):
-    found = inventory.read(sysfs.build(name, tmp_path / "sys").root)
+    found = reader.read(sysfs.build(name, tmp_path / "sys").root)
     shown = {}
     for card in found.cards:
         if card.device_class is not FunctionClass.BRIDGE:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.driver.node import inventory
-from drawbar.driver.node.inventory import FunctionClass, classification, config_space, names, nvme, serials
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import model, names, pci
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -41,7 +42,7 @@ from drawbar.mocks.sysfs import MockDevice, SysfsTree
     ],
 )
 def test_a_function_is_classified_by_class_code_and_fpga_vendor(class_code, vendor, device, expected):
-    assert classification.classify(class_code, vendor, device) is expected
+    assert model.classify(class_code, vendor, device) is expected
 
 
 def space(*capabilities: tuple[int, int, bytes]) -> bytes:
@@ -54,9 +55,7 @@ def space(*capabilities: tuple[int, int, bytes]) -> bytes:
 
 
 def find(content: bytes, size: int = 4096) -> int | None:
-    return config_space.find_serial_number(
-        lambda length, offset: content[offset : offset + length], lambda: size
-    )
+    return pci.find_serial_number(lambda length, offset: content[offset : offset + length], lambda: size)
 
 
 AER_THEN_0X148 = 0x0001 | 2 << 16 | 0x148 << 20
@@ -90,7 +89,7 @@ def test_a_conventional_pci_function_has_no_serial_number():
 
 
 def test_extended_space_that_is_not_shown_is_told_apart_from_none():
-    with pytest.raises(config_space.Hidden):
+    with pytest.raises(pci.ConfigSpaceHidden):
         find(space((DSN_LAST, 0x100, NUMBER))[:64])
 
 
@@ -113,13 +112,13 @@ def test_a_serial_number_that_needs_privilege_is_noted_as_hidden():
         Path(place).chmod(0o755)
         (tree.root / "bus/pci/devices" / address / "config").chmod(0)
         with as_nobody():
-            function = inventory.read_function(tree.root, address)
+            function = reader.read_function(tree.root, address)
     assert function is not None
     assert (function.dsn, function.dsn_hidden) == (None, True)
 
 
 def test_a_number_is_written_as_eight_pairs():
-    assert serials.dashed(0x48B02D0000000001) == "48-b0-2d-00-00-00-00-01"
+    assert model.dashed_serial(0x48B02D0000000001) == "48-b0-2d-00-00-00-00-01"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_a_number_is_written_as_eight_pairs():
     ],
 )
 def test_serial_numbers_are_understood_in_every_notation(text, expected):
-    assert serials.numbers(text) == expected
+    assert model.serial_numbers(text) == expected
 
 
 DATABASE = """\
@@ -162,14 +161,14 @@ C 12  Processing accelerators
 
 def function_with_ids(
     tmp_path: Path, vendor: int, device: int, subsystem: tuple[int, int]
-) -> inventory.PciFunction:
+) -> model.PciFunction:
     directory = tmp_path / "devices/pci0000:00/0000:00:01.0"
     directory.mkdir(parents=True)
     ids = f"PCI_CLASS=30200\nPCI_ID={vendor:04X}:{device:04X}\nPCI_SUBSYS_ID={subsystem[0]:04X}:{subsystem[1]:04X}\n"
     (directory / "uevent").write_text(ids)
     (tmp_path / "bus/pci/devices").mkdir(parents=True)
     (tmp_path / "bus/pci/devices/0000:00:01.0").symlink_to("../../../devices/pci0000:00/0000:00:01.0")
-    function = inventory.read_function(tmp_path, "0000:00:01.0")
+    function = reader.read_function(tmp_path, "0000:00:01.0")
     assert function is not None
     return function
 
@@ -213,5 +212,5 @@ def test_a_controller_that_has_not_been_asked_who_it_is_has_no_serial_number(tmp
     for name in ("serial", "model", "firmware_rev"):
         (folder / name).write_text(f"{said}\n")
     (folder / "state").write_text("connecting\n")
-    (found,) = nvme.read(str(tmp_path))
+    (found,) = pci.read_nvme(str(tmp_path))
     assert (found.serial, found.model, found.firmware, found.state) == (None, None, None, "connecting")

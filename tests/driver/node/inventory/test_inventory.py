@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.driver.node import errors, inventory
-from drawbar.driver.node.inventory import FunctionClass
+from drawbar.driver.node import errors
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import index, model
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -44,7 +46,7 @@ NODES = {
 def test_a_mocked_host_shows_exactly_the_cards_that_were_put_in(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=9)
     addresses = {card.device_class: tree.attach(slot, card) for slot, card in enumerate(CARDS, start=2)}
-    found = inventory.read(tree.root)
+    found = reader.read(tree.root)
     shown = {f.address: f for f in found.functions if f.device_class is not FunctionClass.BRIDGE}
     assert sorted(shown) == sorted(addresses.values())
     for slot, card in enumerate(CARDS, start=2):
@@ -64,7 +66,7 @@ def test_two_cards_that_claim_the_same_serial_are_both_told(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
     tree.attach(1, CARDS[0])
     tree.attach(2, CARDS[0])
-    found = inventory.read(tree.root)
+    found = reader.read(tree.root)
     assert CARDS[0].serial is not None
     assert [f.address for f in found.all_by_serial(CARDS[0].serial)] == [NVME, "0000:02:00.0"]
 
@@ -92,7 +94,7 @@ def attached(tmp_path: Path, card: MockDevice) -> tuple[Path, Path]:
 def test_nonsense_in_a_file_reads_as_unknown(attribute, content, tmp_path):
     root, device = attached(tmp_path, CARDS[0])
     (device / attribute).write_text(content, errors="surrogateescape")
-    function = inventory.read_function(root, NVME)
+    function = reader.read_function(root, NVME)
     assert function is not None
     values = {
         "current_link_speed": function.link.speed_gts,
@@ -108,16 +110,16 @@ def test_attributes_that_answer_with_an_errno_leave_the_function_readable(tmp_pa
         path.unlink()
         path.mkdir()  # reading it is EISDIR, for root as well
     (device / "still_here").touch()
-    function = inventory.read_function(root, NVME)
+    function = reader.read_function(root, NVME)
     assert function is not None
     assert (function.vendor, function.device, function.device_class) == (0xFFFF, 0xFFFF, FunctionClass.OTHER)
-    assert (function.numa_node, function.serial, function.link) == (None, None, inventory.Link())
+    assert (function.numa_node, function.serial, function.link) == (None, None, model.Link())
 
 
 def test_ids_come_from_their_own_files_where_the_uevent_does_not_say(tmp_path):
     root, device = attached(tmp_path, CARDS[0])
     (device / "uevent").write_text("DRIVER=nvidia\nPCI_ID=zz\n")
-    function = inventory.read_function(root, NVME)
+    function = reader.read_function(root, NVME)
     assert function is not None
     assert (function.vendor, function.device, function.device_class) == (0x10DE, 0x2330, FunctionClass.GPU)
     assert (function.subsystem_vendor, function.subsystem_device) == (0x1AF4, 0x1100)
@@ -126,7 +128,7 @@ def test_ids_come_from_their_own_files_where_the_uevent_does_not_say(tmp_path):
 def test_a_function_that_vanishes_while_it_is_listed_is_left_out(tmp_path):
     root, device = attached(tmp_path, CARDS[0])
     shutil.rmtree(device)
-    assert [f.address for f in inventory.read(root).functions] == ["0000:00:00.0", "0000:00:03.0"]
+    assert [f.address for f in reader.read(root).functions] == ["0000:00:00.0", "0000:00:03.0"]
 
 
 def test_virtual_functions_know_their_physical_one_and_its_slot(tmp_path):
@@ -141,14 +143,14 @@ def test_virtual_functions_know_their_physical_one_and_its_slot(tmp_path):
     (device / "sriov_numvfs").write_text("1\n")
     (device / "numa_node").write_text("1\n")
     (root / "bus/pci/devices" / virtual.name).symlink_to(f"../../../{virtual.relative_to(root)}")
-    found = inventory.read(root)
+    found = reader.read(root)
     first, second = found.by_address(device.name), found.by_address(virtual.name)
     assert first is not None
     assert second is not None
-    assert first.sriov == inventory.Sriov(total_vfs=8, num_vfs=1, virtual_functions=(virtual.name,))
+    assert first.sriov == model.Sriov(total_vfs=8, num_vfs=1, virtual_functions=(virtual.name,))
     assert (second.physical_function, second.slot, second.iommu_group) == (device.name, "1", 17)
     assert (first.numa_node, second.numa_node) == (1, 1)
-    assert inventory.read_function(root, virtual.name) == second
+    assert reader.read_function(root, virtual.name) == second
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_a_function_that_no_driver_of_its_class_has_shows_all_that_the_kernel_sa
     driver, nodes, tmp_path
 ):
     root, device = attached(tmp_path, CARDS[3])
-    used = inventory.read_function(root, NVME)
+    used = reader.read_function(root, NVME)
     shutil.rmtree(device / "nvme")
     lines = (device / "uevent").read_text().splitlines()
     lines = [line for line in lines if not line.startswith("DRIVER=")] + [f"DRIVER={driver}"] * bool(driver)
@@ -166,18 +168,18 @@ def test_a_function_that_no_driver_of_its_class_has_shows_all_that_the_kernel_sa
     if driver == "vfio-pci":
         (device / "vfio-dev/vfio3").mkdir(parents=True)
         (device / "vfio-dev/vfio3/uevent").write_text("MAJOR=511\nMINOR=3\nDEVNAME=vfio/devices/vfio3\n")
-    found = inventory.read_function(root, NVME)
+    found = reader.read_function(root, NVME)
     assert (found.driver or "") == driver
     assert tuple(node.path for node in found.device_nodes) == nodes
     assert (found.dsn, found.link, found.iommu_group) == (used.dsn, used.link, used.iommu_group)
-    assert found.link != inventory.Link()
+    assert found.link != model.Link()
 
 
 def test_a_function_that_nobody_has_and_that_vanishes_before_it_says_who_it_is_is_left_out(tmp_path):
     root, device = attached(tmp_path, CARDS[3])
     for entry in device.iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    assert inventory.read_function(root, NVME) is None
+    assert reader.read_function(root, NVME) is None
 
 
 def test_a_function_behind_a_switch_in_a_slot_is_in_that_slot(tmp_path):
@@ -186,15 +188,15 @@ def test_a_function_behind_a_switch_in_a_slot_is_in_that_slot(tmp_path):
     nested.mkdir()
     (nested / "uevent").write_text("PCI_CLASS=30200\nPCI_ID=10DE:2330\n")
     (root / "bus/pci/devices/0000:05:00.0").symlink_to(f"../../../{nested.relative_to(root)}")
-    function = inventory.read_function(root, "0000:05:00.0")
+    function = reader.read_function(root, "0000:05:00.0")
     assert function is not None
     assert function.slot == "1"
     (root / "bus/pci/slots/7").mkdir()
     (root / "bus/pci/slots/7/address").write_text("0000:05:00\n")  # the switch has slots of its own
-    function = inventory.read_function(root, "0000:05:00.0")
+    function = reader.read_function(root, "0000:05:00.0")
     assert function is not None
     assert function.slot == "7"
-    parent = inventory.read_function(root, device.name)
+    parent = reader.read_function(root, device.name)
     assert parent is not None
     assert parent.device_nodes == ()
 
@@ -208,7 +210,7 @@ def test_the_disk_of_a_multipath_nvme_controller_is_found_through_its_hidden_leg
     (head / "uevent").write_text("MAJOR=259\nMINOR=3\nDEVNAME=nvme4n1\nDEVTYPE=disk\n")
     (head / "subsystem").symlink_to(root / "class/block")
     (root / "class/block/nvme4n1").symlink_to(head)
-    function = inventory.read_function(root, NVME)
+    function = reader.read_function(root, NVME)
     assert function is not None
     assert [node.path for node in function.device_nodes] == ["/dev/ng0n1", "/dev/nvme0", "/dev/nvme4n1"]
 
@@ -230,7 +232,7 @@ def test_a_cxl_region_is_read(tmp_path):
     }.items():
         (region / name).write_text(content + "\n")
     (tree.root / "bus/cxl/devices/region0").symlink_to(f"../../../{region.relative_to(tree.root)}")
-    [found] = inventory.read(tree.root).regions
+    [found] = reader.read(tree.root).regions
     assert (found.size_bytes, found.start, found.mode, found.committed) == (
         1 << 28,
         0x2D0000000,
@@ -242,25 +244,25 @@ def test_a_cxl_region_is_read(tmp_path):
 
 def test_a_directory_that_is_no_sysfs_is_one_clear_error(tmp_path):
     with pytest.raises(errors.SysfsError, match="is not a sysfs tree"):
-        inventory.read(tmp_path)
+        reader.read(tmp_path)
     with pytest.raises(errors.SysfsError, match="is not a sysfs tree"):
-        inventory.read(tmp_path / "absent")
+        reader.read(tmp_path / "absent")
 
 
 def test_a_host_without_pci_has_an_empty_inventory(tmp_path):
     (tmp_path / "bus").mkdir()
-    assert inventory.read(tmp_path) == inventory.Inventory(functions=())
+    assert reader.read(tmp_path) == index.Inventory(functions=())
 
 
 def test_a_bus_that_cannot_be_listed_is_one_clear_error(tmp_path):
     (tmp_path / "bus/pci").mkdir(parents=True)
     (tmp_path / "bus/pci/devices").touch()
     with pytest.raises(errors.SysfsError, match="cannot list"):
-        inventory.read(tmp_path)
+        reader.read(tmp_path)
 
 
 @pytest.mark.skipif(not Path("/sys/bus").is_dir(), reason="this host has no sysfs")
 def test_this_host_shows_as_many_functions_as_its_bus_lists():
     bus = Path("/sys/bus/pci/devices")
     listed = sorted(entry.name for entry in bus.iterdir()) if bus.is_dir() else []
-    assert [function.address for function in inventory.read().functions] == listed
+    assert [function.address for function in reader.read().functions] == listed

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drawbar.driver.node import devices, inventory, uevents
-from drawbar.driver.node.inventory import subjects, tracking
-from drawbar.driver.node.inventory.subjects import Kind, Subject
+from drawbar.driver.node import uevents
+from drawbar.driver.node.discovery import devices, reader
+from drawbar.driver.node.discovery.reader import Kind, Subject
+from drawbar.driver.node.inventory import index
 from drawbar.driver.node.uevents import backlog
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -80,7 +81,7 @@ class Host:
             self.unheard.append(event)
 
 
-async def play(steps, chance, *, loses=False) -> tuple[inventory.Inventory, inventory.Inventory]:
+async def play(steps, chance, *, loses=False) -> tuple[index.Inventory, index.Inventory]:
     """The steps with events heard in any order, some of them twice; the model at the end, and a fresh reading."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -89,7 +90,7 @@ async def play(steps, chance, *, loses=False) -> tuple[inventory.Inventory, inve
             receiver.bind(str(folder / "uevents"))
             host = Host(folder, receiver)
             known = devices.Devices(
-                host.tree.root, settings=tracking.Tracking(coalesce_seconds=0), pauses_seconds=(0.001,)
+                host.tree.root, settings=devices.Tracking(coalesce_seconds=0), pauses_seconds=(0.001,)
             )
             await known.read()
             source = backlog.Backlog(10_000)
@@ -117,7 +118,7 @@ async def play(steps, chance, *, loses=False) -> tuple[inventory.Inventory, inve
             # Cards are put in without power, and take no event to say so.
             for slot in SLOTS:
                 await known.refresh_slot(str(slot))
-            return known.inventory, inventory.read(host.tree.root)
+            return known.inventory, reader.read(host.tree.root)
 
 
 UNHURRIED = settings(
@@ -156,17 +157,18 @@ def function(address):
         ("/devices/pci0000:00/0000:00:03.0/0000:01:00.0/nvme/nvme0", {function("0000:01:00.0")}),
         (
             "/devices/pci0000:0c/0000:0c:00.0/0000:0d:00.0/mem0",
-            {function("0000:0d:00.0"), subjects.cxl("mem0")},
+            {function("0000:0d:00.0"), reader.cxl_subject("mem0")},
         ),
         (
             "/devices/platform/ACPI0017:00/root0/port1/endpoint2/decoder2.0",
-            {subjects.cxl(name) for name in ("root0", "port1", "endpoint2", "decoder2.0")},
+            {reader.cxl_subject(name) for name in ("root0", "port1", "endpoint2", "decoder2.0")},
         ),
         (
             "/devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0",
-            {subjects.cxl(name) for name in ("root0", "decoder0.0", "region0")} | {subjects.dax("dax0.0")},
+            {reader.cxl_subject(name) for name in ("root0", "decoder0.0", "region0")}
+            | {reader.dax_subject("dax0.0")},
         ),
-        ("/bus/pci/slots/7", {subjects.SLOTS, subjects.slot("7")}),
+        ("/bus/pci/slots/7", {reader.SLOTS, reader.slot_subject("7")}),
         (
             "/devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1",
             {Subject(kind=Kind.NVME_SUBSYSTEM, name="nvme-subsys4")},
@@ -177,13 +179,13 @@ def function(address):
     ],
 )
 def test_an_event_names_what_is_to_be_read_again(devpath, expected):
-    assert subjects.of_event(devpath) == expected
+    assert reader.of_event(devpath) == expected
 
 
 @pytest.mark.parametrize("name", ["gpu-node", "fpga-node", "cxl-node", "switch-node"])
 async def test_a_model_that_was_told_everything_object_by_object_is_what_one_reading_shows(name, tmp_path):
     tree = sysfs.build(name, tmp_path / "sys")
-    known = devices.Devices(tree.root, settings=tracking.Tracking(audit_share=1))
+    known = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
     found = await known.audit()
-    assert known.inventory == inventory.read(tree.root)
+    assert known.inventory == reader.read(tree.root)
     assert found.functions == {function.address for function in known.inventory.functions}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drawbar.driver.node import inventory
-from drawbar.driver.node.inventory import attributes, dax, model
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import attributes, cxl, model
 from drawbar.mocks import sysfs
 
 CONTENT = st.one_of(
@@ -48,14 +48,14 @@ def host(request):
 
 def everything(root):
     """Reads all there is, and asks for all that is computed from it."""
-    found = inventory.read(root)
+    found = reader.read(root)
     for card in found.cards:
         assert found.card_of(card.address) is card
         for name, value in attributes.of(card).items():
             assert isinstance(name, str)
             assert isinstance(value, str | int | bool)
     for function in found.functions:
-        assert function == inventory.read_function(root, function.address)
+        assert function == reader.read_function(root, function.address)
         assert function in (found.all_by_serial(function.serial) if function.serial else (function,))
     return found
 
@@ -131,7 +131,7 @@ def test_directories_that_vanish_while_they_are_read_leave_out_what_was_in_them(
     thread.start()
     try:
         while not over.is_set():
-            found = inventory.read(tree.root)
+            found = reader.read(tree.root)
             assert len(found.functions) >= 6  # root port and switch stay
     finally:
         thread.join()
@@ -140,11 +140,11 @@ def test_directories_that_vanish_while_they_are_read_leave_out_what_was_in_them(
 
 def test_a_dax_device_is_read_with_its_region(tmp_path):
     host = sysfs.build("cxl-node", tmp_path / "sys").root
-    found = inventory.read(host)
+    found = reader.read(host)
     [device] = found.dax
     [region] = found.regions
     assert (device.region, device.driver, device.size_bytes) == (region.name, "kmem", region.size_bytes)
     assert isinstance(device.device_node, model.DeviceNode)
     assert device.device_node.path == f"/dev/{device.name}"
-    assert dax.read_one(str(host), "dax9.9") is None
-    assert dax.read_one(str(host), "../dax0.0") is None
+    assert cxl.read_dax(str(host), "dax9.9") is None
+    assert cxl.read_dax(str(host), "../dax0.0") is None

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.driver.node import inventory
-from drawbar.driver.node.inventory import FunctionClass
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.mocks.sysfs import load_recording
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "kernel-6.1-qemu"
@@ -31,15 +32,15 @@ def recorded(name: str, tmp_path: Path) -> Path:
 )
 def test_a_recorded_kernel_shows_its_functions_and_slots(name, functions, present, tmp_path):
     root = recorded(name, tmp_path)
-    found = inventory.read(root)
+    found = reader.read(root)
     assert len(found.functions) == functions == len(list((root / "bus/pci/devices").iterdir()))
     assert {s.name: (s.present, s.powered) for s in found.slots if s.present} == present
     assert [slot.name for slot in found.slots] == ["1", "2", "3"]
 
 
 def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
-    found = inventory.read(recorded("sysfs-1-nvme", tmp_path)).by_serial("sn0001 ")
-    assert found == inventory.PciFunction(
+    found = reader.read(recorded("sysfs-1-nvme", tmp_path)).by_serial("sn0001 ")
+    assert found == model.PciFunction(
         address=NVME,
         path="devices/pci0000:00/0000:00:03.0/0000:01:00.0",
         class_code=0x010802,
@@ -51,7 +52,7 @@ def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
         driver="nvme",
         numa_node=None,
         pcie_root="pci0000:00",
-        link=inventory.Link(speed_gts=2.5, width=1, max_speed_gts=2.5, max_width=1),
+        link=model.Link(speed_gts=2.5, width=1, max_speed_gts=2.5, max_width=1),
         serial="SN0001",
         dsn=None,
         dsn_hidden=False,
@@ -60,15 +61,13 @@ def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
         physical_function=None,
         slot="1",
         device_nodes=(
-            inventory.DeviceNode(
-                path="/dev/ng0n1", major=245, minor=0, block=False, subsystem="nvme-generic"
-            ),
-            inventory.DeviceNode(path="/dev/nvme0", major=246, minor=0, block=False, subsystem="nvme"),
-            inventory.DeviceNode(path="/dev/nvme0n1", major=259, minor=0, block=True, subsystem="block"),
+            model.DeviceNode(path="/dev/ng0n1", major=245, minor=0, block=False, subsystem="nvme-generic"),
+            model.DeviceNode(path="/dev/nvme0", major=246, minor=0, block=False, subsystem="nvme"),
+            model.DeviceNode(path="/dev/nvme0n1", major=259, minor=0, block=True, subsystem="block"),
         ),
         net_interfaces=(),
         nvme=(
-            inventory.NvmeController(
+            model.NvmeController(
                 name="nvme0", state="live", model="QEMU NVMe Ctrl", firmware="7.2.22", serial="SN0001"
             ),
         ),
@@ -76,7 +75,7 @@ def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
 
 
 def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
-    found = inventory.read(recorded("sysfs-3-cxl-powered", tmp_path))
+    found = reader.read(recorded("sysfs-3-cxl-powered", tmp_path))
     function = found.by_address(CXL)
     assert function is not None
     assert (function.device_class, function.driver, function.slot) == (
@@ -114,7 +113,7 @@ def test_a_cxl_serial_that_is_no_number_of_64_bits_is_none(tmp_path):
     for text in ("20000000000000000000", "0x10000000000000000", "-1", "0"):
         serial.chmod(0o644)
         serial.write_text(f"{text}\n")
-        found = inventory.read(root)
+        found = reader.read(root)
         (card,) = (one for one in found.cards if one.memdevs)
         assert card.memdevs[0].serial is None
         assert card.serial == card.first.dsn
@@ -125,23 +124,23 @@ def test_a_cxl_serial_that_is_no_number_of_64_bits_is_none(tmp_path):
     ["4660", "0x1234", "00-00-00-00-00-00-12-34", "00:00:00:00:00:00:12:34", "00-00-00-00-00-00-12-34:0001"],
 )
 def test_a_cxl_device_is_found_by_its_serial_in_any_notation(serial, tmp_path):
-    found = inventory.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial)
+    found = reader.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial)
     assert found is not None
     assert found.address == CXL
 
 
 @pytest.mark.parametrize("serial", ["", "   ", "-", "1234", "SN000", "SN00011"])
 def test_a_serial_that_no_device_has_finds_nothing(serial, tmp_path):
-    assert inventory.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial) is None
+    assert reader.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial) is None
 
 
 def test_one_function_is_read_without_reading_the_others(tmp_path):
     root = recorded("sysfs-3-cxl-powered", tmp_path)
-    expected = inventory.read(root).by_address(NVME)
+    expected = reader.read(root).by_address(NVME)
     for other in (root / "bus/pci/devices").iterdir():
         if other.name != NVME:
             other.unlink()
     shutil.rmtree(root / "devices/pci0000:0c")
-    assert inventory.read_function(root, NVME) == expected
-    assert inventory.read_function(root, CXL) is None
-    assert inventory.read_function(root, "../../etc/passwd") is None
+    assert reader.read_function(root, NVME) == expected
+    assert reader.read_function(root, CXL) is None
+    assert reader.read_function(root, "../../etc/passwd") is None

@@ -6,7 +6,7 @@ import pytest
 
 from drawbar.driver.api import attachments, meta, nodepools
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.local import choice, naming, selection
 
 BOOT = "boot-1"

@@ -4,7 +4,7 @@ import pytest
 
 from drawbar.driver.node.classes import operations
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.local import occupancy
 
 INITIAL = "pid:[4026531836]"

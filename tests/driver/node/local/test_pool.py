@@ -3,10 +3,10 @@
 import pytest
 
 from drawbar.driver.api import attachments, meta, slices
-from drawbar.driver.node import inventory
 from drawbar.driver.node.classes import operations
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory import index
 from drawbar.driver.node.local import pool, selection
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -52,7 +52,7 @@ class World:
                 memory_bytes=1 << 30,
             ),
         )
-        self.inventory = inventory.read(tmp_path / "sys")
+        self.inventory = reader.read(tmp_path / "sys")
         self.attached, self.holders, self.health = [], {}, Health()
         self.pool = pool.LocalPool(
             driver="drawbar.dev",
@@ -151,7 +151,7 @@ async def test_a_device_that_its_claim_holds_stays_though_it_is_gone_with_what_w
     key = verdicts.Key(pool=NODE, device=NAME)
     world.pool.watch(frozenset({key}))
     world.health.verdicts[key] = ILL
-    world.inventory = model.Inventory(functions=())
+    world.inventory = index.Inventory(functions=())
     known = published_as(published)
     assert await world.pool.survey(known) == ()
     world.holders[NODE, NAME] = "uid"
@@ -198,7 +198,7 @@ def test_just_the_devices_of_the_pool_are_watched_each_as_it_is_now(tmp_path):
     first, second = (verdicts.Key(pool=NODE, device=name) for name in (NAME, MEMORY))
     world.pool.watch(frozenset({first, second}))
     assert world.health.watched[first]().first.serial == SERIAL
-    world.inventory = model.Inventory(functions=())
+    world.inventory = index.Inventory(functions=())
     assert world.health.watched[first]() is None
     world.pool.watch(frozenset({second}))
     assert world.health.watched.keys() == {second}

@@ -11,8 +11,9 @@ import pytest
 
 from drawbar.driver.api import attachments, classic_v1alpha2, classic_v1alpha3, handles, meta
 from drawbar.driver.kube import client, config, kinds
-from drawbar.driver.node import classes, devices
+from drawbar.driver.node import classes
 from drawbar.driver.node.classic import reading, served
+from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import finding, limits, preparer, store, sweeping
 from drawbar.fabric.contract import DeviceClass

@@ -17,7 +17,8 @@ import threading
 from pathlib import Path
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node import classes, inventory
+from drawbar.driver.node import classes
+from drawbar.driver.node.discovery import reader as tree_reader
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import finding, limits, preparer, store
 from drawbar.mocks.testing import readers
@@ -146,7 +147,7 @@ def child(step, name, folder, found, host):
 
 
 def main(sysfs):
-    found, host = inventory.read(Path(sysfs)), classes.Host.of(Path(sysfs))
+    found, host = tree_reader.read(Path(sysfs)), classes.Host.of(Path(sysfs))
     for line in sys.stdin:
         step, name, folder = line.split(maxsplit=2)
         reader, writer = os.pipe()

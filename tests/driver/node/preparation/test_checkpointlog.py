@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.driver.node import classes, errors, inventory
+from drawbar.driver.node import classes, errors
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.preparation import checkpointlog, records
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -84,7 +85,7 @@ def node(tmp_path):
         disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial=serial)
         tree.attach(slot, disk)
     (tmp_path / "node").mkdir()
-    return Node(tmp_path / "node", (inventory.read(tmp_path / "sys"), classes.Host.of(tmp_path / "sys")))
+    return Node(tmp_path / "node", (reader.read(tmp_path / "sys"), classes.Host.of(tmp_path / "sys")))
 
 
 def entry(uid, device):

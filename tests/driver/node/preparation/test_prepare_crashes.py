@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.driver.node import classes, errors, inventory
+from drawbar.driver.node import classes, errors
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -36,7 +37,7 @@ def world(tmp_path):
     for slot, serial in enumerate(dying.SERIALS.values(), start=1):
         disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial=serial)
         tree.attach(slot, disk)
-    return inventory.read(folder), classes.Host.of(folder)
+    return reader.read(folder), classes.Host.of(folder)
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node import inventory
 from drawbar.driver.node.attachments import matching
-from drawbar.driver.node.inventory import serials
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import model
 from drawbar.driver.node.recording import entries, masks, recorder
 from drawbar.mocks.sysfs import build, load_recording
 
@@ -34,7 +34,7 @@ def recorded(root, tmp_path):
     asyncio.run(recorder.record(recorder.Settings(folder=folder, sysfs=root, masked=True), asyncio.Event()))
     load_recording(folder, tmp_path / "loaded")
     text = gzip.decompress((folder / "sysfs.json.gz").read_bytes()).decode()
-    return inventory.read(tmp_path / "loaded"), text + (folder / "recording.json").read_text()
+    return reader.read(tmp_path / "loaded"), text + (folder / "recording.json").read_text()
 
 
 def without_names(found):
@@ -66,7 +66,7 @@ def same_serials(one, other):
 @pytest.mark.parametrize("name", ["switch-node", "fpga-node", "cxl-node"])
 def test_a_masked_host_is_the_same_but_for_the_masks(name, tmp_path):
     host = build(name, tmp_path / "sys")
-    ours = inventory.read(host.root)
+    ours = reader.read(host.root)
     theirs, text = recorded(host.root, tmp_path)
     assert without_names(ours) == without_names(theirs)
     before, after = same_serials(ours, theirs)
@@ -79,7 +79,7 @@ def test_a_masked_host_is_the_same_but_for_the_masks(name, tmp_path):
 
 def test_a_masked_recording_of_a_kernel_shows_nothing_of_the_serial_numbers(tmp_path):
     load_recording(RECORDINGS / "sysfs-3-cxl-powered.json.gz", tmp_path / "sys")
-    ours = inventory.read(tmp_path / "sys")
+    ours = reader.read(tmp_path / "sys")
     theirs, text = recorded(tmp_path / "sys", tmp_path)
     assert without_names(ours) == without_names(theirs)
     assert "SN0001" not in text
@@ -91,7 +91,7 @@ def test_a_memory_device_and_its_function_keep_one_number_in_all_notations(tmp_p
     theirs, _ = recorded(build("cxl-node", tmp_path / "sys").root, tmp_path)
     for memdev in theirs.memdevs:
         (function,) = [each for each in theirs.functions if each.address == memdev.pci_address]
-        assert function.dsn == serials.dashed(memdev.serial)
+        assert function.dsn == model.dashed_serial(memdev.serial)
         card = theirs.card_of(function.address)
         identity = attachments.Identity(device_class="cxl-memory", serial=function.dsn)
         assert matching.match(theirs, identity) == matching.Found(card=card, by="serial")

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver import errors
-from drawbar.driver.node import classes, inventory
+from drawbar.driver.node import classes
 from drawbar.driver.node.classes.cxl_memory import observation
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import SysfsError
 from drawbar.driver.node.health import readings
 from drawbar.driver.node.recording import entries, kinds, omissions, recorder, tree
@@ -50,8 +51,8 @@ def snapshot(folder):
 
 def assert_alike(one, other):
     """Both trees show the same to everything in the node daemon that reads them."""
-    found = inventory.read(one)
-    assert found == inventory.read(other)
+    found = reader.read(one)
+    assert found == reader.read(other)
     hosts = classes.Host.of(one), classes.Host.of(other)
     for card in found.cards:
         assert readings.read(one, card) == readings.read(other, card)
@@ -76,8 +77,8 @@ def test_a_kernels_tree_is_the_same_once_it_was_recorded_and_loaded(name, tmp_pa
 
 
 def test_this_very_host_is_the_same_once_it_was_recorded_and_loaded(tmp_path):
-    loaded = again(inventory.SYSFS, tmp_path)
-    ours, theirs = inventory.read(), inventory.read(loaded)
+    loaded = again(reader.SYSFS, tmp_path)
+    ours, theirs = reader.read(), reader.read(loaded)
     assert [function.address for function in ours.functions] == [f.address for f in theirs.functions]
     assert [function.driver for function in ours.functions] == [f.driver for f in theirs.functions]
     assert json.loads((tmp_path / "recording/recording.json").read_text())["kernel"]
@@ -88,7 +89,7 @@ def test_what_is_written_is_counted_and_for_its_owner_alone(tmp_path):
     told = recorded(host.root, tmp_path / "recording")
     (found,) = told["trees"]
     assert {key: found[key] for key in ("pciFunctions", "slots", "cxlMemoryDevices", "daxDevices")} == {
-        "pciFunctions": len(inventory.read(host.root).functions),
+        "pciFunctions": len(reader.read(host.root).functions),
         "slots": 4,
         "cxlMemoryDevices": 3,
         "daxDevices": 1,
@@ -103,7 +104,7 @@ def test_what_is_written_is_counted_and_for_its_owner_alone(tmp_path):
 
 def test_what_could_disturb_a_device_is_listed_and_not_read(tmp_path):
     host = build("switch-node", tmp_path / "sys")
-    card = inventory.read(host.root).by_serial("S4YNNE0N800001").path
+    card = reader.read(host.root).by_serial("S4YNNE0N800001").path
     controller = f"{card}/nvme/nvme0"
     for name in (f"{card}/resource0", f"{card}/rom", f"{card}/vpd", f"{controller}/dhchap_secret"):
         (host.root / name).write_text("not to be read")
@@ -125,7 +126,7 @@ def test_a_sleeping_device_is_not_woken(state, tmp_path):
     address = host.attach(1, NVME)
     place = f"bus/pci/devices/{address}"
     (host.root / place / "power_state").write_text(f"{state}\n")
-    path = inventory.read_function(host.root, address).path
+    path = reader.read_function(host.root, address).path
     found, left_out = read(host.root)
     for name in ("config", "current_link_speed", "max_link_width"):
         assert isinstance(found[f"{path}/{name}"], entries.Unread), name
@@ -135,7 +136,7 @@ def test_a_sleeping_device_is_not_woken(state, tmp_path):
 
 def test_a_file_that_the_kernel_refuses_is_recorded_as_refused_and_stops_nothing(tmp_path):
     host = SysfsTree.create(tmp_path / "host/sys", slots=1)
-    path = inventory.read_function(host.root, host.attach(1, NVME)).path
+    path = reader.read_function(host.root, host.attach(1, NVME)).path
     (host.root / path / "numa_node").unlink()
     folder = os.open(host.root / path, os.O_RDONLY)
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as refusing:
@@ -150,11 +151,11 @@ def test_a_file_that_the_kernel_refuses_is_recorded_as_refused_and_stops_nothing
 def test_a_device_that_is_listed_and_gone_is_recorded_as_far_as_it_is_there(tmp_path):
     host = SysfsTree.create(tmp_path / "host/sys", slots=2)
     gone, stays = host.attach(1, NVME), host.attach(2, NVME)
-    path = host.root / inventory.read_function(host.root, gone).path
+    path = host.root / reader.read_function(host.root, gone).path
     path.rename(tmp_path / "away")
     loaded = again(host.root, tmp_path)
-    assert inventory.read_function(loaded, gone) is None
-    assert inventory.read_function(loaded, stays) == inventory.read_function(host.root, stays)
+    assert reader.read_function(loaded, gone) is None
+    assert reader.read_function(loaded, stays) == reader.read_function(host.root, stays)
 
 
 async def test_devices_may_come_and_go_while_a_host_is_recorded(tmp_path):
@@ -184,7 +185,7 @@ async def test_devices_may_come_and_go_while_a_host_is_recorded(tmp_path):
             await recorder.record(recorder.Settings(folder=folder, sysfs=host.root), asyncio.Event())
             loaded = tmp_path / f"loaded-{number}"
             load_recording(folder, loaded)
-            found = await asyncio.to_thread(inventory.read, loaded)
+            found = await asyncio.to_thread(reader.read, loaded)
             seen |= {function.address for function in found.functions if function.driver == "nvme"}
             assert found.by_serial(NVME.serial) is not None
         done.set()
@@ -193,7 +194,7 @@ async def test_devices_may_come_and_go_while_a_host_is_recorded(tmp_path):
 
 def test_a_file_that_is_too_long_is_left_out_and_named(tmp_path):
     host = SysfsTree.create(tmp_path / "sys", slots=1)
-    path = inventory.read_function(host.root, host.attach(1, NVME)).path
+    path = reader.read_function(host.root, host.attach(1, NVME)).path
     (host.root / path / "label").write_text("x" * 5000)
     found, left_out = read(host.root, file_bytes=4000)
     assert found[f"{path}/label"] == entries.Unread(mode=0o644, size=5000)
@@ -236,7 +237,7 @@ def test_devices_of_no_hardware_are_not_recorded(path, kept):
 
 def test_other_buses_of_the_host_are_recorded_no_deeper_than_their_device_files(tmp_path):
     host = SysfsTree.create(tmp_path / "host/sys", slots=1)
-    function = inventory.read_function(host.root, host.attach(1, NVME)).path
+    function = reader.read_function(host.root, host.attach(1, NVME)).path
     deepest = host.root / function / "usb1/1-1/1-1:1.0/0003:1234"
     deepest.mkdir(parents=True)
     (host.root / function / "usb1/serial").write_text("of somebody's keyboard")
@@ -248,7 +249,7 @@ def test_other_buses_of_the_host_are_recorded_no_deeper_than_their_device_files(
 
 def test_what_a_class_lists_is_recorded_however_deep_it_is(tmp_path):
     host = SysfsTree.create(tmp_path / "host/sys", slots=1)
-    function = inventory.read_function(host.root, host.attach(1, NVME)).path
+    function = reader.read_function(host.root, host.attach(1, NVME)).path
     manager = f"{function}/fpga_region/region0/dfl-fme.0/dfl-fme-mgr.1/fpga_manager/fpga7"
     (host.root / manager).mkdir(parents=True)
     for name, text in (("name", "Deep\n"), ("state", "operating\n")):
@@ -259,7 +260,7 @@ def test_what_a_class_lists_is_recorded_however_deep_it_is(tmp_path):
     ):
         (host.root / place).parent.mkdir(parents=True, exist_ok=True)
         (host.root / place).symlink_to(os.path.relpath(host.root / target, (host.root / place).parent))
-    (found,) = inventory.read(host.root).by_serial(NVME.serial).fpga_managers
+    (found,) = reader.read(host.root).by_serial(NVME.serial).fpga_managers
     assert found.title == "Deep"
     assert_alike(host.root, again(host.root, tmp_path))
 

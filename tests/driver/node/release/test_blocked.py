@@ -8,7 +8,9 @@ import shutil
 import pytest
 from tests.driver.scenes.release import BARE, CXL, GPU, NIC, NVME, SLOT, Place, place, regions
 
-from drawbar.driver.node import errors, inventory, kernel, release
+from drawbar.driver.node import errors, kernel, release
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import model
 from drawbar.driver.node.release import outcomes
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
@@ -44,7 +46,7 @@ async def test_an_open_device_file_blocks_everything_and_is_named(tmp_path, open
         blocked = await host.until(release.Blocked)
         assert blocked.reason == outcomes.IN_USE
         assert blocked.message == "held by pid 4711 (python), /dev/dri/card0"
-        assert inventory.read_function(host.tree.root, host.tree.address(SLOT)).driver == "amdgpu"
+        assert reader.read_function(host.tree.root, host.tree.address(SLOT)).driver == "amdgpu"
         assert host.power() == "1"
         shutil.rmtree(process)
         await host.until(release.Released)
@@ -145,9 +147,9 @@ async def test_a_kernel_that_hangs_is_reported_and_holds_nobody_up(tmp_path, unt
     asked = kernel.Kernel(tree.root, deadline_seconds=0.3)
     releaser = release.Releaser(asked)
     cards = {
-        slot: inventory.model.Card(functions=(function,))
+        slot: model.Card(functions=(function,))
         for slot in "12"
-        if (function := inventory.read_function(tree.root, tree.address(int(slot))))
+        if (function := reader.read_function(tree.root, tree.address(int(slot))))
     }
     for _ in range(2):
         blocked = await releaser.step(cards["1"], "1")

@@ -8,7 +8,8 @@ import types
 import pytest
 from tests.driver.scenes.release import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
 
-from drawbar.driver.node import classes, inventory, kernel, release
+from drawbar.driver.node import classes, kernel, release
+from drawbar.driver.node.discovery import reader
 from drawbar.mocks.sysfs import SysfsTree
 
 LEAST_AWAITS = 6
@@ -150,7 +151,7 @@ async def test_the_neighbour_slot_is_left_alone(tmp_path):
     async with place(tmp_path, NVME) as host:
         await asyncio.to_thread(host.tree.attach, 2, GPU)
         await host.until(release.Released)
-        assert inventory.read_function(host.tree.root, host.tree.address(2)).driver == "amdgpu"
+        assert reader.read_function(host.tree.root, host.tree.address(2)).driver == "amdgpu"
         assert host.power(2) == "1"
 
 

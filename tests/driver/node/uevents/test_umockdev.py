@@ -82,12 +82,12 @@ class Testbed:
 
 async def scene():
     """A disk is put in and taken out; answers what was known of it, step by step."""
-    from drawbar.driver.node import devices, uevents
-    from drawbar.driver.node.inventory import tracking
+    from drawbar.driver.node import uevents
+    from drawbar.driver.node.discovery import devices
 
     bed = Testbed()
     bed.add(PORT_RECORD)
-    known = devices.Devices(Path("/sys"), settings=tracking.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
+    known = devices.Devices(Path("/sys"), settings=devices.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
     changed = asyncio.Event()
     known.subscribe(lambda _: changed.set())
     steps = []

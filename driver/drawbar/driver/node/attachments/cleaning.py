@@ -9,7 +9,7 @@ import asyncio
 from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory.model import FunctionClass
 
 STEPS_MAX = 64
 """A device that takes more to come to rest is looked at again later."""

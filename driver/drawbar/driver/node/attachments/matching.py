@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeGuard
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory import index, model
+from drawbar.driver.node.inventory.model import FunctionClass
 
 # A board's designer, its vendor's driver and its fabric manager each choose which of these it is.
 _VAGUE = frozenset(
@@ -71,7 +71,7 @@ class Ambiguous:
 Match = Found | Wrong | Absent | Unpowered | Ambiguous
 
 
-def match(inventory: model.Inventory, identity: attachments.Identity, *, slot: str = "") -> Match:
+def match(inventory: index.Inventory, identity: attachments.Identity, *, slot: str = "") -> Match:
     """The device among the cards.
 
     Args:
@@ -99,7 +99,7 @@ def expected_slot(attachment: attachments.DeviceAttachment, boot_id: str) -> str
     return attachment.spec.identity.slot or connected
 
 
-def _in_slot(inventory: model.Inventory, identity: attachments.Identity, name: str) -> Match:
+def _in_slot(inventory: index.Inventory, identity: attachments.Identity, name: str) -> Match:
     place = next((slot for slot in inventory.slots if slot.name == name), None) if name else None
     card = next((card for card in inventory.cards if name and card.first.slot == name), None)
     if card is None:
@@ -131,7 +131,7 @@ def is_expected(match: Match, attachment: attachments.DeviceAttachment) -> TypeG
     return isinstance(match, Found) and (match.by == "serial" or attachment.holds(attachments.ATTACHED))
 
 
-def _with_serial(inventory: model.Inventory, serial: str) -> tuple[model.Card, ...]:
+def _with_serial(inventory: index.Inventory, serial: str) -> tuple[model.Card, ...]:
     """The cards of which a function has the serial number, in any notation."""
     if not serial:
         return ()

@@ -6,7 +6,7 @@ from drawbar.cdi import spec
 from drawbar.driver.node import kernel
 from drawbar.driver.node.classes import openers, operations, storage, users, vfio
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory.model import FunctionClass
 
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from drawbar.driver.node.health import findings
 from drawbar.driver.node.health.findings import Counters, ErrorLog, Severity
-from drawbar.driver.node.inventory import children, files, links, model
+from drawbar.driver.node.inventory import files, model, pci
 
 _ID_BYTES = 4  # vendor and device: what no device answers as all ones
 _ASLEEP = frozenset({"D1", "D2", "D3hot", "D3cold"})
@@ -121,7 +121,7 @@ def _top(card: model.Card) -> model.PciFunction:
 def _above(function: model.PciFunction) -> str | None:
     """The directory of the port above a function; None directly below a root complex."""
     path = function.path.rpartition("/")[0]
-    return path if children.ADDRESS.fullmatch(path.rpartition("/")[2]) else None
+    return path if pci.ADDRESS.fullmatch(path.rpartition("/")[2]) else None
 
 
 def _is_silent(path: str) -> bool:
@@ -154,11 +154,11 @@ def _link(path: str, port: str | None) -> findings.Link | None:
 
 
 def _speed(path: str, which: str) -> float | None:
-    return links.speed(files.text(f"{path}/{which}_link_speed"))
+    return pci.link_speed(files.text(f"{path}/{which}_link_speed"))
 
 
 def _width(path: str, which: str) -> int | None:
-    return links.width(files.number(f"{path}/{which}_link_width"))
+    return pci.link_width(files.number(f"{path}/{which}_link_width"))
 
 
 def _least(one: T | None, other: T | None) -> T | None:

@@ -1,13 +1,17 @@
-"""CXL memory devices, ports, decoders and regions: Documentation/ABI/testing/sysfs-bus-cxl.
+"""CXL memory devices, ports, decoders, regions and dax devices, and what belongs together on the CXL bus.
 
-They are listed in `/sys/bus/cxl/devices`, which is absent where the kernel has no CXL driver loaded.
+They are listed in `/sys/bus/cxl/devices` and `/sys/bus/dax/devices`, which are absent where the kernel has no such driver
+loaded. A region is carved out of the decoders of all ports between the root and its memory devices, and none of these has
+an event when that happens; nor has a port when one of its decoders is committed.
+
+Source: Documentation/ABI/testing/sysfs-bus-cxl and sysfs-bus-dax.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from drawbar.driver.node.inventory import children, files, model, serials, slots
+from drawbar.driver.node.inventory import files, model, pci
 
 _NAME = re.compile(r"(mem|root|port|endpoint|region)(\d+)|(decoder)(\d+)\.(\d+)")
 _PORT_KINDS = {"root": "root", "port": "switch", "endpoint": "endpoint"}
@@ -80,13 +84,13 @@ def _memdev(root: str, name: str, relative: str) -> model.Memdev:
     return model.Memdev(
         name=name,
         path=relative,
-        serial=serials.plausible(files.number(path + "/serial")),
-        pci_address=parent if children.ADDRESS.fullmatch(parent) else None,
+        serial=model.plausible_serial(files.number(path + "/serial")),
+        pci_address=parent if pci.ADDRESS.fullmatch(parent) else None,
         ram_bytes=files.number(path + "/ram/size"),
         pmem_bytes=files.number(path + "/pmem/size"),
         numa_node=files.node_number(files.number(path + "/numa_node")),
         firmware=files.text(path + "/firmware_version") or None,
-        device_node=children.device_node(path),
+        device_node=pci.device_node(path),
     )
 
 
@@ -116,7 +120,7 @@ def _decoder(root: str, name: str, relative: str) -> model.Decoder:
         region=files.text(path + "/region") or None,
         interleave_ways=files.number(path + "/interleave_ways"),
         interleave_granularity_bytes=files.number(path + "/interleave_granularity"),
-        locked=slots.flag(files.number(path + "/locked")),
+        locked=pci.flag(files.number(path + "/locked")),
         dpa_bytes=files.number(path + "/dpa_size"),
     )
 
@@ -132,7 +136,7 @@ def _region(root: str, name: str, relative: str) -> model.Region:
         start=files.number(path + "/resource"),
         size_bytes=files.number(path + "/size"),
         mode=files.text(path + "/mode") or None,
-        committed=slots.flag(files.number(path + "/commit")),
+        committed=pci.flag(files.number(path + "/commit")),
         interleave_ways=ways,
         interleave_granularity_bytes=files.number(path + "/interleave_granularity"),
         targets=tuple(target for target in targets if target),
@@ -146,3 +150,108 @@ def _parent(relative: str) -> str:
 def _targets(value: str | None) -> tuple[int, ...]:
     numbers = (files.parse_number(part) for part in (value or "").split(","))
     return tuple(number for number in numbers if number is not None)
+
+
+def related(each: Object, known: Mapping[str, Object]) -> frozenset[str]:
+    """The names of objects that may have changed together with this one.
+
+    Args:
+        each: as it is or was.
+        known: every object by name.
+    """
+    match each:
+        case model.Region():
+            return frozenset(_decoders(each, known)) | _upwards(each, known)
+        case model.Decoder():
+            regions = {other.name for other in known.values() if _is_of(other, each)}
+            return frozenset(regions | ({each.port} if each.port is not None else set()))
+        case _:
+            return frozenset()
+
+
+def functions_of(each: Object, known: Mapping[str, Object]) -> frozenset[str]:
+    """The addresses of the functions whose memory this object is about."""
+    match each:
+        case model.Memdev():
+            return frozenset({each.pci_address} if each.pci_address is not None else ())
+        case model.Region():
+            return frozenset(_behind(each.targets, known))
+        case model.Decoder():
+            return frozenset(_behind((each.name,), known))
+        case model.Port():
+            memdev = known.get(each.uport or "")
+            return functions_of(memdev, known) if isinstance(memdev, model.Memdev) else frozenset()
+
+
+def _decoders(region: model.Region, known: Mapping[str, Object]) -> Iterable[str]:
+    yield from region.targets
+    for other in known.values():
+        if isinstance(other, model.Decoder) and other.region == region.name:
+            yield other.name
+
+
+def _upwards(region: model.Region, known: Mapping[str, Object]) -> set[str]:
+    """The ports above the region's memory, and their decoders."""
+    ports = set()
+    for target in region.targets:
+        decoder = known.get(target)
+        name = decoder.port if isinstance(decoder, model.Decoder) else None
+        while name is not None and name not in ports:
+            port = known.get(name)
+            ports.add(name)
+            name = port.parent if isinstance(port, model.Port) else None
+    decoders = {
+        other.name for other in known.values() if isinstance(other, model.Decoder) and other.port in ports
+    }
+    return ports | decoders
+
+
+def _is_of(other: Object, decoder: model.Decoder) -> bool:
+    """Whether `other` is a region that the decoder belongs to."""
+    return isinstance(other, model.Region) and (other.name == decoder.region or decoder.name in other.targets)
+
+
+def _behind(decoders: Iterable[str], known: Mapping[str, Object]) -> set[str]:
+    found: set[str] = set()
+    for name in decoders:
+        decoder = known.get(name)
+        port = known.get(decoder.port or "") if isinstance(decoder, model.Decoder) else None
+        if isinstance(port, model.Port):
+            found |= functions_of(port, known)
+    return found
+
+
+_DAX_NAME = re.compile(r"dax(\d+)\.(\d+)")
+_DAX_FOLDER = "bus/dax/devices"
+_REGION = re.compile(r"region\d+")
+
+
+def dax_names(root: str) -> list[str]:
+    """Of all dax devices."""
+    return [name for name in files.names(f"{root}/{_DAX_FOLDER}") if _DAX_NAME.fullmatch(name)]
+
+
+def read_dax(root: str, name: str) -> model.DaxDevice | None:
+    """The dax device of this name, or None if there is none."""
+    link = files.link_target(f"{root}/{_DAX_FOLDER}/{name}")
+    if link is None or not _DAX_NAME.fullmatch(name):
+        return None
+    relative = files.below_root(link)
+    path = f"{root}/{relative}"
+    regions = [part for part in relative.split("/") if _REGION.fullmatch(part)]
+    return model.DaxDevice(
+        name=name,
+        path=relative,
+        region=regions[-1] if regions else None,
+        driver=files.link_name(path + "/driver"),
+        size_bytes=files.number(path + "/size"),
+        align_bytes=files.number(path + "/align"),
+        target_node=files.node_number(files.number(path + "/target_node")),
+        device_node=pci.device_node(path),
+    )
+
+
+def dax_order(name: str) -> tuple[int, int]:
+    """Sorts names by their numbers."""
+    match = _DAX_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else (0, 0)

@@ -1,16 +1,28 @@
-"""Finds functions by address, serial or card without looking at all of them.
+"""The inventory of a node's PCI and CXL devices as one value, and how functions are found in it; pure.
 
-An `Index` belongs to one snapshot and does not change; `Entries` is what it is made from, and changes one function at
-a time, so that a hot-plug event costs little on a host with thousands of functions.
+An `Inventory` is a snapshot: it never changes. Its `Index` finds functions by address, serial or card without looking at
+all of them. `Entries` is what an index is made from, and changes one function at a time, so that a hot-plug event costs
+little on a host with thousands of functions.
 """
 
 import bisect
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 
-from drawbar.driver.node.inventory import cards, serials, values
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory.model import (
+    Card,
+    DaxDevice,
+    Decoder,
+    FunctionClass,
+    Memdev,
+    PciFunction,
+    Port,
+    Region,
+    Slot,
+)
 
 _Item = TypeVar("_Item")
 
@@ -26,24 +38,26 @@ class Index:
         ordered: every card, in order of address.
     """
 
-    functions: Mapping[str, values.PciFunction]
+    functions: Mapping[str, model.PciFunction]
     addresses: Mapping[str | int, tuple[str, ...]]
-    groups: Mapping[str, cards.Card]
-    ordered: tuple[cards.Card, ...]
+    groups: Mapping[str, model.Card]
+    ordered: tuple[model.Card, ...]
 
-    def card_of(self, address: str) -> cards.Card | None:
+    def card_of(self, address: str) -> model.Card | None:
         """The card of the function at this address, or None."""
         function = self.functions.get(address)
-        return None if function is None else self.groups.get(cards.group(function))
+        return None if function is None else self.groups.get(model.card_group(function))
 
-    def by_serial(self, serial: str) -> tuple[values.PciFunction, ...]:
+    def by_serial(self, serial: str) -> tuple[model.PciFunction, ...]:
         """Functions whose serial is written just so, then those that have it in another notation."""
-        wanted = serials.canonical(serial)
+        wanted = model.canonical_serial(serial)
         if not wanted:
             return ()
         exact = set(self.addresses.get(wanted, ()))
-        alike = {address for number in serials.numbers(wanted) for address in self.addresses.get(number, ())}
-        found = [*sorted(exact, key=cards.order), *sorted(alike - exact, key=cards.order)]
+        alike = {
+            address for number in model.serial_numbers(wanted) for address in self.addresses.get(number, ())
+        }
+        found = [*sorted(exact, key=model.address_order), *sorted(alike - exact, key=model.address_order)]
         return tuple(self.functions[address] for address in found)
 
 
@@ -56,45 +70,45 @@ class Entries:
     """
 
     def __init__(self) -> None:
-        self.slots: dict[str, values.Slot] = {}
-        self.memdevs: dict[str, tuple[values.Memdev, ...]] = {}
-        self._functions: dict[str, values.PciFunction] = {}
-        self._ordered = _Ordered[values.PciFunction]()
+        self.slots: dict[str, model.Slot] = {}
+        self.memdevs: dict[str, tuple[model.Memdev, ...]] = {}
+        self._functions: dict[str, model.PciFunction] = {}
+        self._ordered = _Ordered[model.PciFunction]()
         self._serials: dict[str | int, tuple[str, ...]] = {}
         self._members: dict[str, frozenset[str]] = {}
-        self._groups: dict[str, cards.Card] = {}
-        self._ordered_groups = _Ordered[cards.Card]()
+        self._groups: dict[str, model.Card] = {}
+        self._ordered_groups = _Ordered[model.Card]()
         self._stale: set[str] = set()
 
     @property
-    def functions(self) -> Mapping[str, values.PciFunction]:
+    def functions(self) -> Mapping[str, model.PciFunction]:
         """By address, in no order."""
         return self._functions
 
-    def ordered(self) -> tuple[values.PciFunction, ...]:
+    def ordered(self) -> tuple[model.PciFunction, ...]:
         """Every function, in order of address."""
         return tuple(self._ordered.items)
 
-    def card_of(self, address: str) -> cards.Card | None:
+    def card_of(self, address: str) -> model.Card | None:
         """The card of the function at this address, or None."""
         self._regroup()
         function = self._functions.get(address)
-        return None if function is None else self._groups.get(cards.group(function))
+        return None if function is None else self._groups.get(model.card_group(function))
 
     def members(self, group: str) -> frozenset[str]:
         """The addresses of the functions of one card."""
         return self._members.get(group, frozenset())
 
-    def put(self, address: str, function: values.PciFunction | None) -> None:
+    def put(self, address: str, function: model.PciFunction | None) -> None:
         """The function at this address is now this one, or gone."""
         before = self._functions.get(address)
         if before is not None:
             self._forget(before)
             del self._functions[address]
-            self._ordered.remove(cards.order(address))
+            self._ordered.remove(model.address_order(address))
         if function is not None:
             self._functions[address] = function
-            self._ordered.insert(cards.order(address), function)
+            self._ordered.insert(model.address_order(address), function)
             self._learn(function)
 
     def touch(self, group: str) -> None:
@@ -111,21 +125,21 @@ class Entries:
             ordered=tuple(self._ordered_groups.items),
         )
 
-    def _learn(self, function: values.PciFunction) -> None:
+    def _learn(self, function: model.PciFunction) -> None:
         for key in _keys(function):
             self._serials[key] = (*self._serials.get(key, ()), function.address)
-        group = cards.group(function)
+        group = model.card_group(function)
         self._members[group] = self.members(group) | {function.address}
         self._stale.add(group)
 
-    def _forget(self, function: values.PciFunction) -> None:
+    def _forget(self, function: model.PciFunction) -> None:
         for key in _keys(function):
             others = tuple(address for address in self._serials[key] if address != function.address)
             if others:
                 self._serials[key] = others
             else:
                 del self._serials[key]
-        group = cards.group(function)
+        group = model.card_group(function)
         others_here = self._members[group] - {function.address}
         if others_here:
             self._members[group] = others_here
@@ -139,13 +153,15 @@ class Entries:
         for group in self._stale:
             before = self._groups.pop(group, None)
             if before is not None:
-                self._ordered_groups.remove(cards.order(before.address))
+                self._ordered_groups.remove(model.address_order(before.address))
         for group in self._stale:
             members = self._members.get(group)
             if members:
-                card = cards.make((self._functions[address] for address in members), self.slots, self.memdevs)
+                card = model.make_card(
+                    (self._functions[address] for address in members), self.slots, self.memdevs
+                )
                 self._groups[group] = card
-                self._ordered_groups.insert(cards.order(card.address), card)
+                self._ordered_groups.insert(model.address_order(card.address), card)
         self._stale.clear()
 
 
@@ -167,9 +183,9 @@ class _Ordered(Generic[_Item]):
 
 
 def build(
-    functions: Iterable[values.PciFunction],
-    slots: Iterable[values.Slot],
-    memdevs: Iterable[values.Memdev],
+    functions: Iterable[model.PciFunction],
+    slots: Iterable[model.Slot],
+    memdevs: Iterable[model.Memdev],
 ) -> Index:
     """The index of a snapshot that has none yet."""
     entries = Entries()
@@ -180,23 +196,72 @@ def build(
     return entries.index()
 
 
-def by_function(memdevs: Iterable[values.Memdev]) -> dict[str, tuple[values.Memdev, ...]]:
+def by_function(memdevs: Iterable[model.Memdev]) -> dict[str, tuple[model.Memdev, ...]]:
     """Memory devices by the address of their function."""
-    found: dict[str, tuple[values.Memdev, ...]] = {}
+    found: dict[str, tuple[model.Memdev, ...]] = {}
     for memdev in memdevs:
         if memdev.pci_address is not None:
             found[memdev.pci_address] = (*found.get(memdev.pci_address, ()), memdev)
     return found
 
 
-def _keys(function: values.PciFunction) -> frozenset[str | int]:
+def _keys(function: model.PciFunction) -> frozenset[str | int]:
     """Everything by which the serial of a function may be asked for.
 
     A number is meant only where numbers are serials: `4660` is a CXL device's 0x1234, and no NVMe disk's.
     """
-    found: set[str | int] = {serials.canonical(text) for text in (function.serial, function.dsn) if text}
+    found: set[str | int] = {model.canonical_serial(text) for text in (function.serial, function.dsn) if text}
     if function.dsn:
-        found |= serials.numbers(function.dsn)
+        found |= model.serial_numbers(function.dsn)
     if function.serial and function.device_class is FunctionClass.CXL_MEMORY:
-        found |= serials.numbers(function.serial)
+        found |= model.serial_numbers(function.serial)
     return frozenset(key for key in found if key != "")
+
+
+# Without slots, for `cached_property` keeps its answer in the instance's dictionary.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """Everything that was read, in order of address or name.
+
+    Attributes:
+        known: the index of just these functions, if there is one already.
+    """
+
+    functions: tuple[PciFunction, ...]
+    slots: tuple[Slot, ...] = ()
+    memdevs: tuple[Memdev, ...] = ()
+    ports: tuple[Port, ...] = ()
+    decoders: tuple[Decoder, ...] = ()
+    regions: tuple[Region, ...] = ()
+    dax: tuple[DaxDevice, ...] = ()
+    known: Index | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """Every card, in order of the address of its first function; those of nothing but bridges, too."""
+        return self._index.ordered
+
+    def card_of(self, address: str) -> Card | None:
+        """The card that the function at this address belongs to, or None."""
+        return self._index.card_of(address)
+
+    def by_address(self, address: str) -> PciFunction | None:
+        """The function at an address, or None."""
+        return self._index.functions.get(address)
+
+    def by_serial(self, serial: str) -> PciFunction | None:
+        """The function with this serial, or None.
+
+        NVMe serials match without regard to case and padding, CXL serials and Device Serial Numbers by
+        number, in any notation. Of several functions the one with the lowest address counts, so of a
+        card with several functions it is function 0; `all_by_serial` shows whether there are more.
+        """
+        return next(iter(self.all_by_serial(serial)), None)
+
+    def all_by_serial(self, serial: str) -> tuple[PciFunction, ...]:
+        """Every function with this serial: the functions of one card, or two cards that claim the same."""
+        return self._index.by_serial(serial)
+
+    @functools.cached_property
+    def _index(self) -> Index:
+        return self.known if self.known is not None else build(self.functions, self.slots, self.memdevs)

@@ -1,91 +1,454 @@
-"""The inventory of a node's PCI and CXL devices, as one value.
+"""What the kernel shows of a node's PCI and CXL devices, as values; pure.
 
-An `Inventory` is a snapshot: it never changes. What it is asked for by address or serial is found through an `Index`,
-which the live model hands over with the snapshot, and which is built on the first question otherwise.
+`None` always means "the kernel does not say": the file is absent, unreadable or held nonsense. Sizes are bytes, link
+speeds GT/s per lane, widths lanes.
+
+**Cards.** A card is what comes and goes together, so what a fabric calls a device. Together belong, in this order: a
+virtual function and its physical one; everything in or below one hot-plug slot, so also a card with a switch of its own;
+and the functions of one multi-function device. Functions below a slot that is itself below another slot belong to the
+nearer one: an enclosure in a slot has slots of its own.
+
+**Serial numbers.** The kernel writes an NVMe serial as padded text, a CXL memory device's as `0x1234`, and shows the PCIe
+Device Serial Number only in configuration space. A fabric manager writes the same 64-bit number as
+`00-00-00-00-00-00-12-34`, with colons, in decimal, or as a GCXLID with `:<LD-ID>` behind.
 """
 
 import dataclasses
-import functools
+import enum
+import re
+from collections.abc import Iterable, Mapping
 
-from drawbar.driver.node.inventory import index
-from drawbar.driver.node.inventory.cards import Card
-from drawbar.driver.node.inventory.values import (
-    DaxDevice,
-    Decoder,
-    DeviceNode,
-    FpgaManager,
-    Link,
-    Memdev,
-    NvmeController,
-    PciFunction,
-    Port,
-    Region,
-    Slot,
-    Sriov,
+
+class FunctionClass(enum.StrEnum):
+    """The kinds of device a fabric offers (`DeviceClass`), and two that it never does."""
+
+    GPU = "gpu"
+    ACCELERATOR = "accelerator"
+    FPGA = "fpga"
+    NVME = "nvme"
+    CXL_MEMORY = "cxl-memory"
+    NIC = "nic"
+    OTHER = "other"
+    BRIDGE = "bridge"
+    STORAGE = "storage"
+
+
+_FPGA_VENDORS = frozenset(
+    {
+        0x10EE,  # Xilinx, AMD
+        0x1172,  # Altera
+        0x1204,  # Lattice
+        0x1B59,  # Achronix
+    }
 )
+# Intel's own FPGA cards share 0x8086 with everything else Intel makes (drivers/fpga/dfl-pci.c).
+_INTEL_FPGA_DEVICES = frozenset(
+    {0x09C4, 0x09C5, 0x0B2B, 0x0B2C, 0x0B30, 0x0B31, 0xBCBD, 0xBCC0, 0xBCCE, 0xBCCF}
+)
+_NVME_INTERFACES = frozenset({0x02, 0x03})  # I/O controller, administrative controller
 
-__all__ = [
-    "Card",
-    "DaxDevice",
-    "Decoder",
-    "DeviceNode",
-    "FpgaManager",
-    "Inventory",
-    "Link",
-    "Memdev",
-    "NvmeController",
-    "PciFunction",
-    "Port",
-    "Region",
-    "Slot",
-    "Sriov",
-]
+_BY_BASE = {
+    0x01: FunctionClass.STORAGE,
+    0x02: FunctionClass.NIC,
+    0x03: FunctionClass.GPU,
+    0x06: FunctionClass.BRIDGE,
+    0x12: FunctionClass.ACCELERATOR,
+    0x40: FunctionClass.ACCELERATOR,
+}
+_BY_SUBCLASS = {
+    0x0502: FunctionClass.CXL_MEMORY,
+    0x0B40: FunctionClass.ACCELERATOR,
+}
+# A card of an FPGA vendor that says it is one of these means it.
+_CERTAIN = frozenset({FunctionClass.BRIDGE, FunctionClass.NIC, FunctionClass.NVME, FunctionClass.CXL_MEMORY})
 
 
-# Without slots, for `cached_property` keeps its answer in the instance's dictionary.
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Inventory:
-    """Everything that was read, in order of address or name.
+def classify(class_code: int, vendor: int, device: int) -> FunctionClass:
+    """The kind of a function.
+
+    Args:
+        class_code: 24 bits: base class, subclass, programming interface.
+        vendor: PCI vendor id.
+        device: PCI device id.
+    """
+    by_class = _by_class_code(class_code)
+    if by_class in _CERTAIN:
+        return by_class
+    if vendor in _FPGA_VENDORS or (vendor == 0x8086 and device in _INTEL_FPGA_DEVICES):
+        return FunctionClass.FPGA
+    return by_class
+
+
+def _by_class_code(class_code: int) -> FunctionClass:
+    subclass = class_code >> 8
+    if subclass == 0x0108 and class_code & 0xFF in _NVME_INTERFACES:
+        return FunctionClass.NVME
+    return _BY_SUBCLASS.get(subclass) or _BY_BASE.get(subclass >> 8, FunctionClass.OTHER)
+
+
+_PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
+_SIXTEEN_DIGITS = re.compile(r"[0-9a-f]{16}")
+_BEYOND = 1 << 64
+
+
+def dashed_serial(number: int) -> str:
+    """A 64-bit number as eight pairs of hexadecimal digits, most significant first."""
+    return number.to_bytes(8, "big").hex("-")
+
+
+def plausible_serial(number: int | None) -> int | None:
+    """A serial number of 64 bits, or None: a device that was never given one says 0, and a broken one anything."""
+    return number if number and 0 < number < _BEYOND else None
+
+
+def canonical_serial(serial: str) -> str:
+    """What two notations of one textual serial have in common: case and padding do not count."""
+    return serial.strip().casefold()
+
+
+def serial_numbers(serial: str) -> frozenset[int]:
+    """Every 64-bit number that this notation can mean; several if sixteen digits could be either base."""
+    value = canonical_serial(serial)
+    if pairs := _PAIRS.fullmatch(value):
+        return frozenset({int(re.sub("[-:]", "", pairs[1]), 16)})
+    found = set()
+    if re.fullmatch("[0-9]{1,20}", value) and int(value) < _BEYOND:
+        found.add(int(value))
+    if value.startswith("0x") and re.fullmatch("[0-9a-f]{1,16}", value[2:]):
+        found.add(int(value, 16))
+    if _SIXTEEN_DIGITS.fullmatch(value):
+        found.add(int(value, 16))
+    return frozenset(found)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNode:
+    """A file in /dev that a driver of a function offers.
 
     Attributes:
-        known: the index of just these functions, if there is one already.
+        path: where devtmpfs puts it, e.g. `/dev/nvme0n1`.
+        block: a block device; a character device otherwise.
+        subsystem: the kernel's subsystem, e.g. `nvme`, `block`, `drm`, `accel`, `cxl`.
+    """
+
+    path: str
+    major: int
+    minor: int
+    block: bool
+    subsystem: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A PCIe link as it runs now, and as it could run at most."""
+
+    speed_gts: float | None = None
+    width: int | None = None
+    max_speed_gts: float | None = None
+    max_width: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sriov:
+    """The virtual functions of a physical function: how many it can have, has, and which they are."""
+
+    total_vfs: int
+    num_vfs: int
+    virtual_functions: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NvmeController:
+    """A controller that the nvme driver made: `/sys/class/nvme/nvmeN`.
+
+    Attributes:
+        state: `live`, `resetting`, `connecting`, `deleting`, `dead`, ... (drivers/nvme/host/core.c).
+    """
+
+    name: str
+    state: str | None
+    model: str | None
+    firmware: str | None
+    serial: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FpgaManager:
+    """What loads bitstreams into an FPGA: Documentation/ABI/testing/sysfs-class-fpga-manager.
+
+    Attributes:
+        name: `fpgaN`.
+        path: its directory below the sysfs root.
+        title: what its driver calls itself.
+        state: `operating`, `unknown`, `write error`, ...
+    """
+
+    name: str
+    path: str
+    title: str | None
+    state: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PciFunction:
+    """One PCI function.
+
+    Attributes:
+        address: `domain:bus:device.function`.
+        path: its directory below the sysfs root, beginning with `devices/`.
+        class_code: 24 bits: base class, subclass, programming interface.
+        pcie_root: the root complex it hangs from, e.g. `pci0000:00`.
+        serial: the NVMe controller's or CXL memory device's serial, else the Device Serial Number.
+        dsn: the PCIe Device Serial Number as eight dashed pairs; shared by all functions of a card. Not of bridges
+            and virtual functions, which are no cards.
+        dsn_hidden: it may have a `dsn`, which this process has no privilege to read.
+        slot: the name of the hot-plug slot it sits in or below.
+        link: of a virtual function it is that of its physical one, and not told again.
+        sriov: for a physical function that can have virtual ones.
+        physical_function: for a virtual function, the address of the one it belongs to.
+        secondary_bus: the number of the bus behind it, if it is a bridge to one.
+        nvme: the controllers that the nvme driver made of it; one, or none while it is not bound.
+        fpga_managers: what can load bitstreams into it, at any depth below it.
+    """
+
+    address: str
+    path: str
+    class_code: int
+    device_class: FunctionClass
+    vendor: int
+    device: int
+    subsystem_vendor: int | None
+    subsystem_device: int | None
+    driver: str | None
+    numa_node: int | None
+    pcie_root: str | None
+    link: Link
+    serial: str | None
+    dsn: str | None
+    dsn_hidden: bool
+    iommu_group: int | None
+    sriov: Sriov | None
+    physical_function: str | None
+    slot: str | None
+    device_nodes: tuple[DeviceNode, ...]
+    net_interfaces: tuple[str, ...]
+    secondary_bus: int | None = None
+    nvme: tuple[NvmeController, ...] = ()
+    fpga_managers: tuple[FpgaManager, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A hot-plug slot: Documentation/ABI/testing/sysfs-bus-pci, `/sys/bus/pci/slots`.
+
+    `present` without `powered` is an ordinary state: a card is in and waits for power.
+    `address` is `domain:bus:device`, without a function.
+    """
+
+    name: str
+    address: str
+    present: bool | None
+    powered: bool | None
+    attention: int | None
+    speed_gts: float | None
+    max_speed_gts: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Memdev:
+    """A CXL memory device (`memN`): Documentation/ABI/testing/sysfs-bus-cxl."""
+
+    name: str
+    path: str
+    serial: int | None
+    pci_address: str | None
+    ram_bytes: int | None
+    pmem_bytes: int | None
+    numa_node: int | None
+    firmware: str | None
+    device_node: DeviceNode | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """A CXL port.
+
+    Attributes:
+        kind: `root`, `switch` or `endpoint`.
+        uport: the last component of the device above it: a memdev, a PCI function, an ACPI device.
+        parent: the port above, None for a root.
+    """
+
+    name: str
+    path: str
+    kind: str
+    uport: str | None
+    parent: str | None
+    decoders_committed: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Decoder:
+    """An HDM decoder of a CXL port; `start` is None for readers without privilege."""
+
+    name: str
+    path: str
+    kind: str
+    port: str | None
+    start: int | None
+    size_bytes: int | None
+    mode: str | None
+    target_type: str | None
+    targets: tuple[int, ...]
+    region: str | None
+    interleave_ways: int | None
+    interleave_granularity_bytes: int | None
+    locked: bool | None
+    dpa_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A CXL region; `targets` are endpoint decoders in interleave order."""
+
+    name: str
+    path: str
+    uuid: str | None
+    start: int | None
+    size_bytes: int | None
+    mode: str | None
+    committed: bool | None
+    interleave_ways: int | None
+    interleave_granularity_bytes: int | None
+    targets: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DaxDevice:
+    """A range of memory as one device (`daxN.M`): Documentation/ABI/testing/sysfs-bus-dax.
+
+    Attributes:
+        region: the CXL region that it is made of; None for memory that the firmware set apart.
+        driver: `kmem` while it serves as system memory, `device_dax` while programs map it.
+        target_node: the NUMA node that its memory has, or will have once online.
+        align_bytes: what mappings of it must be aligned to.
+    """
+
+    name: str
+    path: str
+    region: str | None
+    driver: str | None
+    size_bytes: int | None
+    align_bytes: int | None
+    target_node: int | None
+    device_node: DeviceNode | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """The functions that come and go together, so what a fabric calls a device.
+
+    Attributes:
+        functions: the first is what the card is known by. Bridges come last and virtual functions after physical
+            ones; otherwise they are in order of address.
+        slot: the hot-plug slot that it sits in, as it is now; None where its port has none.
+        memdevs: the CXL memory devices of its functions.
     """
 
     functions: tuple[PciFunction, ...]
-    slots: tuple[Slot, ...] = ()
+    slot: Slot | None = None
     memdevs: tuple[Memdev, ...] = ()
-    ports: tuple[Port, ...] = ()
-    decoders: tuple[Decoder, ...] = ()
-    regions: tuple[Region, ...] = ()
-    dax: tuple[DaxDevice, ...] = ()
-    known: index.Index | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
-    def cards(self) -> tuple[Card, ...]:
-        """Every card, in order of the address of its first function; those of nothing but bridges, too."""
-        return self._index.ordered
+    def first(self) -> PciFunction:
+        """The function that the card is known by: physical, and no bridge where it has others."""
+        return self.functions[0]
 
-    def card_of(self, address: str) -> Card | None:
-        """The card that the function at this address belongs to, or None."""
-        return self._index.card_of(address)
+    @property
+    def address(self) -> str:
+        """PCI address of the first function."""
+        return self.first.address
 
-    def by_address(self, address: str) -> PciFunction | None:
-        """The function at an address, or None."""
-        return self._index.functions.get(address)
+    @property
+    def device_class(self) -> FunctionClass:
+        """What the first function is; `BRIDGE` for a card of nothing but bridges."""
+        return self.first.device_class
 
-    def by_serial(self, serial: str) -> PciFunction | None:
-        """The function with this serial, or None.
+    @property
+    def serial(self) -> str | None:
+        """The serial number that tells this card from others, if it has one.
 
-        NVMe serials match without regard to case and padding, CXL serials and Device Serial Numbers by
-        number, in any notation. Of several functions the one with the lowest address counts, so of a
-        card with several functions it is function 0; `all_by_serial` shows whether there are more.
+        Whether its driver is bound or not, a CXL device has one number; it is written as a Device Serial Number is.
         """
-        return next(iter(self.all_by_serial(serial)), None)
+        for function in self.functions:
+            text = function.serial
+            if text and function.device_class is FunctionClass.CXL_MEMORY:
+                numbers = serial_numbers(text)
+                return dashed_serial(min(numbers)) if len(numbers) == 1 else text
+            if text:
+                return text
+        return next((dashed_serial(each.serial) for each in self.memdevs if each.serial), None)
 
-    def all_by_serial(self, serial: str) -> tuple[PciFunction, ...]:
-        """Every function with this serial: the functions of one card, or two cards that claim the same."""
-        return self._index.by_serial(serial)
+    @property
+    def device_nodes(self) -> tuple[DeviceNode, ...]:
+        """The device files of all functions."""
+        return tuple(node for function in self.functions for node in function.device_nodes)
 
-    @functools.cached_property
-    def _index(self) -> index.Index:
-        return self.known if self.known is not None else index.build(self.functions, self.slots, self.memdevs)
+
+def card_group(function: PciFunction) -> str:
+    """What the functions of one card have in common: `slot <name>`, or `<domain>:<bus>:<device>`."""
+    if function.slot is not None:
+        return slot_group(function.slot)
+    return (function.physical_function or function.address).rpartition(".")[0]
+
+
+def slot_group(name: str) -> str:
+    """The group of what sits in the slot of this name."""
+    return f"slot {name}"
+
+
+def make_card(
+    functions: Iterable[PciFunction],
+    slots: Mapping[str, Slot],
+    memdevs: Mapping[str, tuple[Memdev, ...]],
+) -> Card:
+    """The card of functions that belong to one `group`.
+
+    Args:
+        functions: one or more.
+        slots: by name.
+        memdevs: by the address of their function.
+    """
+    ordered = tuple(sorted(functions, key=_rank))
+    name = ordered[0].slot
+    return Card(
+        functions=ordered,
+        slot=slots.get(name) if name is not None else None,
+        memdevs=tuple(memdev for function in ordered for memdev in memdevs.get(function.address, ())),
+    )
+
+
+def address_order(address: str) -> tuple[int, str]:
+    """Sorts addresses: domains of five digits come after those of four."""
+    return len(address), address
+
+
+def _rank(function: PciFunction) -> tuple[bool, bool, tuple[int, str]]:
+    bridge = function.device_class is FunctionClass.BRIDGE
+    return bridge, function.physical_function is not None, address_order(function.address)
+
+
+_CORE_FILES = """
+aer_dev_correctable aer_dev_fatal aer_dev_nonfatal aer_rootport_total_err_cor aer_rootport_total_err_fatal
+aer_rootport_total_err_nonfatal ari_enabled boot_vga broken_parity_status class config consistent_dma_mask_bits
+current_link_speed current_link_width d3cold_allowed device devspec dma_mask_bits driver driver_override enable
+firmware_node index iommu iommu_group irq label local_cpulist local_cpus max_link_speed max_link_width modalias msi_bus
+numa_node physfn power_state remove rescan reset reset_method reset_subordinate resource resource0 resource0_wc
+resource1 resource2 resource2_wc resource3 resource4 resource4_wc resource5 revision rom secondary_bus_number
+serial_number sriov_drivers_autoprobe sriov_numvfs sriov_offset sriov_stride sriov_totalvfs sriov_vf_device
+sriov_vf_total_msix subordinate_bus_number subsystem subsystem_device subsystem_vendor uevent vendor vpd
+"""
+_CORE_FOLDERS = "link msi_irqs pci_bus pools power wakeup"
+
+CORE_ENTRIES = frozenset(_CORE_FILES.split()) | frozenset(_CORE_FOLDERS.split())
+"""Names that need no second look (drivers/pci/pci-sysfs.c, pcie/aer.c, pcie/aspm.c, iov.c; links among them)."""

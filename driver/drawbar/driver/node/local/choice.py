@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node.inventory import model, serials
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.local import naming, selection
 
 # Displays of management controllers and hypervisors: of class "display", and no GPU. By vendor and device; None is all.
@@ -151,12 +151,12 @@ def _slots(attachment: attachments.DeviceAttachment) -> frozenset[str]:
 
 
 def _has_serial(card: model.Card, text: str) -> bool:
-    wanted, numbers = serials.canonical(text), serials.numbers(text)
+    wanted, numbers = model.canonical_serial(text), model.serial_numbers(text)
     for function in card.functions:
-        held = {serials.canonical(one) for one in (function.serial, function.dsn) if one}
+        held = {model.canonical_serial(one) for one in (function.serial, function.dsn) if one}
         if wanted in held:
             return True
-        if function.dsn and numbers & serials.numbers(function.dsn):
+        if function.dsn and numbers & model.serial_numbers(function.dsn):
             return True
     return any(memdev.serial in numbers for memdev in card.memdevs if memdev.serial is not None)
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.node.inventory import model, serials
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory.model import FunctionClass
 
 LABEL_CHARS = 63
 HASH_CHARS = 8
@@ -46,7 +46,9 @@ def residents(cards: Iterable[model.Card]) -> tuple[Resident, ...]:
 
     A name begins with the class and depends on the cards of that class alone, so those of other classes may be left out.
     """
-    named = [(card, f"{card.first.device_class}-{serials.canonical(serial(card) or '')}") for card in cards]
+    named = [
+        (card, f"{card.first.device_class}-{model.canonical_serial(serial(card) or '')}") for card in cards
+    ]
     claimed = collections.Counter(name for _, name in named)
     found: list[Resident] = []
     for card, by_serial in named:
@@ -67,9 +69,9 @@ def serial(card: model.Card) -> str | None:
     for text, device_class in texts:
         if text:
             # Whether its driver is bound or not, a CXL device has one number; it is written as the Device Serial Number.
-            numbers = serials.numbers(text) if device_class is FunctionClass.CXL_MEMORY else ()
-            return serials.dashed(min(numbers)) if len(numbers) == 1 else text
-    return next((serials.dashed(one.serial) for one in card.memdevs if one.serial is not None), None)
+            numbers = model.serial_numbers(text) if device_class is FunctionClass.CXL_MEMORY else ()
+            return model.dashed_serial(min(numbers)) if len(numbers) == 1 else text
+    return next((model.dashed_serial(one.serial) for one in card.memdevs if one.serial is not None), None)
 
 
 def label(text: str) -> str:

@@ -17,8 +17,8 @@ from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, nodepools, slices
 from drawbar.driver.node.classes import operations
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory import index, model
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.local import (
     choice,
     description,
@@ -66,7 +66,7 @@ class Surroundings:
         boot_id: of this kernel.
     """
 
-    inventory: Callable[[], model.Inventory]
+    inventory: Callable[[], index.Inventory]
     attached: Callable[[], Iterable[attachments.DeviceAttachment]]
     holder: Callable[[str, str], str | None]
     interfaces: occupancy.Interfaces
@@ -98,7 +98,7 @@ class LocalPool:
         self._watched: Mapping[str, verdicts.Key] = {}
         self._refused: Mapping[str, str] = {}
         # The residents of a class as of one inventory: a snapshot never changes, and is the same until something does.
-        self._snapshot: model.Inventory | None = None
+        self._snapshot: index.Inventory | None = None
         self._cards: dict[FunctionClass, list[model.Card]] = {}
         self._residents: dict[FunctionClass, Mapping[str, naming.Resident]] = {}
 
@@ -197,7 +197,7 @@ class LocalPool:
             self._residents[device_class] = {one.name: one for one in naming.residents(cards)}
         return self._residents[device_class]
 
-    def _group(self, snapshot: model.Inventory) -> None:
+    def _group(self, snapshot: index.Inventory) -> None:
         """Sorts the cards by class; of a class whose cards are all the same as before, the names are, too."""
         before, self._cards = self._cards, {}
         for card in snapshot.cards:

@@ -9,7 +9,7 @@ and keys are never read.
 import dataclasses
 import re
 
-from drawbar.driver.node.inventory import core
+from drawbar.driver.node.inventory import model
 
 _NEVER = re.compile(
     r"resource\d+(_wc)?|rom|vpd|data|edid|wait_probe|.*(secret|passw|token|psk|_key|keyring).*"
@@ -62,7 +62,7 @@ STRANGE = Rule(listed=False)
 _DEVICE_OF_CLASS = _named("name numa_node")
 
 _RULES = {
-    "pci": Rule(files=core.ENTRIES | {"serial_number"}, groups=frozenset({"link", "msi_irqs"})),
+    "pci": Rule(files=model.CORE_ENTRIES | {"serial_number"}, groups=frozenset({"link", "msi_irqs"})),
     "pci_express": Rule(),
     "pci_bus": _named("cpuaffinity cpulistaffinity"),
     "cxl": EVERYTHING,

@@ -9,7 +9,7 @@ firmware, PCI ids and addresses, interface names other than those made of MAC ad
 import re
 from collections.abc import Callable, Iterable
 
-from drawbar.driver.node.inventory import config_space, serials
+from drawbar.driver.node.inventory import model, pci
 from drawbar.driver.node.recording import entries, tree
 
 _UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE)
@@ -60,7 +60,7 @@ class Masks:
         text = _UUID.sub(lambda match: self._uuid(match[0]), text)
         text = _OCTETS.sub(lambda match: self._octets(match[0]), text)
         text = _DASHED.sub(
-            lambda match: serials.dashed(self._number(int(match[0].replace("-", ""), 16))), text
+            lambda match: model.dashed_serial(self._number(int(match[0].replace("-", ""), 16))), text
         )
         text = _NAMED_AFTER_MAC.sub(
             lambda match: match[1] + self._octets(_colons(match[2])).replace(":", ""), text
@@ -121,7 +121,7 @@ class Masks:
             asked.append(offset)
             return data[offset : offset + length]
 
-        number = config_space.find_serial_number(read, lambda: len(data))
+        number = pci.find_serial_number(read, lambda: len(data))
         if number is None:
             return data
         start = asked[-1] + _DSN_HEADER_BYTES  # it is in what was read last
@@ -135,8 +135,8 @@ class Masks:
         if _HEXADECIMAL.fullmatch(serial):
             return f"{self._number(int(serial, 16)):#x}"
         if _DASHED.fullmatch(serial):
-            return serials.dashed(self._number(int(serial.replace("-", ""), 16)))
-        return self._known_as("serials", serials.canonical(serial), lambda count: f"MASKED{count:06}")
+            return model.dashed_serial(self._number(int(serial.replace("-", ""), 16)))
+        return self._known_as("serials", model.canonical_serial(serial), lambda count: f"MASKED{count:06}")
 
     def _opaque(self, value: str) -> str:
         if _NOTHING.fullmatch(value):

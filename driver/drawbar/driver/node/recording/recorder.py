@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.node import inventory, uevents
-from drawbar.driver.node.inventory import children, reader
+from drawbar.driver.node import uevents
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import pci
 from drawbar.driver.node.recording import entries, hearing, masks, omissions, tree
 
 START, END, EVENTS, SUMMARY = "sysfs.json.gz", "sysfs-end.json.gz", "uevents.jsonl", "recording.json"
@@ -50,7 +51,7 @@ class Settings:
     """
 
     folder: Path
-    sysfs: Path = inventory.SYSFS
+    sysfs: Path = reader.SYSFS
     source: str = uevents.KERNEL
     seconds: float | None = 0
     masked: bool = False
@@ -127,7 +128,7 @@ class _Work:
         return document
 
     def _summary(self) -> dict[str, Any]:
-        real = self._settings.sysfs == inventory.SYSFS
+        real = self._settings.sysfs == reader.SYSFS
         boot_id = _boot_id() if real else None
         return {
             "format": _FORMAT,
@@ -224,7 +225,7 @@ def _contents(found: tree.Snapshot) -> dict[str, int]:
         "files": sum(isinstance(entry, entries.Content) for entry in found.values()),
         "filesNotRead": sum(isinstance(entry, entries.Unread | entries.Refused) for entry in found.values()),
         "links": sum(isinstance(entry, entries.Link) for entry in found.values()),
-        "pciFunctions": listed("bus/pci/devices/", children.ADDRESS.fullmatch),
+        "pciFunctions": listed("bus/pci/devices/", pci.ADDRESS.fullmatch),
         "slots": listed("bus/pci/slots/"),
         "cxlMemoryDevices": listed("bus/cxl/devices/", _MEMDEV.fullmatch),
         "daxDevices": listed("bus/dax/devices/"),

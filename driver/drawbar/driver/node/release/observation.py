@@ -11,10 +11,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.node import classes, inventory
+from drawbar.driver.node import classes
 from drawbar.driver.node.classes import users
-from drawbar.driver.node.inventory import children, cxl, files, model, serials
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import cxl, files, model, pci
+from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.release import plan
 
 _FUNCTIONS = 8
@@ -71,7 +72,7 @@ def _own(
         found |= {function.address: function for function in in_slot}
     for function in tuple(found.values()):
         for address in function.sriov.virtual_functions if function.sriov is not None else ():
-            virtual = inventory.read_function(host.sysfs, address)
+            virtual = reader.read_function(host.sysfs, address)
             if virtual is not None:
                 found.setdefault(address, virtual)
     return tuple(found.values())
@@ -84,7 +85,7 @@ def _again(
 
     What was `seen` in the slot is not read again: gone by then, it would be what has taken the slot from itself.
     """
-    fresh = seen.get(known.address) or inventory.read_function(host.sysfs, known.address)
+    fresh = seen.get(known.address) or reader.read_function(host.sysfs, known.address)
     return fresh if fresh is not None and _is_same(fresh, known) else None
 
 
@@ -96,7 +97,7 @@ def _is_same(fresh: model.PciFunction, known: model.PciFunction) -> bool:
         return fresh.dsn == known.dsn
     if fresh.driver is None or known.driver is None or not fresh.serial or not known.serial:
         return True
-    return serials.canonical(fresh.serial) == serials.canonical(known.serial)
+    return model.canonical_serial(fresh.serial) == model.canonical_serial(known.serial)
 
 
 def _is_nameless(function: model.PciFunction) -> bool:
@@ -113,7 +114,7 @@ def _in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
         if link is not None:
             port = files.below_root(link).rpartition("/")[0]
             for address in _below(host, port):
-                function = inventory.read_function(host.sysfs, address)
+                function = reader.read_function(host.sysfs, address)
                 if function is not None:
                     yield function
             return
@@ -121,7 +122,7 @@ def _in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
 
 def _below(host: classes.Host, path: str) -> Iterator[str]:
     for name in files.names(f"{host.sysfs}/{path}"):
-        if children.ADDRESS.fullmatch(name):
+        if pci.ADDRESS.fullmatch(name):
             yield name
             yield from _below(host, f"{path}/{name}")
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.node import classes, inventory, kernel
+from drawbar.driver.node import classes, kernel
 from drawbar.driver.node.classes.cxl_memory import observation, plan, standing
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, load_recording
@@ -198,7 +199,7 @@ def memory(serial="4660", size=1 << 29):
 
 
 def card_of(tree, slot=1):
-    return model.Card(functions=(inventory.read_function(tree.root, tree.address(slot)),))
+    return model.Card(functions=(reader.read_function(tree.root, tree.address(slot)),))
 
 
 async def ready(asked, tree, until, slot=1):
@@ -347,7 +348,7 @@ def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
     recording = Path(__file__).parents[4] / "data/kernel-6.1-qemu/sysfs-3-cxl-powered.json.gz"
     load_recording(recording, tmp_path / "sys")
     host = classes.Host.of(tmp_path / "sys")
-    card = model.Card(functions=(inventory.read_function(host.sysfs, "0000:0d:00.0"),))
+    card = model.Card(functions=(reader.read_function(host.sysfs, "0000:0d:00.0"),))
     seen = observation.read(host, card)
     assert (seen.memdev, seen.ram_bytes, seen.decoders) == ("mem0", 0, ("decoder2.0",))
     assert seen.window == standing.Window(name="decoder0.0", granularity_bytes=256, makes_ram=False)

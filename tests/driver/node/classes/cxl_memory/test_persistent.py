@@ -2,8 +2,9 @@
 
 import pytest
 
-from drawbar.driver.node import classes, inventory
+from drawbar.driver.node import classes
 from drawbar.driver.node.classes.cxl_memory import observation, plan
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
@@ -27,7 +28,7 @@ def tree(tmp_path):
 
 
 def seen(tree):
-    card = model.Card(functions=(inventory.read_function(tree.root, tree.address(101)),))
+    card = model.Card(functions=(reader.read_function(tree.root, tree.address(101)),))
     return observation.read(classes.Host.of(tree.root), card), card
 
 
@@ -65,7 +66,7 @@ def test_a_dax_device_in_the_regions_range_belongs_to_the_device(tree):
     assert observation.nodes(classes.Host.of(tree.root), card) == (), (
         "what is on the nd bus is no device file"
     )
-    start = inventory.read(tree.root).regions[0].start
+    start = reader.read(tree.root).regions[0].start
     device = make_dax(tree, start + (18 << 20))
     (found,) = observation.nodes(classes.Host.of(tree.root), card)
     assert (found.path, found.major, found.minor) == ("/dev/dax0.0", 252, 0)

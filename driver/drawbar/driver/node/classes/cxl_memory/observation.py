@@ -7,7 +7,7 @@ import os
 
 from drawbar.driver.node.classes import operations
 from drawbar.driver.node.classes.cxl_memory import standing
-from drawbar.driver.node.inventory import children, cxl, files, model
+from drawbar.driver.node.inventory import cxl, files, model, pci
 
 _MEMORY = "devices/system/memory"
 _DAX = "bus/dax/devices"
@@ -176,5 +176,5 @@ def nodes(host: operations.Host, card: model.Card) -> tuple[model.DeviceNode, ..
     """The device files of the region's dax devices, which are not below the card in sysfs."""
     root = os.fspath(host.sysfs)
     names = [dax.name for region in read(host, card).regions for dax in region.dax]
-    found = (children.device_node(f"{root}/bus/dax/devices/{name}") for name in names)
+    found = (pci.device_node(f"{root}/bus/dax/devices/{name}") for name in names)
     return tuple(node for node in found if node is not None)

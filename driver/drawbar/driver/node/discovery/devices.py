@@ -1,11 +1,16 @@
 """The devices of this node, kept current by uevents.
 
 Built once from sysfs, then one object at a time: an event makes what it is about be read again, and nothing else. Events
-that come close together are coalesced per object; what has no event of its own is read again when the dust has
-settled; lost events make everything be read again; and a slow audit finds what no event told of.
+that come close together are coalesced per object; lost events make everything be read again; and a slow audit finds what
+no event reported.
+
+Some of what an event leads to happens after it, and has no event: a slot loses its power after its functions have been
+removed (pciehp_ctrl.c, `remove_board`), the decoders of a region are freed after the region is gone. So what had an event
+is read again once it had time to settle.
 """
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 import math
@@ -13,10 +18,82 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from drawbar.driver.node import errors, inventory, uevents
-from drawbar.driver.node.inventory import live, model, observation, subjects, tracking
-from drawbar.driver.node.uevents import settling
+from drawbar.driver.node import errors, uevents
+from drawbar.driver.node.discovery import live, reader
+from drawbar.driver.node.inventory import index, model
+
+_DAY_SECONDS = 86_400.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tracking:
+    """What can be set.
+
+    Attributes:
+        coalesce_seconds: the shortest time between two readings that events cause; all events of a device within it
+            cost one reading. The first event after a pause is acted on at once.
+        audit_seconds: how often, give or take a fifth, everything is compared with the kernel, for changes that no
+            event told of; 0 never.
+        audit_share: how much of one processor core such a comparison may take, from above 0 to 1.
+    """
+
+    coalesce_seconds: float = 0.01
+    audit_seconds: float = 600.0
+    audit_share: float = 0.1
+
+
+def problems(tracking: Tracking) -> list[str]:
+    """One sentence for each value that cannot be."""
+    found = []
+    # Written so that they hold for no NaN.
+    if not 0 <= tracking.coalesce_seconds <= 1:
+        found.append(f"coalesce_seconds is {tracking.coalesce_seconds}: give 0 to 1 second")
+    if not (tracking.audit_seconds == 0 or 1 <= tracking.audit_seconds <= _DAY_SECONDS):
+        found.append(f"audit_seconds is {tracking.audit_seconds}: give 0, or 1 to {_DAY_SECONDS:.0f} seconds")
+    if not 0 < tracking.audit_share <= 1:
+        found.append(f"audit_share is {tracking.audit_share}: give more than 0, and at most 1")
+    return found
+
+
+PAUSES_SECONDS = (0.5,)
+"""A hot-plug driver is through with a slot in a tenth of a second; one that takes longer is found by the audit."""
+_MOST = 4096  # beyond it nothing is remembered, and the audit finds what changed
+
+_Item = TypeVar("_Item")
+
+
+class Settling(Generic[_Item]):
+    """Items that come due some time after they were last touched; knows no clock."""
+
+    def __init__(self, pauses_seconds: Iterable[float] = PAUSES_SECONDS) -> None:
+        self._queues: list[tuple[float, dict[_Item, float]]] = [(pause, {}) for pause in pauses_seconds]
+
+    def touch(self, items: Iterable[_Item], now: float) -> None:
+        """These had an event; each comes due once for every pause, counted from its last event."""
+        for item in items:
+            for pause, queue in self._queues:
+                if queue.pop(item, None) is not None or len(queue) < _MOST:
+                    queue[item] = (
+                        now + pause
+                    )  # behind all others, so that the first is always the next to come due
+
+    def due(self, now: float) -> frozenset[_Item]:
+        """What has come due; each is told once for each pause."""
+        found = set()
+        for _, queue in self._queues:
+            for item, moment in tuple(queue.items()):
+                if moment > now:
+                    break
+                del queue[item]
+                found.add(item)
+        return frozenset(found)
+
+    def next(self) -> float | None:
+        """When the next item comes due."""
+        return min((next(iter(queue.values())) for _, queue in self._queues if queue), default=None)
+
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +112,9 @@ class Devices:
         self,
         sysfs: Path,
         changed: Callable[[], None] | None = None,
-        settings: tracking.Tracking | None = None,
+        settings: Tracking | None = None,
         *,
-        pauses_seconds: Sequence[float] = settling.PAUSES_SECONDS,
+        pauses_seconds: Sequence[float] = PAUSES_SECONDS,
     ) -> None:
         """Knows nothing until it is told to `read`.
 
@@ -49,13 +126,13 @@ class Devices:
         """
         self._sysfs = sysfs
         self._root = os.fspath(sysfs)
-        self._settings = settings or tracking.Tracking()
+        self._settings = settings or Tracking()
         self._live = live.Live()
         self._lock = asyncio.Lock()
-        self._due: dict[subjects.Subject, None] = {}
+        self._due: dict[reader.Subject, None] = {}
         self._everything = False
         self._heard = asyncio.Event()
-        self._settling: settling.Settling[subjects.Subject] = settling.Settling(pauses_seconds)
+        self._settling: Settling[reader.Subject] = Settling(pauses_seconds)
         self._subscribers: list[Callable[[live.Changes], None]] = []
         if changed is not None:
             self.subscribe(lambda _: changed())
@@ -69,7 +146,7 @@ class Devices:
     # --- what there is ---
 
     @property
-    def inventory(self) -> model.Inventory:
+    def inventory(self) -> index.Inventory:
         """Everything, as it is now; a value that does not change."""
         return self._live.snapshot()
 
@@ -101,18 +178,18 @@ class Devices:
             errors.SysfsError: there is no sysfs tree.
         """
         async with self._lock:
-            fresh = await asyncio.to_thread(inventory.read, self._sysfs)
+            fresh = await asyncio.to_thread(reader.read, self._sysfs)
             changes = self._live.replace(fresh)
         self._tell(changes)
 
     async def refresh_slot(self, name: str) -> model.Slot | None:
         """Reads one slot, which has no events of its own, as it is now; None if there is none of that name."""
-        await self._refresh([subjects.slot(name)])
+        await self._refresh([reader.slot_subject(name)])
         return next((slot for slot in self.slots if slot.name == name), None)
 
     async def refresh(self, address: str) -> model.Card | None:
         """Reads the function at this address as it is now, and answers its card; None if it is not there."""
-        await self._refresh([subjects.function(address)])
+        await self._refresh([reader.function_subject(address)])
         return self.card_at(address)
 
     async def follow(self, source: uevents.UeventSource) -> None:
@@ -183,19 +260,19 @@ class Devices:
             self._settling.touch(further, _now())
 
     async def _refresh(
-        self, wanted: Iterable[subjects.Subject]
-    ) -> tuple[live.Changes, frozenset[subjects.Subject]]:
+        self, wanted: Iterable[reader.Subject]
+    ) -> tuple[live.Changes, frozenset[reader.Subject]]:
         """Reads these, and what follows from them; answers what changed, and what followed."""
         changes = live.Changes()
         todo = asked = frozenset(wanted)
-        done: frozenset[subjects.Subject] = frozenset()
+        done: frozenset[reader.Subject] = frozenset()
         async with self._lock:
             for _ in range(_ROUNDS):
                 if not todo:
                     break
                 self.readings += len(todo)
                 names = self._live.slot_names
-                observed = await asyncio.to_thread(observation.read, self._root, todo, names)
+                observed = await asyncio.to_thread(reader.read_subjects, self._root, todo, names)
                 changed, further = self._live.take(observed)
                 changes |= changed
                 # With other slots, functions that were read already may turn out to be in one.
@@ -219,7 +296,7 @@ class Devices:
         Raises:
             errors.SysfsError: the tree has gone.
         """
-        listed = await asyncio.to_thread(observation.listing, self._root)
+        listed = await asyncio.to_thread(reader.listing, self._root)
         found = live.Changes()
         for batch in _batches(listed | self._live.subjects()):
             started = _now()
@@ -243,7 +320,7 @@ class Devices:
                 log.warning("the inventory could not be compared with the kernel: %s", error)
 
 
-def _batches(wanted: Iterable[subjects.Subject]) -> Iterator[tuple[subjects.Subject, ...]]:
+def _batches(wanted: Iterable[reader.Subject]) -> Iterator[tuple[reader.Subject, ...]]:
     remaining = iter(wanted)
     while batch := tuple(itertools.islice(remaining, _AT_ONCE)):
         yield batch

@@ -10,9 +10,10 @@ Invariant: once every object that changed has been read after its last change, `
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from drawbar.driver.node.inventory import cards, cxl, cxlties, dax, index, model, observation, slots, subjects
-from drawbar.driver.node.inventory.classification import FunctionClass
-from drawbar.driver.node.inventory.subjects import Subject
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.discovery.reader import Subject
+from drawbar.driver.node.inventory import cxl, index, model, pci
+from drawbar.driver.node.inventory.model import FunctionClass
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class Live:
         self._dax: dict[str, model.DaxDevice] = {}
         self._slot_names: dict[str, str] = {}
         self._topology: cxl.Topology | None = None
-        self._snapshot: model.Inventory | None = None
+        self._snapshot: index.Inventory | None = None
 
     @property
     def slot_names(self) -> Mapping[str, str]:
@@ -82,20 +83,20 @@ class Live:
         """As of `snapshot`, without making one."""
         return self._entries.card_of(address)
 
-    def snapshot(self) -> model.Inventory:
+    def snapshot(self) -> index.Inventory:
         """What is known, as a value; the same one until something changes."""
         if self._snapshot is None:
             if self._topology is None:
                 self._topology = cxl.topology(self._cxl.values())
             topology = self._topology
-            self._snapshot = model.Inventory(
+            self._snapshot = index.Inventory(
                 functions=self._entries.ordered(),
                 slots=tuple(self._entries.slots.values()),
                 memdevs=topology.memdevs,
                 ports=topology.ports,
                 decoders=topology.decoders,
                 regions=topology.regions,
-                dax=tuple(sorted(self._dax.values(), key=lambda each: dax.order(each.name))),
+                dax=tuple(sorted(self._dax.values(), key=lambda each: cxl.dax_order(each.name))),
                 known=self._entries.index(),
             )
         return self._snapshot
@@ -104,23 +105,23 @@ class Live:
         """Every object that is known."""
         return frozenset(
             (
-                *(subjects.slot(name) for name in self._entries.slots),
-                *(subjects.function(address) for address in self._entries.functions),
-                *(subjects.cxl(name) for name in self._cxl),
-                *(subjects.dax(name) for name in self._dax),
+                *(reader.slot_subject(name) for name in self._entries.slots),
+                *(reader.function_subject(address) for address in self._entries.functions),
+                *(reader.cxl_subject(name) for name in self._cxl),
+                *(reader.dax_subject(name) for name in self._dax),
             )
         )
 
     def concerned(self, devpath: str) -> frozenset[Subject]:
         """What to read after an event of the device in this directory: as `subjects.of_event`, and its slot."""
-        found = subjects.of_event(devpath)
-        name = slots.nearest(devpath, self._slot_names) if found else None
-        return found | {subjects.slot(name)} if name is not None else found
+        found = reader.of_event(devpath)
+        name = pci.nearest_slot(devpath, self._slot_names) if found else None
+        return found | {reader.slot_subject(name)} if name is not None else found
 
-    def replace(self, fresh: model.Inventory) -> Changes:
+    def replace(self, fresh: index.Inventory) -> Changes:
         """Takes over a reading of everything; answers how it differs."""
         notes = self._take(
-            observation.Observation(
+            reader.Observation(
                 functions=dict.fromkeys(self._entries.functions)
                 | {function.address: function for function in fresh.functions},
                 slots=dict.fromkeys(self._entries.slots) | {slot.name: slot for slot in fresh.slots},
@@ -130,30 +131,32 @@ class Live:
         )
         return notes.changes()
 
-    def take(self, observed: observation.Observation) -> tuple[Changes, frozenset[Subject]]:
+    def take(self, observed: reader.Observation) -> tuple[Changes, frozenset[Subject]]:
         """Takes over what was read; answers what changed by it, and what else is to be read because of it."""
         notes = self._take(observed)
         if notes.moved:
             notes.further.update(self._below(notes.moved))
         return notes.changes(), frozenset(notes.further)
 
-    def _take(self, observed: observation.Observation) -> _Notes:
+    def _take(self, observed: reader.Observation) -> _Notes:
         notes = _Notes()
-        notes.further.update(subjects.function(address) for address in observed.behind)
+        notes.further.update(reader.function_subject(address) for address in observed.behind)
         for address, function in observed.functions.items():
             self._take_function(address, function, notes)
         for name, slot in observed.slots.items():
             self._take_slot(name, slot, notes)
         if observed.slot_names is not None:
             different = observed.slot_names.symmetric_difference(self._entries.slots)
-            notes.further.update(subjects.slot(name) for name in different)
+            notes.further.update(reader.slot_subject(name) for name in different)
         for name, each in observed.objects.items():
             self._take_cxl(name, each, notes)
         for name, device in observed.dax_devices.items():
             self._take_dax(name, device, notes)
         if notes.moved:
-            self._entries.slots = {slot.name: slot for slot in slots.ordered(self._entries.slots.values())}
-            self._slot_names = slots.addresses(self._entries.slots.values())
+            self._entries.slots = {
+                slot.name: slot for slot in pci.ordered_slots(self._entries.slots.values())
+            }
+            self._slot_names = pci.slot_addresses(self._entries.slots.values())
         if notes.memdevs:
             self._regroup_memdevs(notes.memdevs)
         if notes.objects:
@@ -170,9 +173,9 @@ class Live:
         notes.functions.add(address)
         for each in (before, function):
             if each is not None and each.physical_function is not None:
-                notes.further.add(subjects.function(each.physical_function))
+                notes.further.add(reader.function_subject(each.physical_function))
             if each is not None and each.device_class is FunctionClass.BRIDGE:
-                notes.further.add(subjects.SLOTS)  # a hot-plug driver may have taken it, or left it
+                notes.further.add(reader.SLOTS)  # a hot-plug driver may have taken it, or left it
 
     def _take_slot(self, name: str, slot: model.Slot | None, notes: _Notes) -> None:
         before = self._entries.slots.get(name)
@@ -182,7 +185,7 @@ class Live:
             del self._entries.slots[name]
         else:
             self._entries.slots[name] = slot
-        group = cards.of_slot(name)
+        group = model.slot_group(name)
         self._entries.touch(group)
         notes.slots.add(name)
         notes.functions |= self._entries.members(group)
@@ -196,13 +199,13 @@ class Live:
             owner = function.physical_function or ""
             parts = (*function.path.split("/"), owner)
             if any(part.rpartition(".")[0] in addresses for part in parts):
-                yield subjects.function(function.address)
+                yield reader.function_subject(function.address)
 
     def _take_cxl(self, name: str, each: cxl.Object | None, notes: _Notes) -> None:
         before = self._cxl.get(name)
         for one in (before, each):
             if one is not None:
-                notes.further.update(subjects.cxl(other) for other in cxlties.related(one, self._cxl))
+                notes.further.update(reader.cxl_subject(other) for other in cxl.related(one, self._cxl))
         if each == before:
             return
         notes.objects.add(name)
@@ -211,7 +214,7 @@ class Live:
                 self._cxl.pop(name, None)
             else:
                 self._cxl[name] = one
-                notes.functions |= cxlties.functions_of(one, self._cxl)
+                notes.functions |= cxl.functions_of(one, self._cxl)
         if each is None:
             self._cxl.pop(name, None)
         for one in (before, each):
@@ -224,7 +227,7 @@ class Live:
         for address in changed:
             function = self._entries.functions.get(address)
             if function is not None:
-                self._entries.touch(cards.group(function))
+                self._entries.touch(model.card_group(function))
 
     def _take_dax(self, name: str, device: model.DaxDevice | None, notes: _Notes) -> None:
         before = self._dax.get(name)
@@ -238,10 +241,10 @@ class Live:
         for each in (before, device):
             region = self._cxl.get(each.region) if each is not None and each.region is not None else None
             if region is not None:
-                notes.functions |= cxlties.functions_of(region, self._cxl)
+                notes.functions |= cxl.functions_of(region, self._cxl)
 
 
-def _objects(found: model.Inventory) -> Iterable[cxl.Object]:
+def _objects(found: index.Inventory) -> Iterable[cxl.Object]:
     yield from found.memdevs
     yield from found.ports
     yield from found.decoders

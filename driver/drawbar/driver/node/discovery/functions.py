@@ -1,35 +1,99 @@
 """One PCI function, read from its directory.
 
-This is the hot path of discovery: 10,000 functions are to be read in a second, so a function costs one `uevent`
-(which holds ids, class and driver), one directory listing and only those further files that the listing shows, all
-opened relative to the directory.
+This is the hot path of discovery: 10,000 functions are to be read in a second, so a function costs one `uevent` (which
+holds ids, class and driver; single files where it does not), one directory listing and only those further files that the
+listing shows, all opened relative to the directory.
 """
 
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
 
-from drawbar.driver.node.inventory import (
-    children,
-    config_space,
-    core,
-    files,
-    fpga,
-    identity,
-    links,
-    model,
-    nvme,
-    serials,
-    slots,
-)
-from drawbar.driver.node.inventory.classification import FunctionClass
+from drawbar.driver.node.inventory import files, model, pci
+from drawbar.driver.node.inventory.model import FunctionClass
+
+_NO_DEVICE = 0xFFFF  # the id that configuration space answers where nothing answers
+_NO_CLASS = 0xFF0000  # "does not fit in any defined class"
+_LINES = re.compile(r"^(DRIVER|PCI_CLASS|PCI_ID|PCI_SUBSYS_ID)=(.*)$", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ids:
+    """The ids of a function, its class, and the driver that is bound to it."""
+
+    class_code: int
+    kind: FunctionClass
+    vendor: int
+    device: int
+    subsystem_vendor: int | None
+    subsystem_device: int | None
+    driver: str | None
+
+    @property
+    def known(self) -> bool:
+        """Whether anything answered."""
+        return self.vendor != _NO_DEVICE
+
+
+def read_ids(directory: int) -> Ids:
+    """The ids of the function whose directory this descriptor is."""
+    said = dict(_LINES.findall(files.text("uevent", directory) or ""))
+    driver = said.get("DRIVER") or None
+    known = _from_uevent(
+        said.get("PCI_CLASS", ""), said.get("PCI_ID", ""), said.get("PCI_SUBSYS_ID", ""), driver
+    )
+    return (
+        known if known is not None else _from_files(directory, driver or files.link_name("driver", directory))
+    )
+
+
+@functools.lru_cache(maxsize=1024)  # a host has thousands of functions, and far fewer kinds of them
+def _from_uevent(class_code: str, device: str, subsystem: str, driver: str | None) -> Ids | None:
+    """Ids as in `PCI_CLASS=10802`, `PCI_ID=1B36:0010`; None if one is no such thing."""
+    try:
+        code = int(class_code, 16)
+        ids = tuple(int(number, 16) for pair in (device, subsystem) for number in pair.split(":"))
+        first, second, third, fourth = ids
+    except ValueError:
+        return None
+    return _made(code, (first, second), (third, fourth), driver)
+
+
+def _from_files(directory: int, driver: str | None) -> Ids:
+    names = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device")
+    code, vendor, device, subsystem_vendor, subsystem_device = (
+        files.number(name, directory) for name in names
+    )
+    return _made(
+        _NO_CLASS if code is None else code,
+        (_NO_DEVICE if vendor is None else vendor, _NO_DEVICE if device is None else device),
+        (subsystem_vendor, subsystem_device),
+        driver,
+    )
+
+
+def _made(
+    code: int, ids: tuple[int, int], subsystem: tuple[int | None, int | None], driver: str | None
+) -> Ids:
+    vendor, device = ids
+    return Ids(
+        class_code=code,
+        kind=model.classify(code, vendor, device),
+        vendor=vendor,
+        device=device,
+        subsystem_vendor=subsystem[0],
+        subsystem_device=subsystem[1],
+        driver=driver,
+    )
+
 
 _ROOT = re.compile(r"(?:^|/)(pci[0-9a-f]{4,8}:[0-9a-f]{2})(?:/|$)")
 _MEMDEV = re.compile(r"mem\d+")
 # A bridge's directory is not listed: its children are functions of their own, and these it may have.
 _BRIDGES_OWN = frozenset({"current_link_speed", "iommu_group"})
-_CHILDLESS = children.Children()
+_CHILDLESS = pci.Children()
 # Nor is that of a function to which no driver is bound, or one of those that make nothing there but these directories.
 _CORE = frozenset({"config", "current_link_speed", "iommu_group", "physfn", "sriov_totalvfs"})
 _BOUND_TO: dict[str | None, tuple[str, ...]] = {None: (), "pci-stub": (), "vfio-pci": ("vfio-dev",)}
@@ -67,7 +131,7 @@ class _Place:
     address: str
     relative: str
     descriptor: int
-    ids: identity.Ids
+    ids: Ids
     names: frozenset[str]
     directories: tuple[str, ...]
 
@@ -86,7 +150,7 @@ def read(root: str, address: str, around: Surroundings) -> model.PciFunction | N
     if descriptor is None:
         return None
     try:
-        ids = identity.read(descriptor)
+        ids = read_ids(descriptor)
         names, directories = _entries(descriptor, ids)
         if not names:
             return None
@@ -95,7 +159,7 @@ def read(root: str, address: str, around: Surroundings) -> model.PciFunction | N
         os.close(descriptor)
 
 
-def _entries(descriptor: int, ids: identity.Ids) -> tuple[frozenset[str], tuple[str, ...]]:
+def _entries(descriptor: int, ids: Ids) -> tuple[frozenset[str], tuple[str, ...]]:
     """What may be of interest in the directory, and which of it are directories that drivers make.
 
     There is nothing if it is gone. A listing is dearer than all the rest.
@@ -106,7 +170,9 @@ def _entries(descriptor: int, ids: identity.Ids) -> tuple[frozenset[str], tuple[
         return _CORE, _BOUND_TO[ids.driver]
     names = files.listing(descriptor)
     # The kernel is not asked about those that never are directories.
-    return names, tuple(sorted(one for one in names - core.ENTRIES if files.is_directory(one, descriptor)))
+    return names, tuple(
+        sorted(one for one in names - model.CORE_ENTRIES if files.is_directory(one, descriptor))
+    )
 
 
 def _build(place: _Place, around: Surroundings) -> model.PciFunction:
@@ -115,9 +181,9 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     owner = files.link_name("physfn", descriptor) if "physfn" in names else None
     physical = owner is None
     number, hidden = _device_serial_number(descriptor) if physical and "config" in names else (None, False)
-    dsn = serials.dashed(number) if number is not None else None
-    below = children.read(place.root, place.path, place.directories) if place.directories else _CHILDLESS
-    controllers = nvme.read(place.path) if "nvme" in place.directories else ()
+    dsn = model.dashed_serial(number) if number is not None else None
+    below = pci.read_children(place.root, place.path, place.directories) if place.directories else _CHILDLESS
+    controllers = pci.read_nvme(place.path) if "nvme" in place.directories else ()
     return model.PciFunction(
         address=place.address,
         path=place.relative,
@@ -131,7 +197,7 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         numa_node=_numa_node(descriptor, owner, around.nodes),
         pcie_root=_root_complex(place.relative),
         # A virtual function's link is its physical one's, and its own registers say nothing (9.3.5.7).
-        link=links.read(descriptor) if physical and "current_link_speed" in names else links.NONE,
+        link=pci.read_link(descriptor) if physical and "current_link_speed" in names else pci.NO_LINK,
         serial=_class_serial(place, controllers) or dsn,
         dsn=dsn,
         dsn_hidden=hidden,
@@ -145,7 +211,7 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         net_interfaces=below.net_interfaces,
         secondary_bus=files.number("secondary_bus_number", descriptor) if bridge else None,
         nvme=controllers,
-        fpga_managers=fpga.read(place.root, around.managers[place.address])
+        fpga_managers=pci.read_fpga_managers(place.root, around.managers[place.address])
         if place.address in around.managers
         else (),
     )
@@ -158,8 +224,8 @@ def _root_complex(relative: str) -> str | None:
 
 def _device_serial_number(descriptor: int) -> tuple[int | None, bool]:
     try:
-        return config_space.serial_number(descriptor), False
-    except config_space.Hidden:
+        return pci.read_serial_number(descriptor), False
+    except pci.ConfigSpaceHidden:
         return None, True
 
 
@@ -171,7 +237,7 @@ def _class_serial(place: _Place, controllers: tuple[model.NvmeController, ...]) 
     for name in place.directories:
         if _MEMDEV.fullmatch(name):
             serial = files.text(name + "/serial", place.descriptor)
-            if serials.plausible(files.parse_number(serial)):
+            if model.plausible_serial(files.parse_number(serial)):
                 return serial
     return None
 
@@ -211,4 +277,4 @@ def _slot(relative: str, physical_function: str | None, by_address: Mapping[str,
     """
     if not by_address:
         return None
-    return slots.nearest(f"{relative}/{physical_function}" if physical_function else relative, by_address)
+    return pci.nearest_slot(f"{relative}/{physical_function}" if physical_function else relative, by_address)

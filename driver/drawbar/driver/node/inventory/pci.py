@@ -1,0 +1,376 @@
+"""What sysfs shows of one PCI function and its slot, each read by a function of its own.
+
+**Device nodes and network interfaces.** The walk is generic: a directory whose `uevent` names a DEVNAME is a device node,
+whatever its subsystem. It goes three levels deep (nvme/nvme0/nvme0n1 is the deepest of interest) and stays out of
+directories that are known to hold only attributes.
+
+**Device Serial Number.** PCI Express Base Specification, 7.9.3: extended capability 0x0003 holds a 64-bit number that is
+unique to the card (all functions of one card show the same). Extended capabilities start at 256; an unprivileged reader
+gets only the first 64 bytes, which looks like the end of the file. The list is walked with small reads: each dword is a
+real access to the device, and 4,096 bytes of them would take a millisecond per function.
+
+**Links.** `current_link_speed` says `16.0 GT/s PCIe`, `8 GT/s` on old kernels and `Unknown` where the link is down; widths
+of a link that is down come out as 0, 63 or 255 (all ones, cut).
+
+**Slots.** Which files a slot has depends on what its port can do; without a hot-plug driver there are no slots.
+
+**NVMe controllers** (drivers/nvme/host), and the disks that several of them lead to.
+
+**FPGA managers** (Documentation/ABI/testing/sysfs-class-fpga-manager). Their class lists them all; on a DFL card a manager
+is six directories below its function, too deep to walk to.
+"""
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from drawbar.driver.node.inventory import files, model
+
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+"""A PCI address as sysfs writes it; domains behind a VMD have five digits or more."""
+
+_LEVELS = 3
+_ATTRIBUTES_ONLY = frozenset(
+    {
+        "power",
+        "link",
+        "msi_irqs",
+        "pci_bus",
+        "firmware_node",
+        "hwmon",
+        "queues",
+        "statistics",
+        "integrity",
+        "wakeup",
+    }
+)
+# Below these there are partitions, connectors and the like, and no further files that a container needs.
+_LEAVES = frozenset({"drm", "accel", "nvme-generic", "cxl"})
+_FLAT = frozenset({"vfio-dev"})  # their devices have nothing below them
+# Directories of a class are no devices themselves (drivers/base/core.c, class_dir_create_and_add).
+_CLASSES = frozenset({"accel", "drm", "infiniband", "infiniband_verbs", "nvme", "vfio-dev"})
+_MULTIPATH_LEG = re.compile(r"nvme(\d+)c\d+n(\d+)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Children:
+    """The device nodes and network interfaces below one function, sorted."""
+
+    device_nodes: tuple[model.DeviceNode, ...] = ()
+    net_interfaces: tuple[str, ...] = ()
+
+
+def read_children(root: str, path: str, directories: Iterable[str]) -> Children:
+    """Walks the named directories in the function's directory `path`; `root` is where sysfs is."""
+    nodes: list[model.DeviceNode] = []
+    interfaces: list[str] = []
+    for name in directories:
+        if name not in _ATTRIBUTES_ONLY and not _is_another_device(name):
+            for found in _walk(root, f"{path}/{name}", name, _LEVELS):
+                if isinstance(found, str):
+                    interfaces.append(found)
+                else:
+                    nodes.append(found)
+    return Children(
+        device_nodes=tuple(sorted(set(nodes), key=lambda node: node.path)),
+        net_interfaces=tuple(sorted(interfaces)),
+    )
+
+
+def device_node(path: str) -> model.DeviceNode | None:
+    """The device node of the directory `path`, or None if it has none."""
+    content = files.text(path + "/uevent")
+    if content is None or "DEVNAME=" not in content:
+        return None
+    properties = files.pairs(content)
+    name = properties.get("DEVNAME")
+    numbers = _device_numbers(path, properties)
+    if not name or numbers is None:
+        return None
+    subsystem = files.link_name(path + "/subsystem") or ""
+    major, minor = numbers
+    return model.DeviceNode(
+        path="/dev/" + name, major=major, minor=minor, block=subsystem == "block", subsystem=subsystem
+    )
+
+
+def _device_numbers(path: str, properties: dict[str, str]) -> tuple[int, int] | None:
+    major, minor = files.parse_number(properties.get("MAJOR")), files.parse_number(properties.get("MINOR"))
+    if major is not None and minor is not None:
+        return major, minor
+    before, _, after = (files.text(path + "/dev") or "").partition(":")
+    major, minor = files.parse_number(before), files.parse_number(after)
+    return (major, minor) if major is not None and minor is not None else None
+
+
+def _walk(root: str, path: str, name: str, levels: int) -> Iterator[model.DeviceNode | str]:
+    """Device nodes, and the names of network interfaces, in and below one directory."""
+    if name == "net":
+        yield from (entry.name for entry in files.entries(path) if _is_directory(entry))
+        return
+    if leg := _MULTIPATH_LEG.fullmatch(name):
+        yield from _multipath_head(root, leg)
+        return
+    node = device_node(path) if name not in _CLASSES else None
+    if node is not None:
+        yield node
+        if node.block or node.subsystem in _LEAVES:
+            return
+    if levels > 1:
+        levels = 2 if name in _FLAT else levels
+        for entry in files.entries(path):
+            if _is_directory(entry) and entry.name not in _ATTRIBUTES_ONLY:
+                yield from _walk(root, entry.path, entry.name, levels - 1)
+
+
+def _multipath_head(root: str, leg: re.Match[str]) -> Iterator[model.DeviceNode]:
+    """The disk that a hidden path nvme<subsystem>c<controller>n<head> leads to (drivers/nvme/host/multipath.c)."""
+    for kind, prefix in (("block", "nvme"), ("nvme-generic", "ng")):
+        if (node := device_node(f"{root}/class/{kind}/{prefix}{leg[1]}n{leg[2]}")) is not None:
+            yield node
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _is_another_device(name: str) -> bool:
+    """The functions behind a bridge, and a port's own services (`0000:00:03.0:pcie001`)."""
+    return ADDRESS.match(name) is not None
+
+
+_EXTENDED_START = 0x100
+_SPACE_BYTES = 4096
+_CAPABILITY_DSN = 0x0003
+_MOST_CAPABILITIES = (_SPACE_BYTES - _EXTENDED_START) // 8  # a list that is longer runs in a circle
+_ALL_ONES = 0xFFFF_FFFF  # what a device that has gone answers
+
+ReadConfigSpace = Callable[[int, int], bytes]
+"""Takes a length and an offset in bytes, as `os.pread` does after its descriptor."""
+
+
+class ConfigSpaceHidden(Exception):
+    """Configuration space beyond 64 bytes is not shown to this process."""
+
+
+def read_serial_number(directory: int) -> int | None:
+    """The Device Serial Number of the function whose directory this descriptor is, or None if it has none.
+
+    Raises:
+        Hidden: the process lacks the privilege (CAP_SYS_ADMIN) to see it.
+    """
+    try:
+        descriptor = os.open("config", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    except PermissionError as error:
+        raise ConfigSpaceHidden from error
+    except OSError:
+        return None
+    try:
+        return find_serial_number(
+            lambda length, offset: os.pread(descriptor, length, offset), lambda: os.fstat(descriptor).st_size
+        )
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def find_serial_number(read: ReadConfigSpace, size: Callable[[], int]) -> int | None:
+    """Walks the extended capabilities.
+
+    Args:
+        read: reads configuration space; answers fewer bytes than asked for where it ends.
+        size: answers the bytes of configuration space that the function has, 4,096 if it is PCI Express.
+
+    Raises:
+        Hidden: the function has extended space, and `read` ends before it.
+    """
+    offset = _EXTENDED_START
+    for _ in range(_MOST_CAPABILITIES):
+        block = read(12, offset)
+        if offset == _EXTENDED_START and not block and size() > _EXTENDED_START:
+            raise ConfigSpaceHidden
+        header = int.from_bytes(block[:4], "little")
+        if len(block) < 12 or header in (0, _ALL_ONES):
+            return None
+        if header & 0xFFFF == _CAPABILITY_DSN:
+            return _plausible_number(int.from_bytes(block[4:12], "little"))
+        offset = (header >> 20) & 0xFFC
+        if offset < _EXTENDED_START:
+            return None
+    return None
+
+
+def _plausible_number(number: int) -> int | None:
+    """Boards that were never given a number carry zeros or ones."""
+    return None if number in (0, 0xFFFF_FFFF_FFFF_FFFF) else number
+
+
+_WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})  # PCI Express Base Specification, 7.5.3.6
+_HIGHEST_SPEED_GTS = 256.0  # PCIe 8.0
+
+
+NO_LINK = model.Link()
+"""Of a function that has none, or does not say."""
+
+
+def read_link(directory: int) -> model.Link:
+    """The link of the function whose directory this descriptor is."""
+    return _link(
+        files.text("current_link_speed", directory),
+        files.text("current_link_width", directory),
+        files.text("max_link_speed", directory),
+        files.text("max_link_width", directory),
+    )
+
+
+@functools.lru_cache(maxsize=256)  # a host has thousands of links, and few different ones
+def _link(now: str | None, lanes: str | None, fastest: str | None, most: str | None) -> model.Link:
+    return model.Link(
+        speed_gts=link_speed(now),
+        width=link_width(files.parse_number(lanes)),
+        max_speed_gts=link_speed(fastest),
+        max_width=link_width(files.parse_number(most)),
+    )
+
+
+def link_speed(value: str | None) -> float | None:
+    """GT/s, or None for `Unknown`, for conventional PCI's MHz and for anything else."""
+    if not value:
+        return None
+    amount, _, unit = value.partition(" ")
+    if not unit.startswith("GT/s"):
+        return None
+    try:
+        found = float(amount)
+    except ValueError:
+        return None
+    return found if 0 < found <= _HIGHEST_SPEED_GTS else None
+
+
+def link_width(value: int | None) -> int | None:
+    """Lanes, or None for a number of lanes that no link has."""
+    return value if value in _WIDTHS else None
+
+
+_SLOTS = "bus/pci/slots"
+
+
+def read_slots(root: str) -> tuple[model.Slot, ...]:
+    """Every slot, in order of name."""
+    found = (read_slot(root, name) for name in slot_names(root))
+    return ordered_slots(slot for slot in found if slot is not None)
+
+
+def slot_names(root: str) -> list[str]:
+    """The names of the slots, in no order that means anything."""
+    return files.names(f"{root}/{_SLOTS}")
+
+
+def read_slot(root: str, name: str) -> model.Slot | None:
+    """The slot of this name, or None if there is none, or none that says where it is."""
+    path = f"{root}/{_SLOTS}/{name}"
+    address = files.text(path + "/address")
+    if not address:
+        return None
+    return model.Slot(
+        name=name,
+        address=address,
+        present=flag(files.number(path + "/adapter")),
+        powered=flag(files.number(path + "/power")),
+        attention=files.number(path + "/attention"),
+        speed_gts=link_speed(files.text(path + "/cur_bus_speed")),
+        max_speed_gts=link_speed(files.text(path + "/max_bus_speed")),
+    )
+
+
+def ordered_slots(slots: Iterable[model.Slot]) -> tuple[model.Slot, ...]:
+    """By name: slot 10 comes after slot 9, and names that are no numbers (`2-1`) come last."""
+    return tuple(sorted(slots, key=_by_name))
+
+
+def slot_addresses(slots: Iterable[model.Slot]) -> dict[str, str]:
+    """Slot names by address (`domain:bus:device`); of two slots that claim one address the last counts."""
+    return {slot.address: slot.name for slot in ordered_slots(slots)}
+
+
+def nearest_slot(path: str, by_address: Mapping[str, str]) -> str | None:
+    """The slot that the device in this directory sits in: the nearest on the way up."""
+    for part in reversed(path.split("/")):
+        address = part.rpartition(".")[0]
+        if address in by_address:
+            return by_address[address]
+    return None
+
+
+def flag(value: int | None) -> bool | None:
+    """0 or 1 as a truth value; None stays None."""
+    return None if value is None else value != 0
+
+
+def _by_name(slot: model.Slot) -> tuple[int, str]:
+    return (int(slot.name), "") if slot.name.isdecimal() else (1 << 32, slot.name)
+
+
+_CONTROLLER = re.compile(r"nvme\d+")
+_SUBSYSTEMS = "devices/virtual/nvme-subsystem"
+_NOWHERE = frozenset({"(efault)", "(null)"})
+"""What the kernel writes for a text that is not there (lib/vsprintf.c). A controller that has not been asked yet who it is
+answers so for a moment, Linux 6.1 does."""
+
+
+def read_nvme(path: str) -> tuple[model.NvmeController, ...]:
+    """The controllers of the function in this directory."""
+    return tuple(
+        model.NvmeController(
+            name=name,
+            state=files.text(f"{path}/nvme/{name}/state") or None,
+            model=_told(f"{path}/nvme/{name}/model"),
+            firmware=_told(f"{path}/nvme/{name}/firmware_rev"),
+            serial=_told(f"{path}/nvme/{name}/serial"),
+        )
+        for name in files.names(path + "/nvme")
+        if _CONTROLLER.fullmatch(name)
+    )
+
+
+def _told(path: str) -> str | None:
+    said = files.text(path)
+    return said if said and said not in _NOWHERE else None
+
+
+def functions_of_subsystem(root: str, subsystem: str) -> frozenset[str]:
+    """The functions whose controllers lead to the disks of an NVMe subsystem."""
+    path = f"{root}/{_SUBSYSTEMS}/{subsystem}"
+    found = set()
+    for name in files.names(path):
+        if _CONTROLLER.fullmatch(name):
+            parts = (files.link_target(f"{path}/{name}") or "").split("/")
+            found |= {part for part in parts if ADDRESS.fullmatch(part)}
+    return frozenset(found)
+
+
+def fpga_manager_paths(root: str) -> dict[str, tuple[str, ...]]:
+    """The directories of all FPGA managers, below the root, by the function that they are nearest to."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in files.names(f"{root}/class/fpga_manager"):
+        relative = files.below_root(files.link_target(f"{root}/class/fpga_manager/{name}") or "")
+        above = [part for part in relative.split("/") if ADDRESS.fullmatch(part)]
+        if above:
+            found[above[-1]] = (*found.get(above[-1], ()), relative)
+    return found
+
+
+def read_fpga_managers(root: str, managers: Iterable[str]) -> tuple[model.FpgaManager, ...]:
+    """The managers in these directories."""
+    return tuple(
+        model.FpgaManager(
+            name=relative.rpartition("/")[2],
+            path=relative,
+            title=files.text(f"{root}/{relative}/name") or None,
+            state=files.text(f"{root}/{relative}/state") or None,
+        )
+        for relative in managers
+    )
