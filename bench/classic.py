@@ -30,7 +30,7 @@ import world
 import yaml
 
 from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, config, kinds, reflector
+from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.fabric import contract
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver, claims, scheduler
@@ -241,10 +241,10 @@ async def _compete(
 ) -> list[report.Measure]:
     life = lives.Life(api=api, run_seconds=size.run_seconds)
     watches = (
-        reflector.Reflector(
+        mirror.Mirror(
             api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=life.attachment_changed
         ),
-        reflector.Reflector(api, kinds.POD, into=lives.Pod, changed=life.pod_changed),
+        mirror.Mirror(api, kinds.POD, into=lives.Pod, changed=life.pod_changed),
     )
     async with asyncio.TaskGroup() as tasks:
         work = [tasks.create_task(watch.run(), name="watch") for watch in watches]

@@ -25,7 +25,7 @@ import msgspec
 import report
 
 from drawbar.driver.api import attachments, bindings, claims, meta, slices
-from drawbar.driver.kube import client, config, kinds, reflector
+from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.fabric import contract
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver
@@ -244,8 +244,8 @@ async def _under_load(
         load.free.put_nowait(one)
     found: list[report.Measure] = []
     watches = (
-        reflector.Reflector(api, kinds.CLAIM, into=claims.ResourceClaim, changed=load.claim_changed),
-        reflector.Reflector(
+        mirror.Mirror(api, kinds.CLAIM, into=claims.ResourceClaim, changed=load.claim_changed),
+        mirror.Mirror(
             api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=load.attachment_changed
         ),
     )

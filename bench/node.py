@@ -38,7 +38,7 @@ import report
 from apiserver import p99, processor_seconds
 
 from drawbar.driver.api import attachments, bindings, claims, meta
-from drawbar.driver.kube import client, config, kinds, reflector
+from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.driver.node.operation import address
 from drawbar.driver.operation.http import check
 from drawbar.fabric.contract import DeviceClass
@@ -357,9 +357,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
             async with cluster(folder) as api, daemon(folder) as pid, asyncio.TaskGroup() as tasks:
                 started = memory(pid)["VmRSS"]
                 load = Load(api=api)
-                watch = reflector.Reflector(
-                    api, kinds.CLAIM, into=claims.ResourceClaim, changed=load.claim_changed
-                )
+                watch = mirror.Mirror(api, kinds.CLAIM, into=claims.ResourceClaim, changed=load.claim_changed)
                 watching = tasks.create_task(watch.run(), name="claims")
                 await watch.synced.wait()
                 uids = [await load.attach(number) for number in range(DEVICES)]

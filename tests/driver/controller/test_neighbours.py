@@ -2,7 +2,7 @@
 
 import pytest
 
-from drawbar.driver.controller import lanes
+from drawbar.driver.controller.attachments import executor
 from drawbar.driver.kube import client, kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.grpc import server as fabric_server
@@ -39,7 +39,7 @@ async def test_a_fabric_that_never_answers_delays_no_other(controller_world, unt
         # Each of these calls hangs, and they are more than one fabric has workers.
         for name in many:
             await cluster.allocate(name, name=f"c-{name}", pod=name, pool="other/enc-1", node="node-2")
-        await until(cluster.attachments, lambda value: len(value) >= lanes.WORKERS)
+        await until(cluster.attachments, lambda value: len(value) >= executor.WORKERS)
         await cluster.allocate("gpu-0")
         await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
         assert [await cluster.said(f"c-{name}") for name in many] == [{}] * len(many)

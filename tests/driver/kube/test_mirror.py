@@ -221,6 +221,40 @@ async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):
     assert seen.told == [("added", "one"), ("added", "last")]
 
 
+async def test_what_is_written_through_the_mirror_is_in_it_before_the_watch_reports_it(tmp_path):
+    """The watch does not run yet, so only the answers of the writes can be known."""
+    async with double(tmp_path) as (_, api):
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen(), namespace="default")
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {}}
+        made = await copy.create(body, namespace="default")
+        assert copy.get("one", "default") == made
+        merged = await copy.merge(made, {"metadata": {"finalizers": ["a.example/b"]}}, manager="m")
+        assert copy.get("one", "default").metadata.finalizers == ("a.example/b",)
+        applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "labels": {"a": "b"}}}
+        await copy.apply(merged, applied, manager="n")
+        assert copy.get("one", "default").metadata.labels == {"a": "b"}
+        await copy.delete(made)
+        going = copy.get("one", "default")
+        assert going.metadata.deletion_timestamp is not None, "its finalizer keeps it"
+        await copy.merge(going, {"metadata": {"finalizers": []}}, manager="m")
+        assert copy.get("one", "default") is None, "the last finalizer is gone, and the object with it"
+
+
+async def test_an_object_that_a_write_finds_gone_is_gone_from_the_mirror(tmp_path):
+    async with double(tmp_path) as (_, api):
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen(), namespace="default")
+        made = await make(api)
+        copy.learn(made)
+        await copy.delete(made)
+        assert copy.get("one", "default") is None
+        again = await make(api)
+        copy.learn(again)
+        await api.delete(KIND, "one", namespace="default")
+        with pytest.raises(errors.NotFound):
+            await copy.merge(again, {"metadata": {"labels": {"a": "b"}}}, manager="m")
+        assert copy.get("one", "default") is None
+
+
 async def test_a_late_answer_does_not_bring_back_what_was_deleted(tmp_path):
     async with double(tmp_path) as (_, api):
         seen = Seen()

@@ -21,7 +21,6 @@ from drawbar.driver.controller import (
     daemons,
     fabric_reconciler,
     hosts,
-    lanes,
     lessons,
     names,
     settings,
@@ -37,7 +36,7 @@ from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import devices, sources
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.kube import bodies, client, config, events, pace
+from drawbar.driver.kube import bodies, client, config, events, pace, workers
 from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.fabric import contract, registry
 
@@ -190,7 +189,9 @@ class _Controller:
             evaluator=surroundings.evaluator,
         )
         self._chores.done = self._chore_done
-        self._lanes = lanes.Lanes(self._reconcile)
+        self._devices = workers.PartitionedQueue[names.DeviceKey](
+            lambda key: key.fabric, self._work_on_devices, workers=executor.WORKERS
+        )
         self._delays = delays.Delays(context=self._context, unattached=self._unattached)
         self._watch()
 
@@ -203,11 +204,14 @@ class _Controller:
             placed=self._placed,
             sessions=self._directory,
             chores=self._chores,
-            lanes=self._lanes,
+            queued=self._devices,
             recorder=self._recorder,
             clock=self._clock,
         )
         self._measured.watch(view, {name: found.synced.is_set for name, found in self._watched.items()})
+
+    async def _work_on_devices(self, queue: workers.WorkQueue[names.DeviceKey]) -> None:
+        await executor.work(queue, self._reconcile)
 
     async def _reconcile(self, key: names.DeviceKey) -> float | None:
         with (
@@ -251,7 +255,7 @@ class _Controller:
                 await self._work()
         finally:
             self._tasks = None
-            self._lanes.stop()
+            self._devices.stop()
             self._directory.clear()
 
     async def _work(self) -> None:
@@ -261,7 +265,7 @@ class _Controller:
                 self._directory.put(fabric, tasks)
                 self._look_after(fabric.metadata.name)
             for key in self._keys():
-                self._lanes.add(key)
+                self._devices.add(key)
             for claim in self._observers:
                 self._answer(claim)
             for metadata in self._claims.too_large.values():
@@ -269,7 +273,7 @@ class _Controller:
             tasks.create_task(self._delays.run(), name="delays")
             tasks.create_task(self._immediate.run(), name="immediate")
             self._classic.work(tasks)
-            self._lanes.start(tasks)
+            self._devices.start(tasks)
             for number in range(CHORE_WORKERS):
                 tasks.create_task(self._chores.work(), name=f"chores-{number}")
             await asyncio.get_running_loop().create_future()
@@ -318,7 +322,7 @@ class _Controller:
             self._uids[new.metadata.uid] = key
         if self._tasks is not None:
             self._latency.changed(key, old, new)
-        self._lanes.add(key)
+        self._devices.add(key)
         self._classic.look_again()
         for claim in self._observers.of(key):
             self._answer(claim)
@@ -364,7 +368,7 @@ class _Controller:
     def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         keys = self._index.change(old, new)
         for key in keys:
-            self._lanes.add(key)
+            self._devices.add(key)
             if self._has_moved(key, old) or self._has_moved(key, new):
                 self._chores.add(fabric_reconciler.What.PUBLISH, key.fabric)
         if keys and self._tasks is not None:
@@ -391,7 +395,7 @@ class _Controller:
     def _classic_claim_gone(self, uid: str) -> None:
         for attachment in self._attachments:
             if part.is_for(attachment, uid):
-                self._lanes.add(self._uids[attachment.metadata.uid])
+                self._devices.add(self._uids[attachment.metadata.uid])
 
     def _call_settled(self, uid: str, side: actions.Side, reason: str | None) -> None:
         key = self._uids.get(uid)
@@ -417,7 +421,7 @@ class _Controller:
             self._immediate.look_again()
             self._classic.look_again()
             for attachment in self._placed.on(old.metadata.name):
-                self._lanes.add(self._uids[attachment.metadata.uid])
+                self._devices.add(self._uids[attachment.metadata.uid])
 
     def daemon_changed(self, old: pods.Pod | None, new: pods.Pod | None) -> None:
         if self._daemons.change(old, new):
@@ -441,7 +445,7 @@ class _Controller:
         found = new or old
         assert found is not None
         key = names.DeviceKey(fabric=fabric, device=names.label(found.id))
-        self._lanes.add(key)
+        self._devices.add(key)
         self._classic.look_again()
         shown = (
             old is None
@@ -479,10 +483,10 @@ class _Controller:
         view = self._directory.get(fabric)
         if view is not None and operation.succeeded and operation.device is not None and not known:
             view.learn(operation.device)
-        self._lanes.add(key)
+        self._devices.add(key)
 
     def turn_came(self, key: names.DeviceKey) -> None:
-        self._lanes.add(key)
+        self._devices.add(key)
 
     def witnesses(self, fabric: str) -> dict[str, losses.Witness]:
         return {
@@ -504,7 +508,7 @@ class _Controller:
         self._chores.add(fabric_reconciler.What.PUBLISH, fabric, after=self._chores.grace_seconds(fabric))
         for key in self._keys():
             if key.fabric == fabric:
-                self._lanes.add(key)
+                self._devices.add(key)
 
     def _keys(self) -> tuple[names.DeviceKey, ...]:
         """The devices that are attached or were given to a claim, each once."""

@@ -12,6 +12,7 @@ import random
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from drawbar.driver import claimstatus
 from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
@@ -21,7 +22,7 @@ from drawbar.driver.controller.attachments import context, index
 from drawbar.driver.controller.fabrics import session, sessions, status
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.pools import publisher, sources
-from drawbar.driver.kube import client, kinds, mirror, queue
+from drawbar.driver.kube import client, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.operation import readiness
 from drawbar.driver.slices import probe
@@ -103,7 +104,7 @@ class FabricReconciler:
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         # Called after each chore that shows what there is to give: what somebody waits for may be there now.
         self.done: Callable[[], None] | None = None
-        self._queue: queue.WorkQueue[tuple[What, str]] = queue.WorkQueue()
+        self._queue: workers.WorkQueue[tuple[What, str]] = workers.WorkQueue()
         self.refusals = refusals.Refusals(lambda fabric: self.add(What.STATUS, fabric, after=GATHER_SECONDS))
         self.pools = publisher.Publisher(
             api,
@@ -133,39 +134,28 @@ class FabricReconciler:
 
     async def work(self) -> None:
         """Does chores until cancelled."""
-        while True:
-            chore = await self._queue.take()
-            try:
-                with self._watchdog.watching(f"{chore[0]} {chore[1]}"):
-                    await self._do(chore)
-            except kube_errors.KubeError as error:
-                pause = self._queue.retry(chore)
-                log.log(
-                    kube_errors.level(error), "will try again: %s", error, extra={"seconds": round(pause, 2)}
-                )
-            else:
-                self._queue.forget(chore)
-                if self.done is not None and chore[0] in _TELLING:
-                    self.done()
-            finally:
-                self._queue.done(chore)
+        await self._queue.run(self._reconcile, lambda chore: {"chore": chore[0].value, "object": chore[1]})
 
-    async def _do(self, chore: tuple[What, str]) -> None:
-        what, fabric = chore
-        if what == What.PUBLISH:
-            again = await self._publish(fabric)
-            if self._view.fabrics.get(fabric) is not None:
-                spread = random.uniform(1.0 - RESYNC_SPREAD, 1.0)  # noqa: S311 - spreads resyncs, guards nothing
-                resync = RESYNC_SECONDS * spread
-                self._queue.add_after(chore, resync if again is None else min(again, resync))
-        elif what in (What.STATUS, What.FINALIZER):
-            # One after the other: each makes what the other has seen of the object stale.
-            async with self._locks.setdefault(fabric, asyncio.Lock()):
-                await (self._write_status if what == What.STATUS else self._write_finalizer)(fabric)
-        elif what == What.ADMIN:
-            await self._answer_admin(fabric)
-        else:
-            await self._write_labels()
+    async def _reconcile(self, chore: tuple[What, str]) -> float | None:
+        what, name = chore
+        again: float | None = None
+        with self._watchdog.watching(f"{what} {name}"):
+            match what:
+                case What.PUBLISH:
+                    again = await self._publish(name)
+                case What.STATUS | What.FINALIZER:
+                    # One after the other: each makes what the other has seen of the object stale.
+                    async with self._locks.setdefault(name, asyncio.Lock()):
+                        await (self._write_status if what is What.STATUS else self._write_finalizer)(name)
+                case What.ADMIN:
+                    await self._answer_admin(name)
+                case What.LABELS:
+                    await self._write_labels()
+                case _:
+                    assert_never(what)
+        if self.done is not None and what in _TELLING:
+            self.done()
+        return again
 
     async def _publish(self, fabric: str) -> float | None:
         dropped, left_out = self.pools.dropped_fields, self.pools.left_out(fabric)
@@ -182,8 +172,11 @@ class FabricReconciler:
         if left_out != self.pools.left_out(fabric):
             self.add(What.STATUS, fabric)
         late = self._view.placed.overdue_after(fabric, self._clock())
-        moments = (again, self._grace_left(fabric), late)
-        return min((moment for moment in moments if moment is not None), default=None)
+        if self._view.fabrics.get(fabric) is None:
+            return None
+        spread = random.uniform(1.0 - RESYNC_SPREAD, 1.0)  # noqa: S311 - spreads resyncs, guards nothing
+        moments = (again, self._grace_left(fabric), late, RESYNC_SECONDS * spread)
+        return min(moment for moment in moments if moment is not None)
 
     def _grace_left(self, name: str) -> float | None:
         """Seconds until the silence of the manager shows in its pools; None if it shows, or there is none."""
@@ -220,16 +213,8 @@ class FabricReconciler:
         )
         if wanted == fabric.status:
             return
-        stored = await self._api.patch(
-            kinds.FABRIC,
-            name,
-            status.document(fabric, wanted),
-            content=client.Patch.APPLY,
-            into=fabrics.Fabric,
-            subresource="status",
-            manager=self._manager,
-        )
-        self._view.fabrics.learn(stored)
+        document = status.document(fabric, wanted)
+        await self._view.fabrics.apply(fabric, document, manager=self._manager, subresource="status")
 
     async def _write_finalizer(self, name: str) -> None:
         """Keeps a Fabric while something is attached through it."""
@@ -247,18 +232,7 @@ class FabricReconciler:
             "finalizers": [*others, fabrics.FINALIZER] if wanted else others,
         }
         with self.refusals.attempt((name,), f"finalizer of Fabric {name}"):
-            stored = await self._api.patch(
-                kinds.FABRIC,
-                name,
-                {"metadata": metadata},
-                content=client.Patch.MERGE,
-                into=fabrics.Fabric,
-                manager=self._manager,
-            )
-        if stored.deleting and not stored.metadata.finalizers:
-            self._view.fabrics.unlearn(stored)
-        else:
-            self._view.fabrics.learn(stored)
+            await self._view.fabrics.merge(fabric, {"metadata": metadata}, manager=self._manager)
 
     async def _answer_admin(self, claim_name: str) -> None:
         """Tells a claim with admin access whether its devices are where it is."""
@@ -304,19 +278,15 @@ class FabricReconciler:
             raise refused[0]
 
     async def _label(self, change: labels.Change) -> None:
+        node = self._view.nodes.get(change.node)
+        if node is None:
+            return
         limited = {
             view.name: [rule.model for rule in view.spec.policy.models] for view in self._view.sessions
         }
+        body = {"metadata": {"labels": change.labels}}
         with self.refusals.attempt(labels.concerned(change, limited), _NODE + change.node):
-            stored = await self._api.patch(
-                kinds.NODE,
-                change.node,
-                {"metadata": {"labels": change.labels}},
-                content=client.Patch.MERGE,
-                into=nodes.Node,
-                manager=self._manager,
-            )
-        self._view.nodes.learn(stored)
+            await self._view.nodes.merge(node, body, manager=self._manager)
 
     def map(self, fabric: str) -> None:
         """Finds out which nodes the fabric's hosts are; what depends on it becomes a chore."""

@@ -74,6 +74,6 @@ class Denied(KubeError):
     """The API server does not know us, or does not allow this."""
 
 
-def level(error: KubeError) -> int:
+def level(error: Exception) -> int:
     """The level at which a failed attempt that is repeated is logged: a stale view is part of everyday work."""
     return logging.INFO if isinstance(error, Conflict) else logging.WARNING

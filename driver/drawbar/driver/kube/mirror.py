@@ -5,8 +5,9 @@ order the API server tells them, whether it came by watch or was found by a new 
 that denies, does not answer, or ends its watches at once is asked again after growing, jittered pauses; the reason is
 said once per change of the reason.
 
-A write of ours may be taken over before the watch tells of it (`learn`). Whatever the order in which its answer, the
-watch and a list come in, the newest state stays, and an object that was deleted does not come back.
+What is written through the copy (`create`, `apply`, `merge`, `delete`) is in it once the write is done, before the watch
+reports it. Whatever the order in which its answer, the watch and a list come in, the newest state stays, and an object that
+was deleted does not come back.
 
 An object that is larger than `bodies.LIMIT_BYTES` is not read: it stays as it was last read, if it was, until it is gone
 or smaller, and `too_large(metadata)` is called once for it; all other objects are followed as ever.
@@ -95,13 +96,84 @@ class Mirror(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
+    async def create(self, body: object, *, namespace: str | None = None) -> T:
+        """Create an object; return it as stored.
+
+        Raises:
+            errors.AlreadyExists: there is one of that name.
+        """
+        stored = await self._api.create(self._kind, body, into=self._into, namespace=namespace)
+        self.learn(stored)
+        return stored
+
+    async def apply(self, item: T, body: object, *, manager: str, subresource: str | None = None) -> T:
+        """Apply to an object, server-side and with force; return it as stored.
+
+        Raises:
+            errors.KubeError: `body` names the uid, and perhaps the resourceVersion, that the object no longer has, or another
+                failure of a write.
+        """
+        return await self._patch(item, body, client.Patch.APPLY, manager, subresource)
+
+    async def merge(self, item: T, body: object, *, manager: str, subresource: str | None = None) -> T:
+        """Change an object by a JSON merge patch; return it as stored.
+
+        Raises:
+            errors.KubeError: as for `apply`.
+        """
+        return await self._patch(item, body, client.Patch.MERGE, manager, subresource)
+
+    async def delete(self, item: T) -> None:
+        """Delete the object of this uid; its finalizers may keep it for a while. One that is gone already is success.
+
+        Raises:
+            errors.Conflict: another object has the name now.
+        """
+        metadata = item.metadata
+        left = await self._api.begin_delete(
+            self._kind,
+            metadata.name,
+            namespace=metadata.namespace or None,
+            uid=metadata.uid,
+            into=self._into,
+        )
+        if left is None:
+            self.unlearn(item)
+        else:
+            self.learn(left)
+
+    async def _patch(
+        self, item: T, body: object, content: client.Patch, manager: str, subresource: str | None
+    ) -> T:
+        metadata = item.metadata
+        try:
+            stored = await self._api.patch(
+                self._kind,
+                metadata.name,
+                body,
+                content=content,
+                into=self._into,
+                namespace=metadata.namespace or None,
+                subresource=subresource,
+                manager=manager,
+            )
+        except errors.NotFound:
+            self.unlearn(item)
+            raise
+        if stored.metadata.deletion_timestamp is not None and not stored.metadata.finalizers:
+            # The write removed the last finalizer, and with it the object.
+            self.unlearn(stored)
+        else:
+            self.learn(stored)
+        return stored
+
     def learn(self, item: T) -> None:
-        """Takes over what a write of ours returned, so that the next decision sees it before the watch tells."""
+        """Take over the answer of a write that another client made for this process."""
         if item.metadata.uid not in self._deleted and self._put(item):
             self._ahead.add(_key(item.metadata))
 
     def unlearn(self, item: T) -> None:
-        """Forgets an object that a write of ours has ended, before the watch tells."""
+        """Forget an object that a write has ended, before the watch reports it."""
         self._drop(_key(item.metadata), item.metadata.uid)
 
     async def renew(self) -> None:

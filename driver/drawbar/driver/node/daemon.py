@@ -17,8 +17,7 @@ import logging
 from pathlib import Path
 
 from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, config, events, kinds, mirror, queue
-from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import client, config, events, kinds, mirror, workers
 from drawbar.driver.node import errors, executor, kernel, settings, uevents
 from drawbar.driver.node.attachments import own, reporting
 from drawbar.driver.node.classes import operations
@@ -79,7 +78,7 @@ class _Node:
     ) -> None:
         self._options = options
         self._measured = measured
-        self._queue: queue.WorkQueue[str] = queue.WorkQueue()
+        self._queue: workers.WorkQueue[str] = workers.WorkQueue()
         self._arrivals = devices.Devices(options.sysfs, self._look_at_all, options.discovery)
         self._recorder = events.Recorder(api, controller=options.driver, instance=options.node_name)
         self._attachments = mirror.Mirror(
@@ -216,7 +215,8 @@ class _Node:
             log.info("acting on the devices of this node", extra={"node": self._options.node_name})
             async with asyncio.TaskGroup() as tasks:
                 for number in range(WORKERS):
-                    tasks.create_task(self._work(), name=f"worker-{number}")
+                    work = self._queue.run(self._reconcile, lambda name: {"attachment": name})
+                    tasks.create_task(work, name=f"worker-{number}")
                 tasks.create_task(self._sweeper.run(), name="sweeper")
                 # What claims hold is known by now, and a device that is held stays published.
                 tasks.create_task(self._publish(), name="local-pool")
@@ -225,34 +225,18 @@ class _Node:
         await self._served.modern.wait()
         await self._local.run()
 
-    async def _work(self) -> None:
-        while True:
-            name = await self._queue.take()
-            try:
-                with self._measured.watchdog.watching(f"attachment {name}"):
-                    await self._reconcile(name)
-            finally:
-                self._queue.done(name)
-
-    async def _reconcile(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> float | None:
         attachment = self._own.get(name)
         if attachment is None:
-            self._queue.forget(name)
             self._context.forget(name)
-            return
-        try:
+            return None
+        with self._measured.watchdog.watching(f"attachment {name}"):
             again = await executor.reconcile(self._context, attachment)
-        except kube_errors.KubeError as error:
-            pause = self._queue.retry(name)
-            log.info("will try again: %s", error, extra={"attachment": name, "seconds": round(pause, 2)})
-            return
-        self._queue.forget(name)
         spec = attachment.spec
         if attachment.deleting and self._preparer.holder(spec.pool, spec.device) is not None:
             # The kubelet may unprepare it at another instance, of which only the record tells this one.
             again = HELD_LOOK_SECONDS if again is None else min(again, HELD_LOOK_SECONDS)
-        if again is not None:
-            self._queue.add_after(name, again)
+        return again
 
     def _attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None

@@ -16,7 +16,7 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, config, errors, kinds, mirror, queue
+from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
 from drawbar.mocks.claims import dialects, discovery, documents, plan, users
 from drawbar.mocks.claims.classic import plan as classic
 
@@ -32,7 +32,7 @@ class ClaimController:
     def __init__(self, api: client.Client, dialect: dialects.Dialect) -> None:
         self._api = api
         self._dialect = dialect
-        self._queue: queue.WorkQueue[WorkKey] = queue.WorkQueue()
+        self._queue: workers.WorkQueue[WorkKey] = workers.WorkQueue()
         # Claims that were just made, until the watch shows them: otherwise a second one would be made.
         self._owned: dict[str, dict[str, documents.Document]] = {}
         self._users = users.Users()

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config, errors, kinds, mirror, queue
+from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
 from drawbar.mocks.claims import documents, events
 from drawbar.mocks.eviction import board, plan, progress, rates, settings
 from drawbar.mocks.scheduler import discovery, objects, taintrules
@@ -51,7 +51,7 @@ class EvictionController:
         self._times = times
         self._clock = clock
         self._events = events.Recorder(api, component=COMPONENT, clock=clock)
-        self._queue: queue.WorkQueue[WorkKey] = queue.WorkQueue()
+        self._queue: workers.WorkQueue[WorkKey] = workers.WorkQueue()
         self._board = board.Board()
         self._rates = rates.Rates()
         self._due: dict[WorkKey, plan.Eviction] = {}

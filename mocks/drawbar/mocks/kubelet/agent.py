@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, kinds, mirror, queue
+from drawbar.driver.kube import client, kinds, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.mocks.claims import documents, events
 from drawbar.mocks.kubelet import (
@@ -73,7 +73,7 @@ class Kubelet:
         self._infos = infos
         self._look = healths.look if times.watches_health else None
         self._preparer = preparation.Preparer(api, held=held, infos=infos, times=times)
-        self._queue: queue.WorkQueue[WorkKey] = queue.WorkQueue()
+        self._queue: workers.WorkQueue[WorkKey] = workers.WorkQueue()
         self._failures: dict[WorkKey, int] = {}
         self._worked = asyncio.Event()
         # When the containers of a pod will have ended, in the loop's time.

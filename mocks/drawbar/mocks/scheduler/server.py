@@ -16,7 +16,7 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, config, errors, kinds, mirror, queue
+from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
 from drawbar.mocks.claims import discovery as claims_discovery
 from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler import (
@@ -56,7 +56,7 @@ class Scheduler:
         self._times = times
         self._clock = clock
         self._reporter = reports.Reporter(api, component=pods.COMPONENT, clock=clock)
-        self._queue: queue.WorkQueue[documents.Key] = queue.WorkQueue()
+        self._queue: workers.WorkQueue[documents.Key] = workers.WorkQueue()
         self._attempts: dict[documents.Key, int] = {}
         # Pods that wait for a change, with the loop time before which they are not tried again.
         self._parked: dict[documents.Key, float] = {}

@@ -48,7 +48,9 @@ class Session:
 
 
 class Store(dict):
-    """What a reflector holds, by name."""
+    """What a mirror holds, by name."""
+
+    merge = None
 
     def __iter__(self):
         return iter(self.values())
@@ -98,6 +100,7 @@ class World:
         self.session.spec = spec
         self.ahead = datetime.timedelta()
         self.claims, self.writes, self.events, self.refuse, self.config = Store(), [], [], 0, []
+        self.claims.merge = self.merge
         self.read_classes, self.selector = [], SELECTOR
         # By claim name, beside those of its class.
         self.own_selectors, self.messages = {}, []
@@ -155,7 +158,8 @@ class World:
         wanted = {"requests": [request], "config": self.config}
         return msgspec.convert({"metadata": metadata, "spec": {"devices": wanted}}, into, strict=False)
 
-    async def patch(self, kind, name, body, *, into, **options):
+    async def merge(self, claim, body, **options):
+        name = claim.metadata.name
         self.writes.append((name, body))
         if self.refuse:
             self.refuse -= 1

@@ -4,6 +4,7 @@ On any error it stops; the device comes back after a pause and everything is obs
 """
 
 import asyncio
+import contextlib
 import datetime
 import logging
 from typing import Any, assert_never
@@ -16,8 +17,8 @@ from drawbar.driver.controller import marks, names
 from drawbar.driver.controller.attachments import actions, observation, plan, statements
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import session
-from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import workers
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
 
@@ -27,6 +28,21 @@ log = logging.getLogger(__name__)
 WAIT_SECONDS = 5.0
 # An operation without a record is waited for so long: less than a claim waits for its device.
 BLOCKER_SECONDS = 60.0
+# Of each fabric.
+WORKERS = 4
+_SOMEBODY_MUST_ACT = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured)
+
+
+async def work(
+    queue: workers.WorkQueue[names.DeviceKey], reconcile: workers.Reconcile[names.DeviceKey]
+) -> None:
+    """Reconcile the devices of a queue until cancelled, as one of its workers."""
+    await queue.run(
+        reconcile,
+        lambda key: {"attachment": key.attachment},
+        retried=(kube_errors.KubeError, fabric_errors.FabricError),
+        level=lambda error: logging.WARNING if isinstance(error, _SOMEBODY_MUST_ACT) else logging.INFO,
+    )
 
 
 async def reconcile(context: attachment_context.Context, key: names.DeviceKey) -> float | None:
@@ -121,7 +137,7 @@ class _Round:
             case actions.SayFailed(wish=wish, failure=failure):
                 await self._say_failed(wish, failure, now)
             case actions.Delete(abandoned=abandoned):
-                await self._delete()
+                await self._context.attachments.delete(self._known)
                 self._tell_of_release(abandoned)
             case actions.RemoveFinalizer():
                 await self._remove_finalizer()
@@ -170,11 +186,10 @@ class _Round:
         log.warning("found a device attached by this cluster without a record; it is taken back", extra=extra)
 
     async def _store(self, body: object) -> attachments.DeviceAttachment:
-        stored = await self._context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+        stored = await self._context.attachments.create(body)
         # Made just now, so nobody can have called the fabric for it.
         for side in actions.Side:
             self._context.calls.never_asked(stored.metadata.uid, side)
-        self._context.attachments.learn(stored)
         return stored
 
     async def _ask(self, side: actions.Side) -> None:
@@ -360,26 +375,9 @@ class _Round:
         log.info("device attached", extra=self._extras())
 
     async def _record(self, body: object) -> None:
-        stored = await self._context.api.patch(
-            kinds.ATTACHMENT,
-            self._known.metadata.name,
-            body,
-            content=client.Patch.APPLY,
-            into=attachments.DeviceAttachment,
-            subresource="status",
-            manager=self._context.manager,
+        await self._context.attachments.apply(
+            self._known, body, manager=self._context.manager, subresource="status"
         )
-        self._context.attachments.learn(stored)
-
-    async def _delete(self) -> None:
-        metadata = self._known.metadata
-        left = await self._context.api.begin_delete(
-            kinds.ATTACHMENT, metadata.name, uid=metadata.uid, into=attachments.DeviceAttachment
-        )
-        if left is not None:
-            self._context.attachments.learn(left)
-        else:
-            self._context.attachments.unlearn(self._known)
 
     async def _adopt(self) -> None:
         label = {attachments.NODE_LABEL: attachments.node_label(self._known.spec.node_name)}
@@ -413,22 +411,9 @@ class _Round:
         known = self._known.metadata
         precondition = {"uid": known.uid, "resourceVersion": known.resource_version}
         body = {"metadata": precondition | (metadata or {}), "spec": spec or {}}
-        try:
-            stored = await self._context.api.patch(
-                kinds.ATTACHMENT,
-                known.name,
-                body,
-                content=client.Patch.MERGE,
-                into=attachments.DeviceAttachment,
-                manager=self._context.manager,
-            )
-        except kube_errors.NotFound:
-            self._context.attachments.unlearn(self._known)
-            return
-        if stored.deleting and not stored.metadata.finalizers:
-            self._context.attachments.unlearn(stored)
-        else:
-            self._context.attachments.learn(stored)
+        # One that is gone needs no change.
+        with contextlib.suppress(kube_errors.NotFound):
+            await self._context.attachments.merge(self._known, body, manager=self._context.manager)
 
     def _request_id(self, side: actions.Side) -> str:
         return self._context.calls.request_id(self._known.metadata.uid, side)

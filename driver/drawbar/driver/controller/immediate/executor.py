@@ -21,7 +21,7 @@ from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.immediate import observation, plan
 from drawbar.driver.controller.pools import generations
-from drawbar.driver.kube import client, events, kinds, mirror, queue
+from drawbar.driver.kube import client, events, kinds, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Allocator:
     evaluator: evaluation.Evaluator
     manager: str
     settle_seconds: float = SETTLE_SECONDS
-    _queue: queue.WorkQueue[Name] = field(default_factory=queue.WorkQueue)
+    _queue: workers.WorkQueue[Name] = field(default_factory=workers.WorkQueue)
     _known: dict[Name, _Memory] = field(default_factory=dict)
     # When a device was withdrawn from the scheduler, on the loop's clock.
     _withdrawn: dict[names.DeviceKey, float] = field(default_factory=dict)
@@ -140,24 +140,7 @@ class Allocator:
         """Works until cancelled."""
         for name in self._known:
             self._queue.add(name)
-        while True:
-            name = await self._queue.take()
-            try:
-                again = await self._round(name)
-            except kube_errors.KubeError as error:
-                pause = self._queue.retry(name)
-                log.log(
-                    kube_errors.level(error),
-                    "claim not allocated, trying again: %s",
-                    error,
-                    extra={"claim": name[1], "seconds": round(pause, 2)},
-                )
-            else:
-                self._queue.forget(name)
-                if again is not None:
-                    self._queue.add_after(name, again)
-            finally:
-                self._queue.done(name)
+        await self._queue.run(self._round, lambda name: {"namespace": name[0], "claim": name[1]})
 
     async def _round(self, name: Name) -> float | None:
         """Looks at one claim; gives the seconds after which to look again, if time alone can change anything."""
@@ -288,17 +271,8 @@ class Allocator:
         metadata = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
         subject = _subject((claim.metadata.namespace, claim.metadata.name))
         with self.refusals.attempt({key.fabric for key in devices}, subject):
-            stored = await self.api.patch(
-                kinds.CLAIM,
-                claim.metadata.name,
-                {"metadata": metadata, "status": {"allocation": allocation}},
-                content=client.Patch.MERGE,
-                into=claims.ResourceClaim,
-                namespace=claim.metadata.namespace,
-                subresource="status",
-                manager=self.manager,
-            )
-        self.watched.learn(stored)
+            body = {"metadata": metadata, "status": {"allocation": allocation}}
+            await self.watched.merge(claim, body, manager=self.manager, subresource="status")
 
     async def _read(self, claim: claims.ResourceClaim, memory: _Memory) -> demands.Claim | None:
         """The claim with what it asks for, which never changes; None where it is another one by now."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.controller import fabric_reconciler, lanes, names
+from drawbar.driver.controller import fabric_reconciler, names
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.operation import metrics, states
-from drawbar.driver.kube import events, mirror
+from drawbar.driver.kube import events, mirror, workers
 
 ByFabric = Mapping[tuple[str, ...], float]
 
@@ -28,7 +28,7 @@ class View:
     placed: index.Index
     sessions: sessions.Sessions
     chores: fabric_reconciler.FabricReconciler
-    lanes: lanes.Lanes
+    queued: workers.PartitionedQueue[names.DeviceKey]
     recorder: events.Recorder
     clock: Callable[[], datetime.datetime]
 
@@ -78,13 +78,13 @@ class Gauges:
         watch(
             "queue_length",
             "Devices of a fabric that wait to be looked at.",
-            lambda: {one.name: float(view.lanes.waiting(one.name)) for one in view.sessions},
+            lambda: {one.name: float(view.queued.waiting(one.name)) for one in view.sessions},
             label="fabric",
         )
         watch(
             "failing_devices",
             "Devices of a fabric whose last round failed.",
-            lambda: {one.name: float(view.lanes.failing(one.name)) for one in view.sessions},
+            lambda: {one.name: float(view.queued.failing(one.name)) for one in view.sessions},
             label="fabric",
         )
         watch(

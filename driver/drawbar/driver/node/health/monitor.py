@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from drawbar.driver.kube import queue
+from drawbar.driver.kube import workers
 from drawbar.driver.node.health import findings, judgement, policy, verdicts
 from drawbar.driver.node.inventory import model
 
@@ -75,7 +75,7 @@ class Monitor:
         self._clock = clock
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads reads, guards nothing
         self._watched: dict[verdicts.Key, _Watched] = {}
-        self._queue: queue.WorkQueue[verdicts.Key] = queue.WorkQueue()
+        self._queue: workers.WorkQueue[verdicts.Key] = workers.WorkQueue()
         self._subscribers: list[Callable[[verdicts.Key], None]] = []
         self._hanging: dict[verdicts.Key, threading.Thread] = {}
 
@@ -148,38 +148,31 @@ class Monitor:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for number in range(WORKERS):
-                    tasks.create_task(self._work(), name=f"health-{number}")
+                    tasks.create_task(self._queue.run(self._look, _extra), name=f"health-{number}")
         finally:
             self._queue.close()
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.take()
-            try:
-                await self._look(key)
-            finally:
-                self._queue.done(key)
-
-    async def _look(self, key: verdicts.Key) -> None:
+    async def _look(self, key: verdicts.Key) -> float | None:
+        """Judge one device; return the seconds until it is to be judged again, or None for one that is not watched."""
         watched = self._watched.get(key)
         if watched is None:
-            return
+            return None
         card = watched.supplier()
         watched.looked_at = asyncio.get_running_loop().time()
         sample = findings.Gone() if card is None else await self._sample(key, card)
         if self._watched.get(key) is not watched:
-            return
+            return None
         watched.addresses = (
             frozenset(function.address for function in card.functions) if card else frozenset()
         )
         now = self._clock()
         watched.history, verdict = judgement.judge(watched.history, sample, now, self._policy)
         pause = judgement.look_again_seconds(watched.history, self._policy)
-        self._queue.add_after(key, pause * self._jitter.uniform(1.0, 1.0 + JITTER))
         if verdict != watched.verdict:
             before, watched.verdict = watched.verdict, verdict
             _say(key, before, verdict)
             self._tell(key)
+        return pause * self._jitter.uniform(1.0, 1.0 + JITTER)
 
     async def _sample(self, key: verdicts.Key, card: model.Card) -> findings.Sample:
         """Reads the card in a thread; one that does not end in time is left behind."""
@@ -225,3 +218,7 @@ def _say(key: verdicts.Key, before: verdicts.Verdict, after: verdicts.Verdict) -
         log.warning("device is %s: %s", after.status, after.message, extra=extra)
     elif before.taints:
         log.info("device is %s again", after.status, extra=extra)
+
+
+def _extra(key: verdicts.Key) -> dict[str, object]:
+    return {"pool": key.pool, "device": key.device}

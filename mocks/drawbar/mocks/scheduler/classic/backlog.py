@@ -7,7 +7,7 @@ back-off, as in the real scheduler's queue.
 
 import asyncio
 
-from drawbar.driver.kube import queue
+from drawbar.driver.kube import workers
 from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler import settings
 
@@ -19,7 +19,7 @@ class Backlog:
 
     def __init__(self, times: settings.Settings) -> None:
         self._times = times
-        self._queue: queue.WorkQueue[Key] = queue.WorkQueue()
+        self._queue: workers.WorkQueue[Key] = workers.WorkQueue()
         self._attempts: dict[Key, int] = {}
         # With the loop time before which they are not tried again.
         self._asleep: dict[Key, float] = {}

@@ -1,0 +1,195 @@
+"""Work queues keyed by object, and the workers that reconcile their keys: one worker per key, back-off per key.
+
+Guarantees: a key that is added while it waits is handled once; one that is added while it is being handled is handled
+again afterwards; a key is never handled by two workers at once; a key that failed comes back after a pause that grows
+with its failures and is jittered. The queue holds each key at most once, so the number of objects bounds it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from typing import Generic, TypeVar
+
+from drawbar.driver import backoff
+from drawbar.driver.kube import errors
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+Reconcile = Callable[[K], Awaitable[float | None]]
+"""Reconcile one object; return the seconds after which to do so again (0.0: at once), or None."""
+Describe = Callable[[K], Mapping[str, object]]
+"""Return what the log says of a key."""
+
+PAUSE_FIRST_SECONDS = 0.05
+PAUSE_MAX_SECONDS = 60.0
+
+
+class WorkQueue(Generic[K]):
+    """Keys that want attention. Not for several event loops."""
+
+    def __init__(self) -> None:
+        self._ready: deque[K] = deque()
+        self._waiting: set[K] = set()
+        self._busy: set[K] = set()
+        self._again: set[K] = set()
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, backoff.Backoff] = {}
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    @property
+    def failing(self) -> int:
+        """How many keys failed the last time that they were handled."""
+        return len(self._failures)
+
+    def add(self, key: K) -> None:
+        """Asks for attention now."""
+        self._cancel_timer(key)
+        if key in self._busy:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.append(key)
+            self._wake.set()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Asks for attention later; an earlier wish wins."""
+        loop = asyncio.get_running_loop()
+        known = self._timers.get(key)
+        if known is not None and known.when() <= loop.time() + seconds:
+            return
+        self._cancel_timer(key)
+        self._timers[key] = loop.call_later(max(0.0, seconds), self.add, key)
+
+    def retry(self, key: K) -> float:
+        """Asks for attention after this key's back-off; gives the pause in seconds."""
+        if key not in self._failures:
+            self._failures[key] = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
+        pause = self._failures[key].failed()
+        self.add_after(key, pause)
+        return pause
+
+    def forget(self, key: K) -> None:
+        """Starts the key's back-off from the beginning again."""
+        self._failures.pop(key, None)
+
+    async def run(
+        self,
+        reconcile: Reconcile[K],
+        describe: Describe[K],
+        *,
+        retried: type[Exception] | tuple[type[Exception], ...] = errors.KubeError,
+        level: Callable[[Exception], int] = errors.level,
+    ) -> None:
+        """Reconcile keys until cancelled; each task that runs this is one worker.
+
+        Args:
+            reconcile: called with one key at a time.
+            describe: what the log says of a key.
+            retried: exceptions after which the key is reconciled again, after its back-off; any other one is raised.
+            level: at which such an exception is logged.
+        """
+        while True:
+            key = await self.take()
+            try:
+                again = await reconcile(key)
+            except retried as error:
+                pause = self.retry(key)
+                extra = {**describe(key), "seconds": round(pause, 2)}
+                log.log(level(error), "will try again: %s", error, extra=extra)
+            else:
+                self.forget(key)
+                if again == 0.0:
+                    self.add(key)
+                elif again is not None:
+                    self.add_after(key, again)
+            finally:
+                self.done(key)
+
+    async def take(self) -> K:
+        """The next key; call `done` with it afterwards, whatever happened."""
+        while not self._ready:
+            self._wake.clear()
+            await self._wake.wait()
+        key = self._ready.popleft()
+        self._waiting.discard(key)
+        self._busy.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """Says that the key is no longer being handled."""
+        self._busy.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def close(self) -> None:
+        """Drops all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _cancel_timer(self, key: K) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class PartitionedQueue(Generic[K]):
+    """A work queue with workers of its own for each partition, so that a slow one never delays another.
+
+    Keys may be added before `start`, and are kept from one start to the next.
+
+    Args:
+        partition: of a key.
+        work: reconciles the keys of the queue of one partition until cancelled; the task of one worker.
+        workers: how many each partition has.
+    """
+
+    def __init__(
+        self,
+        partition: Callable[[K], str],
+        work: Callable[[WorkQueue[K]], Coroutine[None, None, None]],
+        *,
+        workers: int,
+    ) -> None:
+        self._partition = partition
+        self._work = work
+        self._workers = workers
+        self._queues: dict[str, WorkQueue[K]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def add(self, key: K) -> None:
+        """Have the key reconciled now."""
+        name = self._partition(key)
+        if name not in self._queues:
+            self._queues[name] = WorkQueue()
+            self._begin(name)
+        self._queues[name].add(key)
+
+    def waiting(self, name: str) -> int:
+        """Return how many keys of the partition wait."""
+        return len(self._queues[name]) if name in self._queues else 0
+
+    def failing(self, name: str) -> int:
+        """Return how many keys of the partition failed the last time, and come back after a pause."""
+        return self._queues[name].failing if name in self._queues else 0
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Start the workers; they run until the group is cancelled."""
+        self._tasks = tasks
+        for name in self._queues:
+            self._begin(name)
+
+    def stop(self) -> None:
+        """Take note that the workers have ended with their group."""
+        self._tasks = None
+
+    def _begin(self, name: str) -> None:
+        if self._tasks is not None:
+            for number in range(self._workers):
+                self._tasks.create_task(self._work(self._queues[name]), name=f"worker-{name}-{number}")

@@ -1,0 +1,113 @@
+"""The work queue keyed by object, and its workers."""
+
+import asyncio
+import logging
+
+import pytest
+
+from drawbar.driver.kube import errors, workers
+
+
+async def test_a_key_added_twice_while_it_waits_is_handled_once():
+    work = workers.WorkQueue()
+    work.add("a")
+    work.add("a")
+    assert await work.take() == "a"
+    assert len(work) == 0
+
+
+async def test_a_key_added_while_it_is_handled_is_handled_again_afterwards_only():
+    work = workers.WorkQueue()
+    work.add("a")
+    await work.take()
+    work.add("a")
+    assert len(work) == 0
+    work.done("a")
+    assert await work.take() == "a"
+
+
+async def test_the_back_off_grows_until_it_is_forgotten():
+    work = workers.WorkQueue()
+    pauses = [work.retry("a") for _ in range(6)]
+    assert pauses[5] > pauses[0] * 8
+    assert pauses[5] <= workers.PAUSE_MAX_SECONDS
+    work.forget("a")
+    assert work.retry("a") <= workers.PAUSE_FIRST_SECONDS
+    work.close()
+
+
+async def test_a_delayed_key_comes_and_an_earlier_wish_wins():
+    work = workers.WorkQueue()
+    work.add_after("a", 3600)
+    work.add_after("a", 0.001)
+    async with asyncio.timeout(5):
+        assert await work.take() == "a"
+
+
+async def reconciled(answers, key="a"):
+    """Run one worker over one key until the answers of its reconciliations are used up; errors are raised."""
+    work, seen, ended = workers.WorkQueue(), [], asyncio.Event()
+
+    async def reconcile(taken):
+        seen.append((taken, work.failing))
+        answer = answers.pop(0)
+        if not answers:
+            ended.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    work.add(key)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        worker = tasks.create_task(work.run(reconcile, lambda taken: {"object": taken}))
+        await ended.wait()
+        await asyncio.sleep(0)
+        worker.cancel()
+    work.close()
+    return seen
+
+
+async def test_a_worker_reconciles_a_key_again_at_once_later_or_not_at_all():
+    assert len(await reconciled([0.0, 0.001, None])) == 3
+
+
+async def test_a_key_whose_reconciliation_fails_comes_back_after_its_back_off(caplog):
+    with caplog.at_level(logging.INFO):
+        seen = await reconciled([errors.Unreachable("down"), errors.Conflict("stale"), None])
+    assert seen == [("a", 0), ("a", 1), ("a", 1)]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+async def test_an_error_that_is_not_to_be_retried_ends_the_worker():
+    with pytest.raises(ExceptionGroup) as raised:
+        await reconciled([ValueError("a defect"), None])
+    assert raised.group_contains(ValueError)
+
+
+async def test_a_slow_partition_does_not_delay_another():
+    held, done = asyncio.Event(), asyncio.Event()
+
+    async def reconcile(key):
+        if key == ("slow", 1):
+            await held.wait()
+        else:
+            done.set()
+
+    async def work(queue):
+        await queue.run(reconcile, lambda key: {})
+
+    queues = workers.PartitionedQueue(lambda key: key[0], work, workers=1)
+    queues.add(("slow", 1))
+    queues.add(("slow", 2))
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        queues.start(tasks)
+        await asyncio.sleep(0)
+        queues.add(("quick", 1))
+        await done.wait()
+        assert (queues.waiting("slow"), queues.waiting("quick"), queues.waiting("none")) == (1, 0, 0)
+        assert queues.failing("slow") == queues.failing("none") == 0
+        held.set()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task.get_name().startswith("worker-"):
+                task.cancel()
+    queues.stop()
