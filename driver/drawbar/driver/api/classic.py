@@ -1,19 +1,22 @@
 """Claims, scheduling contexts and classes of classic dynamic resource allocation, as no API version has them.
 
 The two versions that Kubernetes 1.27 to 1.31 served say the same in different fields; `classic_v1alpha2` and
-`classic_v1alpha3` read them into these values and write the answers. Whoever decides looks only at these.
+`classic_v1alpha3` read them into these values and write the answers. All decisions are made on these values.
+PodSchedulingContexts, and the pods behind them, are the same in both.
 
-Source: KEP-3063; `resource.k8s.io/v1alpha2` and `v1alpha3`.
+Source: KEP-3063; `resource.k8s.io/v1alpha2` and `v1alpha3`; core `v1` Pod, whose claims stood one level deeper (`source`)
+before 1.31.
 """
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drawbar.driver.api import claims, handles
+from drawbar.driver.api import claims, handles, meta
 
 CONSUMERS_MAX = 32
 NODES_MAX = 128
+_OVER = frozenset({"Succeeded", "Failed"})
 
 
 def finalizer(driver: str) -> str:
@@ -127,6 +130,11 @@ class Claim:
     deallocation_requested: bool = False
 
     @property
+    def other_finalizers(self) -> tuple[str, ...]:
+        """The finalizers that are not ours."""
+        return tuple(name for name in self.finalizers if name != self.finalizer)
+
+    @property
     def held(self) -> bool:
         """Whether our finalizer is on it."""
         return self.finalizer in self.finalizers
@@ -191,3 +199,124 @@ class Pod:
     claims: Mapping[str, str | None] = field(default_factory=dict)
     from_template: frozenset[str] = frozenset()
     over: bool = False
+
+
+class ContextSpec(meta.Struct, frozen=True):
+    """The question of the scheduler."""
+
+    selected_node: str = ""
+    potential_nodes: tuple[str, ...] = ()
+
+
+class SchedulingStatus(meta.Struct, frozen=True):
+    """The nodes that are not suitable for one claim of the pod."""
+
+    name: str
+    unsuitable_nodes: tuple[str, ...] = ()
+
+
+class ContextStatus(meta.Struct, frozen=True):
+    """The answers of the drivers."""
+
+    resource_claims: tuple[SchedulingStatus, ...] = ()
+
+
+class PodSchedulingContext(meta.Struct, frozen=True):
+    """A context as it is served."""
+
+    metadata: meta.ObjectMeta
+    spec: ContextSpec = ContextSpec()
+    status: ContextStatus = ContextStatus()
+
+
+class ClaimSource(meta.Struct, frozen=True):
+    """Where a pod's claim comes from, before 1.31."""
+
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodClaim(meta.Struct, frozen=True):
+    """A claim of a pod."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+    source: ClaimSource = ClaimSource()
+
+
+class PodDocumentSpec(meta.Struct, frozen=True):
+    """The part of the spec that matters here."""
+
+    resource_claims: tuple[PodClaim, ...] = ()
+
+
+class PodClaimStatus(meta.Struct, frozen=True):
+    """The claim that was made from a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
+class PodDocumentStatus(meta.Struct, frozen=True):
+    """The part of the status that matters here."""
+
+    phase: str = ""
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
+
+
+class PodDocument(meta.Struct, frozen=True):
+    """A pod as it is served."""
+
+    metadata: meta.ObjectMeta
+    spec: PodDocumentSpec = PodDocumentSpec()
+    status: PodDocumentStatus = PodDocumentStatus()
+
+
+def context(document: PodSchedulingContext, version: Version) -> Context:
+    """Read a context."""
+    metadata = document.metadata
+    return Context(
+        version=version,
+        name=Name(namespace=metadata.namespace, name=metadata.name),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        pod_uids=tuple(owner.uid for owner in metadata.owner_references if owner.kind == "Pod"),
+        selected_node=document.spec.selected_node,
+        potential_nodes=document.spec.potential_nodes,
+        entries={one.name: one.unsuitable_nodes for one in document.status.resource_claims},
+    )
+
+
+def pod(document: PodDocument) -> Pod:
+    """Read a pod; a claim from a template without a status has the name that 1.27 gave it."""
+    metadata = document.metadata
+    made = {one.name: one.resource_claim_name for one in document.status.resource_claim_statuses}
+    named: dict[str, str | None] = {}
+    templates = set()
+    for one in document.spec.resource_claims:
+        direct = one.resource_claim_name or one.source.resource_claim_name
+        if direct:
+            named[one.name] = direct
+            continue
+        templates.add(one.name)
+        named[one.name] = made.get(one.name, f"{metadata.name}-{one.name}")
+    return Pod(
+        name=Name(namespace=metadata.namespace, name=metadata.name),
+        uid=metadata.uid,
+        created=metadata.creation_timestamp or "",
+        claims=named,
+        from_template=frozenset(templates),
+        over=metadata.deletion_timestamp is not None or document.status.phase in _OVER,
+    )
+
+
+def answered(known: Context, entries: dict[str, tuple[str, ...]]) -> dict[str, list[dict[str, object]]]:
+    """Return the status of a context with some entries set; those of other drivers stay as they are."""
+    merged = dict(known.entries) | entries
+    return {
+        "resourceClaims": [
+            {"name": name, "unsuitableNodes": list(nodes)} if nodes else {"name": name}
+            for name, nodes in merged.items()
+        ]
+    }

@@ -12,11 +12,9 @@ from drawbar.driver.api import claims, classic, demands, handles, meta, paramete
 ALL_DEVICES = "All"
 
 
-class ClassSpec(meta.Struct, frozen=True):
+class ClassSpec(demands.ClassSpec, frozen=True):
     """What a class stands for."""
 
-    selectors: tuple[demands.Selector, ...] = ()
-    config: tuple[claims.AllocatedConfiguration, ...] = ()
     suitable_nodes: claims.NodeSelector | None = None
 
 
@@ -27,29 +25,11 @@ class DeviceClass(meta.Struct, frozen=True):
     spec: ClassSpec = ClassSpec()
 
 
-class Request(meta.Struct, frozen=True):
-    """One request."""
-
-    name: str
-    device_class_name: str = ""
-    selectors: tuple[demands.Selector, ...] = ()
-    allocation_mode: str = ""
-    count: int = 1
-    admin_access: bool = False
-
-
-class Constraint(meta.Struct, frozen=True):
-    """What must be the same of several devices."""
-
-    requests: tuple[str, ...] = ()
-    match_attribute: str = ""
-
-
 class DeviceClaim(meta.Struct, frozen=True):
     """What is asked for."""
 
-    requests: tuple[Request, ...] = ()
-    constraints: tuple[Constraint, ...] = ()
+    requests: tuple[demands.Way, ...] = ()
+    constraints: tuple[Any, ...] = ()
     config: tuple[claims.AllocatedConfiguration, ...] = ()
 
 
@@ -162,7 +142,7 @@ def freed() -> dict[str, Any]:
     return {"allocation": None, "deallocationRequested": None}
 
 
-def _request(found: Request) -> classic.DeviceRequest:
+def _request(found: demands.Way) -> classic.DeviceRequest:
     return classic.DeviceRequest(
         name=found.name,
         class_name=found.device_class_name,

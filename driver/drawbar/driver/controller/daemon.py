@@ -29,7 +29,7 @@ from drawbar.driver.controller import (
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.controller.attachments import actions, calls, context, delays, executor, index
-from drawbar.driver.controller.classic import part
+from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.fabrics import credentials, losses, redacting_adapter, sessions
 from drawbar.driver.controller.immediate import executor as allocator
 from drawbar.driver.controller.leadership import elector
@@ -119,8 +119,7 @@ class _Controller:
         vault = credentials.Vault(api, options.lease_namespace, role=role)
         self._directory = sessions.Sessions(self, measured.adapters(surroundings.adapters), vault)
         self._recorder = events.Recorder(api, controller=options.driver, instance=options.candidate)
-        self._classic = part.Part()
-        self._classic.watch(
+        self._classic = classic.ClassicAllocation(
             api, options.driver, offered.versions, surroundings.evaluator, self._classic_claim_gone
         )
         selector = options.node_daemon_selector
@@ -131,7 +130,7 @@ class _Controller:
         )
         self._fabrics, self._attachments = watched.fabrics, watched.attachments
         self._claims, self._nodes, self._slices = watched.claims, watched.nodes, watched.slices
-        self._watched = watched.running | (self._classic.known.reflectors if self._classic.known else {})
+        self._watched = watched.running | self._classic.mirrors
         self._chores = fabric_reconciler.FabricReconciler(
             api,
             driver=options.driver,
@@ -394,7 +393,7 @@ class _Controller:
 
     def _classic_claim_gone(self, uid: str) -> None:
         for attachment in self._attachments:
-            if part.is_for(attachment, uid):
+            if attachment.spec.claim is not None and attachment.spec.claim.uid == uid:
                 self._devices.add(self._uids[attachment.metadata.uid])
 
     def _call_settled(self, uid: str, side: actions.Side, reason: str | None) -> None:

@@ -7,10 +7,10 @@ import types
 import pytest
 import yaml
 
-from drawbar.driver.api import attachments, classic, classic_contexts, classic_v1alpha3
+from drawbar.driver.api import attachments, classic, classic_v1alpha3
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import calls
-from drawbar.driver.controller.classic import actions, executor, lookout
+from drawbar.driver.controller.classic import actions, claim_watch, executor
 from drawbar.driver.controller.operation import latency, metrics
 from drawbar.driver.kube import client, config, errors, kinds, mirror
 from drawbar.fabric import contract
@@ -31,7 +31,7 @@ class Hands:
 
     def executor(self, api=None):
         api = api or self.api
-        known = lookout.Lookout(
+        known = claim_watch.ClaimWatch(
             api,
             driver=DRIVER,
             versions=frozenset({V1ALPHA3}),
@@ -52,7 +52,7 @@ class Hands:
             clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
             latency=self.seen,
         )
-        return executor.Executor(context=context, known=known)
+        return executor.Executor(context=context, watch=known)
 
     async def made(self, kind, body):
         document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "p"}} | body
@@ -61,12 +61,8 @@ class Hands:
     async def answer(self):
         """To a context that is there, as it is now."""
         await self.made(CONTEXTS, {"spec": {"potentialNodes": ["n1"]}})
-        found = await self.api.read(
-            CONTEXTS, "p", namespace="default", into=classic_contexts.PodSchedulingContext
-        )
-        return actions.Answer(
-            context=classic_contexts.context(found, V1ALPHA3), entries=(("device", ("n1",)),)
-        )
+        found = await self.api.read(CONTEXTS, "p", namespace="default", into=classic.PodSchedulingContext)
+        return actions.Answer(context=classic.context(found, V1ALPHA3), entries=(("device", ("n1",)),))
 
     async def attach(self):
         """For a claim that is there."""

@@ -2,20 +2,34 @@
 
 The actions of one claim, or of one context, follow each other, and the first error ends them; those of different subjects
 go side by side. Nothing is repaired here: the next round observes again.
+
+Every patch carries the object's uid and resourceVersion, so that a decision on a stale view fails instead of undoing what
+somebody else wrote meanwhile.
 """
 
 import asyncio
+import datetime
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from drawbar.driver.api import attachments, claims, classic, classic_contexts, meta
+import msgspec
+
+from drawbar.driver.api import (
+    attachments,
+    claims,
+    classic,
+    classic_v1alpha2,
+    classic_v1alpha3,
+    meta,
+    nodepools,
+)
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.attachments import statements as attachment_statements
-from drawbar.driver.controller.classic import actions, lookout, statements
+from drawbar.driver.controller.classic import actions, claim_watch
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 
@@ -29,14 +43,14 @@ FREED = "Deallocated"
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Executor:
-    """The hands of the negotiation."""
+    """Carries out actions."""
 
     context: attachment_context.Context
-    known: lookout.Lookout
-    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITERS))
+    watch: claim_watch.ClaimWatch
+    _writers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITERS))
 
     async def carry_out(self, steps: Iterable[actions.Action]) -> bool:
-        """Does all of it; gives whether the API server took all of it that was not decided on an old view."""
+        """Carry out all steps; return whether the API server took all that were not decided on an old view."""
         by_subject: dict[str, list[actions.Action]] = {}
         for step in steps:
             by_subject.setdefault(actions.subject(step), []).append(step)
@@ -48,13 +62,13 @@ class Executor:
         return all(task.result() for task in begun)
 
     async def _in_turn(self, chain: list[actions.Action]) -> bool:
-        async with self._places:
-            subject = _Subject(self.context, self.known)
+        async with self._writers:
+            subject = _Subject(self.context, self.watch)
             for step in chain:
                 try:
                     await subject.do(step)
                 except (kube_errors.Conflict, kube_errors.NotFound) as error:
-                    # The view was old, as is to be expected where many come at once; what it lacks, the watch tells.
+                    # The view was old, as is to be expected where many come at once; the watch brings what it lacks.
                     log.debug("will decide again: %s", error, extra={"step": type(step).__name__})
                     return True
                 except kube_errors.KubeError as error:
@@ -63,20 +77,55 @@ class Executor:
         return True
 
 
+def wish(
+    claim: attachments.ClaimReference,
+    *,
+    node: str,
+    host_id: str | None,
+    pool: str,
+    allocated_at: str,
+    seen_at: datetime.datetime,
+    has_failed: bool = False,
+) -> attachment_actions.Wish:
+    """Return the wish of a classic claim, whose status has no conditions to be set."""
+    return attachment_actions.Wish(
+        claim=claim,
+        node=node,
+        host_id=host_id,
+        pool=pool,
+        allocation_timestamp=allocated_at,
+        seen_at=seen_at,
+        attached_said=True,
+        failed_said=has_failed,
+        visible_said=True,
+    )
+
+
+def reference(claim: classic.Claim, request: str = "", devices: int = 0) -> attachments.ClaimReference:
+    """Return the claim as an attachment names it."""
+    return attachments.ClaimReference(
+        namespace=claim.name.namespace,
+        name=claim.name.name,
+        uid=claim.uid,
+        requests=(request,) if request else (),
+        devices=devices,
+    )
+
+
 class _Subject:
     """One claim or one context, while something is done about it."""
 
-    def __init__(self, context: attachment_context.Context, known: lookout.Lookout) -> None:
+    def __init__(self, context: attachment_context.Context, watch: claim_watch.ClaimWatch) -> None:
         self._context = context
-        self._known = known
+        self._watch = watch
         # Of the claim, after our own writes.
         self._version = ""
 
     async def do(self, step: actions.Action) -> None:
-        """One side effect."""
+        """Carry out one side effect."""
         match step:
             case actions.Protect(claim=claim):
-                await self._patch(claim, statements.protected(claim, self._seen(claim)))
+                await self._patch(claim, finalizers=[*claim.finalizers, claim.finalizer])
             case actions.Attach():
                 await self._attach(step)
             case actions.Detach():
@@ -84,45 +133,59 @@ class _Subject:
             case actions.Allocate():
                 await self._allocate(step)
             case actions.Free(claim=claim):
-                await self._patch(claim, statements.freed(claim, self._seen(claim)), status=True)
-                self._say(claim, FREED, "its devices were given back")
+                is_old = claim.version is classic.Version.V1ALPHA2
+                await self._patch(
+                    claim, status=classic_v1alpha2.freed() if is_old else classic_v1alpha3.freed()
+                )
+                self._report(claim, FREED, "its devices were given back")
                 log.info("claim deallocated", extra=_extras(claim))
             case actions.Unprotect(claim=claim):
-                await self._patch(claim, statements.unprotected(claim, self._seen(claim)))
+                await self._patch(claim, finalizers=claim.other_finalizers)
             case actions.Complain(claim=claim, reason=reason, message=message):
-                self._say(claim, reason, message, warning=True)
+                self._report(claim, reason, message, warning=True)
                 log.warning("claim cannot be served: %s", message, extra=_extras(claim))
             case actions.Answer():
                 await self._answer(step)
             case _:
                 assert_never(step)
 
-    def _seen(self, claim: classic.Claim) -> str:
-        return self._version or claim.resource_version
-
-    async def _patch(self, claim: classic.Claim, body: dict[str, Any], *, status: bool = False) -> None:
-        watched = self._known.claim_reflectors[claim.version]
+    async def _patch(
+        self,
+        claim: classic.Claim,
+        *,
+        finalizers: Iterable[str] | None = None,
+        status: dict[str, Any] | None = None,
+    ) -> None:
+        """Write the claim's finalizers or status."""
+        body: dict[str, Any] = {
+            "metadata": {"uid": claim.uid, "resourceVersion": self._version or claim.resource_version}
+        }
+        if finalizers is not None:
+            body["metadata"]["finalizers"] = list(finalizers)
+        else:
+            body["status"] = status
+        mirror = self._watch.claim_mirrors[claim.version]
         try:
             stored = await self._context.api.patch(
                 kinds.CLASSIC_CLAIMS[claim.version.value],
                 claim.name.name,
                 body,
                 content=client.Patch.MERGE,
-                into=lookout.CLAIMS[claim.version],
+                into=claim_watch.FORMS[claim.version].claim,
                 namespace=claim.name.namespace,
-                subresource="status" if status else None,
+                subresource="status" if finalizers is None else None,
                 manager=self._context.manager,
             )
         except kube_errors.NotFound:
-            known = watched.get(claim.name.name, claim.name.namespace)
+            known = mirror.get(claim.name.name, claim.name.namespace)
             if known is not None and known.metadata.uid == claim.uid:
-                watched.unlearn(known)
+                mirror.unlearn(known)
             raise
         self._version = stored.metadata.resource_version
         if stored.metadata.deletion_timestamp is not None and not stored.metadata.finalizers:
-            watched.unlearn(stored)
+            mirror.unlearn(stored)
         else:
-            watched.learn(stored)
+            mirror.learn(stored)
 
     async def _attach(self, step: actions.Attach) -> None:
         context, key = self._context, step.key
@@ -130,31 +193,22 @@ class _Subject:
         device = session.device(key.device) if session is not None else None
         if device is None:
             raise kube_errors.Conflict(f"fabric {key.fabric} has no device {key.device} any more")
-        wish = attachment_actions.Wish(
-            claim=attachments.ClaimReference(
-                namespace=step.claim.name.namespace,
-                name=step.claim.name.name,
-                uid=step.claim.uid,
-                requests=(step.request,),
-                devices=step.devices,
-            ),
+        wanted = wish(
+            reference(step.claim, step.request, step.devices),
             node=step.node,
             host_id=step.host_id,
             pool=step.pool,
-            allocation_timestamp=step.allocated_at,
+            allocated_at=step.allocated_at,
             seen_at=context.clock(),
-            attached_said=True,
-            failed_said=False,
-            visible_said=True,
         )
-        body = attachment_statements.intent(context.driver, key, device, wish)
+        body = attachment_statements.intent(context.driver, key, device, wanted)
         context.latency.begun(key)
         try:
             stored = await context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
         except kube_errors.KubeError:
             context.latency.never_begun(key)
             raise
-        # Made just now, so nobody can have called the fabric for it.
+        # Made just now, so no call to the fabric was made for it.
         for side in attachment_actions.Side:
             context.calls.never_asked(stored.metadata.uid, side)
         context.attachments.learn(stored)
@@ -166,7 +220,7 @@ class _Subject:
         if step.reason:
             key = names.DeviceKey(fabric=known.spec.fabric, device=known.spec.device)
             self._context.latency.failed(key, step.reason)
-            self._say(step.claim, step.reason, f"{known.spec.device}: {step.message}", warning=True)
+            self._report(step.claim, step.reason, f"{known.spec.device}: {step.message}", warning=True)
         left = await self._context.api.begin_delete(
             kinds.ATTACHMENT, known.metadata.name, uid=known.metadata.uid, into=attachments.DeviceAttachment
         )
@@ -178,31 +232,45 @@ class _Subject:
 
     async def _allocate(self, step: actions.Allocate) -> None:
         claim, handle = step.claim, step.handle
-        body = statements.allocated(self._context.driver, step, self._seen(claim))
-        await self._patch(claim, body, status=True)
+        if claim.version is classic.Version.V1ALPHA2:
+            status = classic_v1alpha2.allocated(handle, self._context.driver, shareable=step.shareable)
+        else:
+            # A kubelet asks only the drivers of devices.
+            nothing = nodepools.without(handle.without, handle.node)
+            status = classic_v1alpha3.allocated(handle, self._context.driver, nothing, step.config)
+        consumers = list(claim.reserved_for)
+        if step.pod is not None and all(one.uid != step.pod.uid for one in consumers):
+            consumers.append(step.pod)
+        if consumers:
+            status["reservedFor"] = msgspec.to_builtins(consumers)
+        await self._patch(claim, status=status)
         for device in handle.devices:
             self._context.latency.allocated(names.DeviceKey(fabric=device.fabric, device=device.device))
         given = ", ".join(f"{one.device} of fabric {one.fabric}" for one in handle.devices)
         where = f" on node {handle.node}" if handle.node else ""
         message = f"{given or 'no device, for none is left'}{where}"
-        self._say(claim, ALLOCATED, message, pod=step.pod)
+        self._report(claim, ALLOCATED, message, pod=step.pod)
         log.info("claim allocated", extra=_extras(claim) | {"node": handle.node})
 
     async def _answer(self, step: actions.Answer) -> None:
         context = step.context
+        body = {
+            "metadata": {"uid": context.uid, "resourceVersion": context.resource_version},
+            "status": classic.answered(context, dict(step.entries)),
+        }
         stored = await self._context.api.patch(
             kinds.SCHEDULING_CONTEXTS[context.version.value],
             context.name.name,
-            statements.answered(step),
+            body,
             content=client.Patch.MERGE,
-            into=classic_contexts.PodSchedulingContext,
+            into=classic.PodSchedulingContext,
             namespace=context.name.namespace,
             subresource="status",
             manager=self._context.manager,
         )
-        self._known.context_reflectors[context.version].learn(stored)
+        self._watch.context_mirrors[context.version].learn(stored)
 
-    def _say(
+    def _report(
         self,
         claim: classic.Claim,
         reason: str,
@@ -211,11 +279,9 @@ class _Subject:
         warning: bool = False,
         pod: claims.Consumer | None = None,
     ) -> None:
+        """Record an Event on the claim, and on the pods that use it or are about to."""
         recorder = self._context.recorder
-        reference = attachments.ClaimReference(
-            namespace=claim.name.namespace, name=claim.name.name, uid=claim.uid
-        )
-        (recorder.warning if warning else recorder.normal)(reference, reason=reason, message=message)
+        (recorder.warning if warning else recorder.normal)(reference(claim), reason=reason, message=message)
         consumers = claim.reserved_for if pod is None else (pod,)
         users = claims.ResourceClaim(
             metadata=meta.ObjectMeta(namespace=claim.name.namespace),

@@ -1,17 +1,18 @@
-"""The negotiation as a part of the controller: rounds of observe, plan and act, while this controller leads.
+"""Classic allocation as the rest of the controller uses it: the entry point, and the rounds of observe, plan and act.
 
-A round follows whatever changed a moment before; without any change, the moment that the last plan named. One round at a
-time: what it wrote is known before the next one looks.
+A round follows any change a moment later; without a change, the moment that the last plan named. One round at a
+time: the next one observes what it wrote.
 """
 
 import asyncio
 import datetime
 import logging
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
+from typing import Any
 
-from drawbar.driver import backoff
-from drawbar.driver.api import attachments, classic, handles
+from drawbar.driver import backoff, evaluation
+from drawbar.driver.api import attachments, classic
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, selectors
 from drawbar.driver.controller.attachments import actions as attachment_actions
@@ -19,12 +20,13 @@ from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.classic import (
     actions,
     claim_requests,
+    claim_watch,
     executor,
     history,
-    lookout,
     observation,
     plan,
 )
+from drawbar.driver.kube import client, mirror
 
 log = logging.getLogger(__name__)
 
@@ -34,42 +36,99 @@ GATHER_SECONDS_PER_POD = 0.0005
 # In one round, of processor time; expressions that cost nothing have as many tries.
 EVALUATION_SECONDS = 1.0
 EVALUATION_SECONDS_MIN = 0.005
-# After a round in which something failed; one that goes on failing must not keep the others waiting for long.
+# After a round in which something failed; a permanent failure must not delay the others for long.
 RETRY_FIRST_SECONDS = 0.5
 RETRY_MAX_SECONDS = 5.0
 
 
+class ClassicAllocation:
+    """Classic allocation of one controller; where the cluster serves no version of it, this does nothing.
+
+    Attributes:
+        mirrors: to be run as tasks.
+        borrowers: which claims want devices; None where there is no classic allocation.
+    """
+
+    def __init__(
+        self,
+        api: client.Client,
+        driver: str,
+        versions: frozenset[classic.Version],
+        evaluator: evaluation.Evaluator,
+        gone: Callable[[str], None],
+    ) -> None:
+        """Prepare the mirrors.
+
+        Args:
+            api: to the API server.
+            driver: its name.
+            versions: that the cluster serves.
+            evaluator: of selectors.
+            gone: called with the uid of a claim that was deleted.
+        """
+        self.mirrors: dict[str, mirror.Mirror[Any]] = {}
+        self.borrowers: Borrowers | None = None
+        self._judge = selectors.Judge(driver, evaluator)
+        self._watch: claim_watch.ClaimWatch | None = None
+        self._service: Service | None = None
+        if versions:
+            self._watch = claim_watch.ClaimWatch(
+                api,
+                driver=driver,
+                versions=versions,
+                fault=self._judge.fault,
+                changed=self.look_again,
+                gone=gone,
+            )
+            self.mirrors, self.borrowers = self._watch.mirrors, Borrowers(self._watch)
+
+    def serve(self, context: attachment_context.Context, view: inventory.View) -> None:
+        """Prepare the rounds."""
+        if self._watch is not None:
+            self._service = Service(context, self._watch, view, self._judge)
+
+    def work(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin the rounds, since this controller leads."""
+        if self._service is not None:
+            tasks.create_task(self._service.run(), name="classic")
+
+    def look_again(self) -> None:
+        """Have a round follow, since something changed that a decision may rest on."""
+        if self._service is not None:
+            self._service.look_again()
+
+
 class Service:
-    """Run `run()` as a task; the watches of `known` run beside it."""
+    """The rounds. Run `run()` as a task; the mirrors of `watch` run beside it."""
 
     def __init__(
         self,
         context: attachment_context.Context,
-        known: lookout.Lookout,
+        watch: claim_watch.ClaimWatch,
         view: inventory.View,
         judge: selectors.Judge,
     ) -> None:
         self._context = context
-        self._known = known
+        self._watch = watch
         self._view = view
         self._judge = judge
-        self._executor = executor.Executor(context=context, known=known)
+        self._executor = executor.Executor(context=context, watch=watch)
         self._history = history.History()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._budget = selectors.Budget()
-        # Uids of claims that were told that their namespace has used its budget.
-        self._told_expensive: frozenset[str] = frozenset()
+        # Uids of the claims whose users were told that their namespace has used its budget.
+        self._postponed: frozenset[str] = frozenset()
 
     def look_again(self) -> None:
-        """Something changed that a decision may rest on."""
-        self._news.set()
+        """Have a round follow."""
+        self._changed.set()
 
     async def run(self) -> None:
-        """Decides and acts until cancelled."""
+        """Decide and act until cancelled."""
         self._history = history.History()
         pauses = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
         while True:
-            self._news.clear()
+            self._changed.clear()
             now = self._context.clock()
             decision = await self._decide(now)
             self._history = decision.history
@@ -77,126 +136,113 @@ class Service:
                 await asyncio.sleep(pauses.failed())
                 continue
             pauses.reset()
-            await self._rest((decision.look_again - now).total_seconds())
+            try:
+                async with asyncio.timeout(max(0.0, (decision.look_again - now).total_seconds())):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_POD * len(self._watch.contexts))
 
     async def _decide(self, now: datetime.datetime) -> plan.Decision:
-        """A plan with all expressions evaluated that it asks for, as far as there is time for that in one round."""
+        """Return a plan with all expressions evaluated that it asks for, as far as one round has time for that."""
         left = EVALUATION_SECONDS
         while True:
             self._judge.begin()
             observed = self.observed()
             decision = plan.plan(observed, self._history, now)
             payers = _payers(observed, self._judge.pending)
-            deferred = self._deferred(payers)
+            pauses = {
+                expression: min(self._budget.wait(namespace) for namespace in namespaces)
+                for expression, namespaces in payers.items()
+            }
+            deferred = {expression: seconds for expression, seconds in pauses.items() if seconds > 0}
             if not self._judge.pending - deferred.keys():
-                return self._postponed(decision, observed, deferred, now)
+                return self._postpone(decision, observed, deferred, now)
             if left <= 0:
                 # What was not evaluated counts as not met until the next round.
-                self._news.set()
+                self._changed.set()
                 return decision
             changed, used = await self._judge.settle(left, without=deferred)
             for expression, seconds in used.items():
-                # Who pays are those who ask, each a part: an expression of a class may be everybody's.
+                # All who use an expression pay a part: one of a class may be everybody's.
                 for namespace in payers.get(expression, ()):
                     self._budget.use(namespace, seconds / len(payers[expression]))
             left -= max(sum(used.values()), EVALUATION_SECONDS_MIN)
             if changed:
-                self._known.forget_wanted()
+                self._watch.forget_wanted()
 
-    def _deferred(self, payers: Mapping[str, Set[str]]) -> dict[str, float]:
-        """Return by expression, of those for which nobody has time left, the seconds until somebody has."""
-        waits = {
-            expression: min(self._budget.wait(namespace) for namespace in namespaces)
-            for expression, namespaces in payers.items()
-        }
-        return {expression: seconds for expression, seconds in waits.items() if seconds > 0}
-
-    def _postponed(
+    def _postpone(
         self,
         decision: plan.Decision,
         observed: observation.Observed,
         deferred: Mapping[str, float],
         now: datetime.datetime,
     ) -> plan.Decision:
-        """The decision, with a word to the claims whose selectors are not evaluated now, and another look when they can be."""
-        if not deferred:
-            self._told_expensive = frozenset()
-            return decision
-        waiting = [
-            claim
+        """Return the decision with a complaint for each claim whose selectors are deferred, and another round in time.
+
+        Args:
+            decision: made without them.
+            observed: what it rests on.
+            deferred: by expression the seconds until a namespace that uses it has time left.
+            now: when it was made.
+        """
+        waiting = {
+            claim.uid: claim
             for claim in observed.claims.values()
             if not deferred.keys().isdisjoint(_selectors(observed.wanted[claim.uid]))
-        ]
-        complaints = [
+        }
+        complaints = tuple(
             actions.Complain(
                 claim=claim,
                 reason=selectors.EXPENSIVE,
                 message=selectors.too_expensive(claim.name.namespace),
             )
-            for claim in waiting
-            if claim.uid not in self._told_expensive
-        ]
-        self._told_expensive = frozenset(claim.uid for claim in waiting)
-        again = now + datetime.timedelta(seconds=min(deferred.values()))
+            for claim in waiting.values()
+            if claim.uid not in self._postponed
+        )
+        self._postponed = frozenset(waiting)
+        again = [now + datetime.timedelta(seconds=seconds) for seconds in deferred.values()]
         return replace(
             decision,
             actions=(*decision.actions, *complaints),
-            look_again=min(decision.look_again, again),
+            look_again=min((decision.look_again, *again)),
         )
-
-    async def _rest(self, seconds: float) -> None:
-        """Until there is news, or that time is over."""
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                await self._news.wait()
-        except TimeoutError:
-            return
-        await asyncio.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_POD * len(self._known.contexts))
 
     def observed(self) -> observation.Observed:
-        """Everything that the plan rests on."""
-        claims = self._known.claims()
+        """Return what the plan rests on."""
+        context, claims = self._context, self._watch.claims()
+        gone_at, seen = {}, {}
+        for one in context.attachments:
+            name = one.metadata.name
+            moment = context.absences.gone_at(one.spec.node_name, (one.spec.fabric,))
+            if moment is not None:
+                gone_at[name] = moment
+            since = context.placed.held_since(name)
+            if since is not None:
+                seen[name] = since
         return observation.Observed(
-            driver=self._context.driver,
+            driver=context.driver,
             claims=claims,
-            wanted=self._known.wanted(claims),
-            contexts=dict(self._known.contexts),
-            pods=dict(self._known.pods),
-            nodes={node.metadata.name: node for node in self._context.nodes},
-            gone_at=self._gone_at(),
-            attachments=tuple(self._context.attachments),
+            wanted=self._watch.wanted(claims),
+            contexts=dict(self._watch.contexts),
+            pods=dict(self._watch.pods),
+            nodes={node.metadata.name: node for node in context.nodes},
+            gone_at=gone_at,
+            attachments=tuple(context.attachments),
             inventory=inventory.inventory(self._view),
             judge=self._judge.meets,
-            patience=self._context.patience,
-            seen=self._seen(),
+            patience=context.patience,
+            seen=seen,
         )
-
-    def _gone_at(self) -> dict[str, datetime.datetime]:
-        """Return by the name of an attachment from when on its node counts as gone, of nodes that are not there."""
-        absences = self._context.absences
-        moments = {
-            one.metadata.name: absences.gone_at(one.spec.node_name, (one.spec.fabric,))
-            for one in self._context.attachments
-        }
-        return {name: moment for name, moment in moments.items() if moment is not None}
-
-    def _seen(self) -> dict[str, datetime.datetime]:
-        """Return by the name of an attachment when it was first seen to be for its claim."""
-        found = {}
-        for one in self._context.attachments:
-            since = self._context.placed.held_since(one.metadata.name)
-            if since is not None:
-                found[one.metadata.name] = since
-        return found
 
 
 def _payers(observed: observation.Observed, expressions: Set[str]) -> dict[str, set[str]]:
-    """Return by expression, of these, the namespaces of the claims that have it."""
-    found: dict[str, set[str]] = {}
+    """Return by expression, of these, the namespaces of the claims that use it."""
+    payers: dict[str, set[str]] = {}
     for claim in observed.claims.values() if expressions else ():
         for expression in expressions & _selectors(observed.wanted[claim.uid]):
-            found.setdefault(expression, set()).add(claim.name.namespace)
-    return found
+            payers.setdefault(expression, set()).add(claim.name.namespace)
+    return payers
 
 
 def _selectors(wanted: claim_requests.Wanted) -> frozenset[str]:
@@ -204,10 +250,10 @@ def _selectors(wanted: claim_requests.Wanted) -> frozenset[str]:
 
 
 class Borrowers:
-    """Which classic claim wants a device, for the machinery of attachments."""
+    """Which classic claim wants a device, for the executor of attachments."""
 
-    def __init__(self, known: lookout.Lookout) -> None:
-        self._known = known
+    def __init__(self, watch: claim_watch.ClaimWatch) -> None:
+        self._watch = watch
 
     def wish(
         self,
@@ -216,66 +262,40 @@ class Borrowers:
         host_of: Mapping[str, str],
         seen_at: datetime.datetime,
     ) -> attachment_actions.Wish | None:
-        """That of the claim that the attachment names, while the claim is there; else of one that was given the device."""
+        """Return that of the claim that the attachment names, while the claim exists.
+
+        Without an attachment, that of a claim to which the device is allocated: its record was lost and is written anew.
+        """
         if attachment is not None:
-            return self._of_attempt(attachment, host_of, seen_at)
-        for claim in self._known.holders(key):
+            spec = attachment.spec
+            if spec.claim is None or not spec.allocation_timestamp:
+                return None
+            name = classic.Name(namespace=spec.claim.namespace, name=spec.claim.name)
+            if self._watch.claim(name, spec.claim.uid) is None:
+                return None
+            return executor.wish(
+                spec.claim,
+                node=spec.node_name,
+                host_id=host_of.get(spec.node_name),
+                pool=spec.pool,
+                allocated_at=spec.allocation_timestamp,
+                seen_at=seen_at,
+                has_failed=attachment.status.error is not None,
+            )
+        for claim in self._watch.holders(key):
             handle = claim.allocation.handle if claim.allocation is not None else None
-            for device in handle.devices if handle is not None and not claim.going else ():
+            if handle is None or claim.going:
+                continue
+            for device in handle.devices:
                 if (device.fabric, device.device) == (key.fabric, key.device):
-                    assert handle is not None
-                    return _of_allocation(claim, handle, device, host_of, seen_at)
+                    if not handle.allocated_at:
+                        return None
+                    return executor.wish(
+                        executor.reference(claim, device.request, len(handle.devices)),
+                        node=handle.node,
+                        host_id=host_of.get(handle.node),
+                        pool=device.pool,
+                        allocated_at=handle.allocated_at,
+                        seen_at=seen_at,
+                    )
         return None
-
-    def _of_attempt(
-        self,
-        attachment: attachments.DeviceAttachment,
-        host_of: Mapping[str, str],
-        seen_at: datetime.datetime,
-    ) -> attachment_actions.Wish | None:
-        spec = attachment.spec
-        if spec.claim is None or not spec.allocation_timestamp:
-            return None
-        name = classic.Name(namespace=spec.claim.namespace, name=spec.claim.name)
-        if self._known.claim(name, spec.claim.uid) is None:
-            return None
-        return attachment_actions.Wish(
-            claim=spec.claim,
-            node=spec.node_name,
-            host_id=host_of.get(spec.node_name),
-            pool=spec.pool,
-            allocation_timestamp=spec.allocation_timestamp,
-            seen_at=seen_at,
-            attached_said=True,
-            failed_said=attachment.status.error is not None,
-            visible_said=True,
-        )
-
-
-def _of_allocation(
-    claim: classic.Claim,
-    handle: handles.Handle,
-    device: handles.HandleDevice,
-    host_of: Mapping[str, str],
-    seen_at: datetime.datetime,
-) -> attachment_actions.Wish | None:
-    """The record of the attachment is lost: it is written anew for the claim that has the device."""
-    if not handle.allocated_at:
-        return None
-    return attachment_actions.Wish(
-        claim=attachments.ClaimReference(
-            namespace=claim.name.namespace,
-            name=claim.name.name,
-            uid=claim.uid,
-            requests=(device.request,),
-            devices=len(handle.devices),
-        ),
-        node=handle.node,
-        host_id=host_of.get(handle.node),
-        pool=device.pool,
-        allocation_timestamp=handle.allocated_at,
-        seen_at=seen_at,
-        attached_said=True,
-        failed_said=False,
-        visible_said=True,
-    )

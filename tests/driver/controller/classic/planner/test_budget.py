@@ -46,7 +46,7 @@ class Rounds(service.Service):
         complaints = []
         while True:
             asked = len(self.evaluator.asked)
-            self._news.clear()
+            self._changed.clear()
             decision = await self._decide(self.cluster.now)
             complaints += [one for one in decision.actions if isinstance(one, actions.Complain)]
             if len(self.evaluator.asked) == asked:

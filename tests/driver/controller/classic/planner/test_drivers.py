@@ -7,7 +7,7 @@ import pytest
 
 from drawbar.driver.api import classic, classic_v1alpha2
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import actions, claim_requests, history, observation, plan, statements
+from drawbar.driver.controller.classic import actions, claim_requests, history, observation, plan
 
 DRIVERS = ("drawbar.dev", "gpu.example.com")
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -44,7 +44,7 @@ def test_the_finalizer_of_a_claim_whose_class_is_gone_is_taken_off_by_its_driver
     assert decided(document, other) == ()
     (step,) = decided(document, owner)
     assert isinstance(step, actions.Unprotect)
-    assert statements.unprotected(step.claim, "1")["metadata"]["finalizers"] == ["example.com/keep"]
+    assert step.claim.other_finalizers == ("example.com/keep",)
 
 
 def test_the_default_driver_has_the_finalizer_that_policies_and_documentation_name():

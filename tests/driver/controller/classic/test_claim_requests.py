@@ -7,7 +7,6 @@ from drawbar.driver import expressions
 from drawbar.driver.api import (
     claims,
     classic,
-    classic_contexts,
     classic_v1alpha2,
     classic_v1alpha3,
     handles,
@@ -340,7 +339,7 @@ def test_an_allocation_that_is_not_to_be_read_is_one_without_a_handle(data):
 )
 def test_the_claims_of_a_pod_are_found_in_every_form(spec, expected):
     document = {"metadata": {"name": "p"}, "spec": {"resourceClaims": [{"name": "device"} | spec]}}
-    pod = classic_contexts.pod(msgspec.convert(document, classic_contexts.Pod))
+    pod = classic.pod(msgspec.convert(document, classic.PodDocument))
     assert pod.claims == {"device": expected}
     assert pod.from_template == ({"device"} if expected == "p-device" else set())
 
@@ -351,7 +350,7 @@ def test_a_claim_that_was_made_from_a_template_has_the_name_that_the_pod_tells()
         "spec": {"resourceClaims": [{"name": "device", "resourceClaimTemplateName": "t"}]},
         "status": {"resourceClaimStatuses": [{"name": "device", "resourceClaimName": "p-device-x7k2"}]},
     }
-    pod = classic_contexts.pod(msgspec.convert(document, classic_contexts.Pod))
+    pod = classic.pod(msgspec.convert(document, classic.PodDocument))
     assert pod.claims == {"device": "p-device-x7k2"}
 
 
@@ -363,7 +362,7 @@ def test_the_entries_of_other_drivers_stay_as_they_are():
         resource_version="1",
         entries={"theirs": ("n1",), "ours": ("n1",)},
     )
-    assert classic_contexts.answered(context, {"ours": ()}) == {
+    assert classic.answered(context, {"ours": ()}) == {
         "resourceClaims": [{"name": "theirs", "unsuitableNodes": ["n1"]}, {"name": "ours"}]
     }
 

@@ -5,7 +5,7 @@ import pytest
 
 from drawbar.driver.api import classic, classic_v1alpha2, classic_v1alpha3, handles
 from drawbar.driver.controller import names
-from drawbar.driver.controller.classic import lookout
+from drawbar.driver.controller.classic import claim_watch
 
 DRIVER, OTHER = "drawbar.dev", "gpu.example.com"
 FIRST, SECOND = (names.DeviceKey(fabric="f", device=f"gpu-{number}") for number in range(2))
@@ -16,7 +16,7 @@ def told(request):
     """The watch of claims of one version, and what it tells: `told(version, driver, *devices)`, or that it is gone."""
     version = request.param
     module = classic_v1alpha2 if version is classic.Version.V1ALPHA2 else classic_v1alpha3
-    known = lookout.Lookout(
+    known = claim_watch.ClaimWatch(
         None,
         driver=DRIVER,
         versions=frozenset({version}),
@@ -24,7 +24,7 @@ def told(request):
         changed=lambda: None,
         gone=lambda uid: None,
     )
-    watch = known.claim_reflectors[version]
+    watch = known.claim_mirrors[version]
 
     def allocated(handle, driver):
         if module is classic_v1alpha2:

@@ -1,0 +1,211 @@
+"""Classic claims with what they refer to, from the API server, in the form that no version of the API has.
+
+Every version that was served at the start is watched; of the releases none serves two. A claim that two served would be
+taken in the form in which it names a driver. Of the pods only those that wait are watched, and of the ConfigMaps only
+those that are labelled as parameters.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from drawbar.driver.api import classic, classic_v1alpha2, classic_v1alpha3, configmaps
+from drawbar.driver.controller import names
+from drawbar.driver.controller.classic import claim_requests
+from drawbar.driver.kube import client, kinds, mirror
+
+PENDING = "status.phase=Pending"
+_Key = tuple[classic.Version, classic.Name]
+_Changed = Callable[[Any, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one version of the API has claims and their classes, and what reads them."""
+
+    claim: Any
+    read_claim: Callable[[Any, str], classic.Claim]
+    class_kind: kinds.Kind
+    device_class: Any
+    read_class: Callable[[Any, str], classic.Class]
+
+
+FORMS: Mapping[classic.Version, Form] = {
+    classic.Version.V1ALPHA2: Form(
+        classic_v1alpha2.ResourceClaim,
+        classic_v1alpha2.claim,
+        kinds.RESOURCE_CLASS,
+        classic_v1alpha2.ResourceClass,
+        lambda document, _: classic_v1alpha2.resource_class(document),
+    ),
+    classic.Version.V1ALPHA3: Form(
+        classic_v1alpha3.ResourceClaim,
+        classic_v1alpha3.claim,
+        kinds.CLASSIC_DEVICE_CLASS,
+        classic_v1alpha3.DeviceClass,
+        classic_v1alpha3.device_class,
+    ),
+}
+
+
+class ClaimWatch:
+    """The mirrors of claims and of what they refer to; run each of `mirrors` as a task.
+
+    Attributes:
+        contexts: by uid.
+        pods: those that wait, by name.
+        claim_mirrors: by version.
+        context_mirrors: by version.
+    """
+
+    def __init__(
+        self,
+        api: client.Client,
+        *,
+        driver: str,
+        versions: frozenset[classic.Version],
+        fault: Callable[[str], str | None],
+        changed: Callable[[], None],
+        gone: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self._driver = driver
+        self._fault = fault
+        self._changed = changed
+        self._gone = gone
+        self._claims: dict[_Key, classic.Claim] = {}
+        # By device the claims that it was allocated for: none or one, unless somebody else wrote an allocation of ours.
+        self._holders: dict[names.DeviceKey, dict[_Key, classic.Claim]] = {}
+        self.contexts: dict[str, classic.Context] = {}
+        self.pods: dict[classic.Name, classic.Pod] = {}
+        self._classes: dict[tuple[classic.Version, str], classic.Class] = {}
+        self._data: dict[classic.Name, Mapping[str, str]] = {}
+        # What a claim requests, by its uid, with its version; cleared when a class or parameters change.
+        self._wanted: dict[str, tuple[str, claim_requests.Wanted]] = {}
+        self.mirrors: dict[str, mirror.Mirror[Any]] = {}
+        self.claim_mirrors: dict[classic.Version, mirror.Mirror[Any]] = {}
+        self.context_mirrors: dict[classic.Version, mirror.Mirror[Any]] = {}
+        for version in sorted(versions):
+            form = FORMS[version]
+            self.claim_mirrors[version] = self._mirror(
+                kinds.CLASSIC_CLAIMS[version], form.claim, functools.partial(self._claim_changed, version)
+            )
+            self.context_mirrors[version] = self._mirror(
+                kinds.SCHEDULING_CONTEXTS[version],
+                classic.PodSchedulingContext,
+                functools.partial(self._context_changed, version),
+            )
+            self._mirror(form.class_kind, form.device_class, functools.partial(self._class_changed, version))
+        self._mirror(kinds.POD, classic.PodDocument, self._pod_changed, fields=PENDING)
+        labels = claim_requests.PARAMETERS_LABEL
+        self._mirror(kinds.CONFIG_MAP, configmaps.ConfigMap, self._data_changed, labels=labels)
+
+    def _mirror(
+        self, kind: kinds.Kind, into: Any, changed: _Changed, fields: str = "", labels: str = ""
+    ) -> mirror.Mirror[Any]:
+        made: mirror.Mirror[Any] = mirror.Mirror(
+            self._api, kind, into=into, changed=changed, fields=fields, labels=labels
+        )
+        self.mirrors[f"{kind.plural}.{kind.version}"] = made
+        return made
+
+    def claims(self) -> dict[classic.Name, classic.Claim]:
+        """Return the claims of this driver."""
+        sources = self._sources()
+        by_version = sorted(self._claims.items(), key=lambda item: item[0][0])
+        return {name: claim for (_, name), claim in by_version if claim_requests.is_ours(claim, sources)}
+
+    def claim(self, name: classic.Name, uid: str) -> classic.Claim | None:
+        """Return the claim of that name and uid, if it exists and is this driver's."""
+        for version in self.claim_mirrors:
+            claim = self._claims.get((version, name))
+            if claim is not None and claim.uid == uid and claim_requests.is_ours(claim, self._sources()):
+                return claim
+        return None
+
+    def wanted(self, claims: Mapping[classic.Name, classic.Claim]) -> dict[str, claim_requests.Wanted]:
+        """Return what the claims request, by uid."""
+        sources = self._sources()
+        fresh: dict[str, tuple[str, claim_requests.Wanted]] = {}
+        for claim in claims.values():
+            entry = self._wanted.get(claim.uid)
+            if entry is None or entry[0] != claim.resource_version:
+                entry = claim.resource_version, claim_requests.wanted(claim, sources)
+            fresh[claim.uid] = entry
+        self._wanted = fresh
+        return {uid: wanted for uid, (_, wanted) in fresh.items()}
+
+    def forget_wanted(self) -> None:
+        """Have `wanted` read all claims anew: an expression became faulty, or is no longer."""
+        self._wanted = {}
+
+    def holders(self, device: names.DeviceKey) -> tuple[classic.Claim, ...]:
+        """Return the claims that this driver allocated the device for."""
+        return tuple(self._holders.get(device, {}).values())
+
+    def _sources(self) -> claim_requests.Sources:
+        return claim_requests.Sources(
+            driver=self._driver, classes=self._classes, data=self._data, fault=self._fault
+        )
+
+    def _claim_changed(self, version: classic.Version, old: Any, new: Any) -> None:
+        key = version, _name(new or old)
+        for device in self._devices(self._claims.get(key)):
+            self._holders[device].pop(key)
+            if not self._holders[device]:
+                del self._holders[device]
+        if new is None:
+            self._claims.pop(key, None)
+            self._gone(old.metadata.uid)
+        else:
+            claim = self._claims[key] = FORMS[version].read_claim(new, self._driver)
+            for device in self._devices(claim):
+                self._holders.setdefault(device, {})[key] = claim
+        self._changed()
+
+    def _devices(self, claim: classic.Claim | None) -> set[names.DeviceKey]:
+        """Return what was allocated for it by this driver."""
+        allocation = claim.allocation if claim is not None else None
+        if allocation is None or allocation.handle is None or allocation.driver != self._driver:
+            return set()
+        return {names.DeviceKey(fabric=one.fabric, device=one.device) for one in allocation.handle.devices}
+
+    def _context_changed(self, version: classic.Version, old: Any, new: Any) -> None:
+        uid = (new or old).metadata.uid
+        known = self.contexts.get(uid)
+        # A context that both versions serve is the same in both.
+        if known is None or known.version is version:
+            if new is not None:
+                self.contexts[uid] = classic.context(new, version)
+            elif known is not None:
+                del self.contexts[uid]
+        self._changed()
+
+    def _pod_changed(self, old: Any, new: Any) -> None:
+        if new is None:
+            self.pods.pop(_name(old), None)
+        else:
+            self.pods[_name(new)] = classic.pod(new)
+        self._changed()
+
+    def _class_changed(self, version: classic.Version, old: Any, new: Any) -> None:
+        key = version, (new or old).metadata.name
+        if new is None:
+            self._classes.pop(key, None)
+        else:
+            self._classes[key] = FORMS[version].read_class(new, self._driver)
+        self._wanted = {}
+        self._changed()
+
+    def _data_changed(self, old: Any, new: Any) -> None:
+        if new is None:
+            self._data.pop(_name(old), None)
+        else:
+            self._data[_name(new)] = new.data
+        self._wanted = {}
+        self._changed()
+
+
+def _name(document: Any) -> classic.Name:
+    return classic.Name(namespace=document.metadata.namespace, name=document.metadata.name)
