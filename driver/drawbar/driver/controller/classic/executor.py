@@ -30,7 +30,6 @@ from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.attachments import statements as attachment_statements
 from drawbar.driver.controller.classic import actions, claim_watch
-from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
@@ -164,28 +163,14 @@ class _Subject:
             body["metadata"]["finalizers"] = list(finalizers)
         else:
             body["status"] = status
-        mirror = self._watch.claim_mirrors[claim.version]
-        try:
-            stored = await self._context.api.patch(
-                kinds.CLASSIC_CLAIMS[claim.version.value],
-                claim.name.name,
-                body,
-                content=client.Patch.MERGE,
-                into=claim_watch.FORMS[claim.version].claim,
-                namespace=claim.name.namespace,
-                subresource="status" if finalizers is None else None,
-                manager=self._context.manager,
-            )
-        except kube_errors.NotFound:
-            known = mirror.get(claim.name.name, claim.name.namespace)
-            if known is not None and known.metadata.uid == claim.uid:
-                mirror.unlearn(known)
-            raise
+        document = claim_watch.FORMS[claim.version].claim(metadata=_metadata(claim.name, claim.uid))
+        stored = await self._watch.claim_mirrors[claim.version].merge(
+            document,
+            body,
+            manager=self._context.manager,
+            subresource="status" if finalizers is None else None,
+        )
         self._version = stored.metadata.resource_version
-        if stored.metadata.deletion_timestamp is not None and not stored.metadata.finalizers:
-            mirror.unlearn(stored)
-        else:
-            mirror.learn(stored)
 
     async def _attach(self, step: actions.Attach) -> None:
         context, key = self._context, step.key
@@ -204,14 +189,13 @@ class _Subject:
         body = attachment_statements.intent(context.driver, key, device, wanted)
         context.latency.begun(key)
         try:
-            stored = await context.api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+            stored = await context.attachments.create(body)
         except kube_errors.KubeError:
             context.latency.never_begun(key)
             raise
         # Made just now, so no call to the fabric was made for it.
         for side in attachment_actions.Side:
             context.calls.never_asked(stored.metadata.uid, side)
-        context.attachments.learn(stored)
         extra = {"attachment": key.attachment, "node": step.node, "claim": step.claim.name.name}
         log.info("attachment created", extra=extra)
 
@@ -221,13 +205,7 @@ class _Subject:
             key = names.DeviceKey(fabric=known.spec.fabric, device=known.spec.device)
             self._context.latency.failed(key, step.reason)
             self._report(step.claim, step.reason, f"{known.spec.device}: {step.message}", warning=True)
-        left = await self._context.api.begin_delete(
-            kinds.ATTACHMENT, known.metadata.name, uid=known.metadata.uid, into=attachments.DeviceAttachment
-        )
-        if left is not None:
-            self._context.attachments.learn(left)
-        else:
-            self._context.attachments.unlearn(known)
+        await self._context.attachments.delete(known)
         log.info("release asked for", extra={"attachment": known.metadata.name, "reason": step.reason})
 
     async def _allocate(self, step: actions.Allocate) -> None:
@@ -258,17 +236,9 @@ class _Subject:
             "metadata": {"uid": context.uid, "resourceVersion": context.resource_version},
             "status": classic.answered(context, dict(step.entries)),
         }
-        stored = await self._context.api.patch(
-            kinds.SCHEDULING_CONTEXTS[context.version.value],
-            context.name.name,
-            body,
-            content=client.Patch.MERGE,
-            into=classic.PodSchedulingContext,
-            namespace=context.name.namespace,
-            subresource="status",
-            manager=self._context.manager,
-        )
-        self._watch.context_mirrors[context.version].learn(stored)
+        document = classic.PodSchedulingContext(metadata=_metadata(context.name, context.uid))
+        mirror = self._watch.context_mirrors[context.version]
+        await mirror.merge(document, body, manager=self._context.manager, subresource="status")
 
     def _report(
         self,
@@ -288,6 +258,10 @@ class _Subject:
             status=claims.ClaimStatus(reserved_for=consumers),
         )
         recorder.tell_pods(users, warning=warning, reason=reason, message=message)
+
+
+def _metadata(name: classic.Name, uid: str) -> meta.ObjectMeta:
+    return meta.ObjectMeta(namespace=name.namespace, name=name.name, uid=uid)
 
 
 def _extras(claim: classic.Claim) -> dict[str, str]:
