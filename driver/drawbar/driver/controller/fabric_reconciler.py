@@ -25,7 +25,7 @@ from drawbar.driver.controller.pools import publisher, sources
 from drawbar.driver.kube import client, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.operation import readiness
-from drawbar.driver.slices import probe
+from drawbar.driver.slices import encoding
 from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.fabric import contract
 
@@ -315,7 +315,7 @@ class FabricReconciler:
         return found
 
     def _observe_pools(
-        self, name: str, published: tuple[slices.ResourceSlice, ...], kept: probe.Kept
+        self, name: str, published: tuple[slices.ResourceSlice, ...], kept: encoding.Kept
     ) -> pool_plan.Observed | None:
         fabric, view = self._view.fabrics.get(name), self._view.sessions.get(name)
         if fabric is None:

@@ -3,7 +3,7 @@
 *Per device*: a taint stands in the device it is of, as every release has it. *Taint slice*: a second slice of the pool
 holds the taints and no devices, as KEP-5055 proposes; it is always published, even when empty, so that a taint is one
 write in place. *Withdrawn*: the API server keeps no taints at all, so a device that should have one is not published.
-Which one it is shows in what the API server keeps (`slices.probe`), and so does which details a taint may have there: no
+Which one it is shows in what the API server keeps (`slices.publisher.probe`), and so does which details a taint may have there: no
 release up to 1.37 has any of them.
 
 Invariant: a device with a taint that keeps others away is published with that taint, or not at all.
@@ -11,6 +11,7 @@ Invariant: a device with a taint that keeps others away is published with that t
 Source: KEP-5055, "API"; limits from the validation of `resource.k8s.io/v1`.
 """
 
+import datetime
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import assert_never
 
 import msgspec
 
-from drawbar.driver.api import slices
+from drawbar.driver.api import meta, slices
 
 NO_EXECUTE = "NoExecute"
 NO_SCHEDULE = "NoSchedule"
@@ -33,6 +34,9 @@ _DETAILS: Mapping[str, tuple[str, str | None]] = {
 }
 """By its name in the API, which field of a taint has the detail, and how it stands there when it is absent."""
 DETAILS = frozenset(_DETAILS)
+SHARING = "allowMultipleAllocations"
+OF_FABRIC = frozenset({"bindsToNode", "bindingConditions", "bindingFailureConditions"})
+"""Without these a pod would be bound before its fabric device is there."""
 
 
 class Encoding(enum.StrEnum):
@@ -41,6 +45,28 @@ class Encoding(enum.StrEnum):
     PER_DEVICE = "per-device"
     TAINT_SLICE = "taint-slice"
     WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What an API server keeps of a fabric's device.
+
+    Attributes:
+        dropped: the fields of a device that it does not keep; empty when it keeps all.
+        form: where it takes taints.
+        details: which of `DETAILS` a taint may have there.
+        informs: whether it takes taints of effect None.
+    """
+
+    dropped: tuple[str, ...]
+    form: Encoding
+    details: frozenset[str] = frozenset()
+    informs: bool = True
+
+    @property
+    def conditions(self) -> bool:
+        """Whether binding conditions are kept: without them nothing may be offered that is not attached."""
+        return not OF_FABRIC & set(self.dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +92,11 @@ def rank(taint: slices.Taint) -> tuple[int, str]:
 def keeps_away(taints: Iterable[slices.Taint]) -> bool:
     """Whether one of the taints keeps claims away that do not tolerate it."""
     return any(taint.effect != NO_EFFECT for taint in taints)
+
+
+def informs(spec: slices.SliceSpec) -> bool:
+    """Whether a taint of effect None is in a slice of devices."""
+    return any(taint.effect == NO_EFFECT for device in spec.devices for taint in device.taints)
 
 
 def encode(
@@ -103,15 +134,57 @@ def kept_details(sent: slices.Taint, stored: slices.Taint) -> frozenset[str]:
     )
 
 
-def lost_details(wanted: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
-    """Which details did not come back of the taints that did."""
+def missing(sent: slices.Device, stored: slices.Device) -> tuple[str, ...]:
+    """Return the fields of a device that did not come back as they were sent."""
+    fields = {
+        "bindsToNode": sent.binds_to_node and not stored.binds_to_node,
+        "bindingConditions": sent.binding_conditions and not stored.binding_conditions,
+        "bindingFailureConditions": sent.binding_failure_conditions and not stored.binding_failure_conditions,
+        "taints": sent.taints and not stored.taints,
+        SHARING: sent.allow_multiple_allocations and not stored.allow_multiple_allocations,
+        "attributes": sent.attributes != stored.attributes,
+        "capacity": sent.capacity != stored.capacity,
+    }
+    return tuple(name for name, is_missing in fields.items() if is_missing)
+
+
+def lost(sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
+    """Return the fields of devices, and the details of their taints, that did not come back as they were sent."""
+    kept = {device.name: device for device in stored.devices}
+    names = {
+        name
+        for device in sent.devices
+        for name in (missing(device, kept[device.name]) if device.name in kept else ("devices",))
+    }
+    if sent.taints and not stored.taints:
+        names.add("taints")
     pairs = [
-        (sent, kept)
-        for one, other in zip(wanted.devices, stored.devices, strict=False)
-        for sent, kept in zip(one.taints, other.taints, strict=False)
+        pair
+        for device in sent.devices
+        if device.name in kept
+        for pair in zip(device.taints, kept[device.name].taints, strict=False)
     ]
-    pairs += [(one.taint, other.taint) for one, other in zip(wanted.taints, stored.taints, strict=False)]
-    return frozenset[str]().union(*(DETAILS - kept_details(sent, kept) for sent, kept in pairs))
+    pairs += [(one.taint, other.taint) for one, other in zip(sent.taints, stored.taints, strict=False)]
+    return frozenset(names).union(*(DETAILS - kept_details(*pair) for pair in pairs))
+
+
+def dated(
+    taints: Iterable[slices.Taint], before: Iterable[slices.Taint], now: datetime.datetime
+) -> tuple[slices.Taint, ...]:
+    """Return the taints with the time since when they stand: tolerations count from it.
+
+    Args:
+        taints: as they should be; one that has a time keeps it.
+        before: the taints that the device has; one that stays the same keeps its time.
+        now: for those that are new.
+    """
+    since = {taint.identity: taint.time_added for taint in before}
+    return tuple(
+        msgspec.structs.replace(
+            taint, time_added=taint.time_added or since.get(taint.identity) or meta.timestamp(now)
+        )
+        for taint in taints
+    )
 
 
 def decode(published: Iterable[slices.ResourceSlice]) -> Mapping[str, tuple[slices.Taint, ...]]:

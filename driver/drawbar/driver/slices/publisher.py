@@ -1,38 +1,58 @@
-"""Where slices are written: into the API server, or into memory.
+"""Writes slices and finds out what the API server keeps of them, for both daemons.
+
+An API server whose feature gate is off accepts a ResourceSlice and drops fields of it silently, although its OpenAPI lists
+them. So the answer of each write is compared with what was sent, and `probe` creates slices with `dryRun=All`, which stores
+nothing. An API server that does not know the effect None refuses it, and is probed again without.
 
 On a cluster with classic dynamic resource allocation no device may be offered by slices, since its scheduler does not know
 binding conditions. The devices and their taints are computed all the same and kept in memory, from where the controller of
 classic claims takes them, so taints have the same causes and the same end everywhere. After a restart the probations of
 failures begin anew there.
+
+Source: KEP-5007, "Version skew"; seen on 1.34 with default gates; the effect None came with 1.35.
 """
 
 import itertools
-from typing import Protocol
+import logging
+from typing import Protocol, assert_never
 
 import msgspec
 
-from drawbar.driver.api import slices
-from drawbar.driver.kube import client, kinds
-from drawbar.driver.slices import encoding, probe
+from drawbar.driver.api import bindings, claims, meta, slices
+from drawbar.driver.kube import client, kinds, mirror
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.slices import encoding, plan
+
+log = logging.getLogger(__name__)
+
+_SELECTOR = claims.NodeSelector(
+    node_selector_terms=(
+        claims.NodeSelectorTerm(
+            match_expressions=(
+                claims.FieldRequirement(key="kubernetes.io/hostname", operator="In", values=("probe",)),
+            )
+        ),
+    )
+)
 
 
 class Store(Protocol):
     """Where slices are written. Each method raises `kube.errors.KubeError`."""
 
-    async def kept(self, driver: str) -> probe.Kept:
-        """What is kept of a slice there."""
+    async def kept(self, driver: str) -> encoding.Kept:
+        """Return what is kept of a slice there."""
         ...
 
     async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Stores a new slice."""
+        """Store a new slice; return it as it is stored."""
         ...
 
     async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Stores a slice anew, if it is still the version that was seen."""
+        """Store a slice anew if it is still the version in `wanted`; return it as it is stored."""
         ...
 
     async def delete(self, known: slices.ResourceSlice) -> None:
-        """Removes a slice, if it is still the version that was seen."""
+        """Remove a slice if it is still the version in `known`."""
         ...
 
 
@@ -42,54 +62,177 @@ class Served:
     def __init__(self, api: client.Client) -> None:
         self._api = api
 
-    async def kept(self, driver: str) -> probe.Kept:
-        """What the API server keeps, as it was tried."""
-        return await probe.kept(self._api, driver)
+    async def kept(self, driver: str) -> encoding.Kept:
+        """Probe what the API server keeps."""
+        return await probe(self._api, driver)
 
     async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Stores a new slice."""
+        """Create the object."""
         return await self._api.create(kinds.SLICE, slices.document(wanted), into=slices.ResourceSlice)
 
     async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Stores a slice anew."""
+        """Update the object."""
         return await self._api.replace(
             kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
         )
 
     async def delete(self, known: slices.ResourceSlice) -> None:
-        """Removes a slice."""
+        """Delete the object; success if it is gone."""
+        metadata = known.metadata
         await self._api.delete(
-            kinds.SLICE,
-            known.metadata.name,
-            uid=known.metadata.uid,
-            resource_version=known.metadata.resource_version,
+            kinds.SLICE, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
         )
 
 
 class Memory:
-    """Memory. The publisher is the only writer, so no view is ever stale."""
+    """A store for which everything is kept. The publisher is the only writer, so no view is ever stale."""
 
     def __init__(self) -> None:
         self._versions = itertools.count(1)
 
-    async def kept(self, driver: str) -> probe.Kept:
-        """Everything."""
+    async def kept(self, driver: str) -> encoding.Kept:
+        """Return that everything is kept."""
         del driver
-        return probe.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
+        return encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
 
     async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Gives the slice a name of its own and a version."""
+        """Give the slice a uid of its own and a version."""
         return self._stored(wanted, uid=f"memory-{next(self._versions)}")
 
     async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Gives the slice a new version."""
+        """Give the slice a new version."""
         return self._stored(wanted, uid=wanted.metadata.uid)
 
     async def delete(self, known: slices.ResourceSlice) -> None:
-        """There is nothing to remove: the publisher's own copy is the only one."""
+        """Do nothing: the publisher's own copy is the only one."""
 
     def _stored(self, wanted: slices.ResourceSlice, *, uid: str) -> slices.ResourceSlice:
         metadata = msgspec.structs.replace(
             wanted.metadata, uid=uid, resource_version=str(next(self._versions))
         )
         return msgspec.structs.replace(wanted, metadata=metadata)
+
+
+class Publisher:
+    """The one writer of slices; keeps the mirror of what is published current with its own writes."""
+
+    def __init__(self, store: Store, published: mirror.Mirror[slices.ResourceSlice]) -> None:
+        self._store = store
+        self._published = published
+
+    async def write(self, action: plan.Write) -> slices.ResourceSlice | None:
+        """Carry out one write; return the slice as it is stored, or None for one that was deleted.
+
+        Raises:
+            kube.errors.KubeError: the write failed.
+        """
+        wanted = action.slice
+        match action:
+            case plan.Create():
+                stored = await self._store.create(wanted)
+            case plan.Replace():
+                stored = await self._store.replace(wanted)
+            case plan.Delete():
+                await self._store.delete(wanted)
+                self._published.unlearn(wanted)
+                log.info("pool withdrawn", extra={"pool": wanted.spec.pool.name})
+                return None
+            case _:
+                assert_never(action)
+        self._published.learn(stored)
+        spec = wanted.spec
+        extra = {"pool": spec.pool.name, "devices": len(spec.devices), "taints": len(spec.taints)}
+        log.info("pool published", extra=extra)
+        return stored
+
+
+async def probe(api: client.Client, driver: str) -> encoding.Kept:
+    """Return what the API server keeps of a fabric's device: by one device and, where its taint is dropped, a slice of taints.
+
+    Raises:
+        kube.errors.KubeError: the API server refuses the probe, or cannot be reached.
+    """
+    try:
+        return await _kept(api, driver, informs=True)
+    except kube_errors.Invalid:
+        return await _kept(api, driver, informs=False)
+
+
+async def probe_node(api: client.Client, driver: str, node_name: str, *, shared: bool) -> frozenset[str]:
+    """Return the fields of a node's own device that the API server drops.
+
+    Args:
+        api: with the rights of the node daemon.
+        driver: the DRA driver's name.
+        node_name: the node.
+        shared: whether to try a device that many claims share.
+
+    Raises:
+        kube.errors.KubeError: the API server refuses the probe, or cannot be reached.
+    """
+    device = slices.Device(
+        name="probe",
+        taints=(slices.Taint(key=f"{driver}/probe", effect=encoding.NO_SCHEDULE),),
+        allow_multiple_allocations=shared or None,
+    )
+    spec = _spec(driver, pool=f"{node_name}/probe", node_name=node_name, devices=(device,))
+    return encoding.lost(spec, await _dry_run(api, spec))
+
+
+async def _kept(api: client.Client, driver: str, *, informs: bool) -> encoding.Kept:
+    taint = slices.Taint(
+        key=f"{driver}/probe",
+        effect=encoding.NO_SCHEDULE,
+        description="A probe.",
+        data={"probe": "yes"},
+        evictions_per_second=1,
+    )
+    inform = slices.Taint(key=f"{driver}/probe-none", effect=encoding.NO_EFFECT)
+    sent = (taint, inform) if informs else (taint,)
+    wanted = slices.Device(
+        name="probe",
+        attributes={"class": slices.Attribute(string="probe")},
+        binds_to_node=True,
+        binding_conditions=bindings.binding_conditions(driver),
+        binding_failure_conditions=bindings.failure_conditions(driver),
+        taints=sent,
+    )
+    stored = await _dry_run(api, _spec(driver, node_selector=_SELECTOR, devices=(wanted,)))
+    dropped = encoding.missing(wanted, stored.devices[0]) if stored.devices else ("devices",)
+    form, kept = encoding.Encoding.PER_DEVICE, [taint for device in stored.devices for taint in device.taints]
+    if "taints" in dropped:
+        entries = tuple(slices.SliceTaint(device="probe", taint=one) for one in sent)
+        stored = await _dry_run(api, _spec(driver, node_selector=_SELECTOR, taints=entries))
+        form, kept = encoding.Encoding.WITHDRAWN, [entry.taint for entry in stored.taints]
+        if kept:
+            form = encoding.Encoding.TAINT_SLICE
+            dropped = tuple(field for field in dropped if field != "taints")
+    details = encoding.kept_details(taint, kept[0]) if kept else frozenset[str]()
+    return encoding.Kept(dropped=dropped, form=form, details=details, informs=informs)
+
+
+def _spec(
+    driver: str,
+    *,
+    pool: str = "probe",
+    node_name: str | None = None,
+    node_selector: claims.NodeSelector | None = None,
+    devices: tuple[slices.Device, ...] = (),
+    taints: tuple[slices.SliceTaint, ...] = (),
+) -> slices.SliceSpec:
+    return slices.SliceSpec(
+        driver=driver,
+        pool=slices.Pool(name=pool, generation=1, resource_slice_count=1),
+        node_name=node_name,
+        node_selector=node_selector,
+        devices=devices,
+        taints=taints,
+    )
+
+
+async def _dry_run(api: client.Client, spec: slices.SliceSpec) -> slices.SliceSpec:
+    body = slices.document(
+        slices.ResourceSlice(metadata=meta.ObjectMeta(name=f"{spec.driver}-probe"), spec=spec)
+    )
+    answer = await api.create(kinds.SLICE, body, into=slices.ResourceSlice, dry_run=True)
+    return answer.spec

@@ -13,8 +13,8 @@ from drawbar.driver.controller.allocation import inventory, matching, selectors
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.immediate import observation
 from drawbar.driver.controller.operation import instrumentation
-from drawbar.driver.controller.pools import homes
 from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -101,7 +101,7 @@ def opened_with(count):
 
 
 def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
-    opened = opened_with(homes.DEVICES_MAX + 1)
+    opened = opened_with(slice_plan.DEVICES_MAX + 1)
     for placed, later in ((coming(), "d-64"), (coming("d-64"), "d-63")):
         found = observation.inventory(View(opened, placed), frozenset())
         assert [key.device for key, one in found.devices.items() if one.pool == "fab/e/1"] == [later]

@@ -15,7 +15,8 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.immediate import executor, observation
-from drawbar.driver.controller.pools import devices, generations
+from drawbar.driver.controller.pools import devices
+from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import errors
 from drawbar.fabric import contract
 
@@ -74,7 +75,7 @@ class Pools:
         shown = tuple(devices.published(DRIVER, "fab", one, ()) for one in found)
         pool = slices.Pool(name="fab/enc", generation=1, resource_slice_count=1)
         spec = slices.SliceSpec(driver=DRIVER, pool=pool, devices=shown)
-        metadata = meta.ObjectMeta(name="s", labels={generations.FABRIC_LABEL: "fab"})
+        metadata = meta.ObjectMeta(name="s", labels={pool_plan.FABRIC_LABEL: "fab"})
         self.published = (slices.ResourceSlice(metadata=metadata, spec=spec),)
         self.changed(old, self.published[0])
 

@@ -5,7 +5,8 @@ import datetime
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import faults
 from drawbar.driver.controller.pools import homes, plan, sources
-from drawbar.driver.slices import encoding, probe
+from drawbar.driver.slices import encoding
+from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -33,7 +34,7 @@ def observed(*reserved, published=(), ours=()):
 
 def published(actions):
     (action,) = actions
-    assert isinstance(action, plan.Create | plan.Replace)
+    assert isinstance(action, slice_plan.Create | slice_plan.Replace)
     return {device.name: device.taints for device in action.slice.spec.devices}, action.slice
 
 
@@ -87,7 +88,7 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
     spec = fabrics.FabricSpec(adapter="a", endpoint="e")
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
     facts = sources.Told(fabric=fabric, devices=(told("d-0"), told("d-1")), silent_seconds=0.0, probations={})
-    kept = probe.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
+    kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
 
     def pools(*attached):
         found = sources.observed("drawbar.dev", facts, iter(attached), (), kept)
@@ -103,7 +104,7 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
 
 
 def test_where_a_device_was_given_there_is_room_for_one_less():
-    found = tuple(told(f"d-{number:02}") for number in range(homes.DEVICES_MAX + 1))
+    found = tuple(told(f"d-{number:02}") for number in range(slice_plan.DEVICES_MAX + 1))
     usual = homes.pools("fab", found, ())
     assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]
     places = homes.pools("fab", found, (), homes.Rules(given={"d-64": "fab/enc"}))
@@ -132,5 +133,5 @@ def test_a_device_rests_for_its_probation_and_not_where_its_host_is_at_fault():
 def test_a_pool_of_nothing_but_reserved_devices_is_not_published():
     assert plan.plan(observed("d-0", "d-1"), NOW) == ()
     (action,) = plan.plan(observed("d-0", "d-1", published=stored()), NOW)
-    assert isinstance(action, plan.Delete)
+    assert isinstance(action, slice_plan.Delete)
     assert isinstance(action.slice, slices.ResourceSlice)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from drawbar.driver.api import meta, quantities, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import devices, plan
+from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -49,7 +50,7 @@ def published(*found, **changes):
     return tuple(
         stored(action, number)
         for number, action in enumerate(plan.plan(observed(*found, **changes), NOW))
-        if isinstance(action, plan.Create)
+        if isinstance(action, slice_plan.Create)
     )
 
 
@@ -91,7 +92,7 @@ def test_what_is_missing_keeps_its_room_and_others_go_to_another_pool():
     known = published(*(device(f"a{number}") for number in range(64)))
     missing = frozenset(one.name for one in known[0].spec.devices)
     (action,) = plan.plan(observed(device("b"), published=known, missing=missing), NOW)
-    assert isinstance(action, plan.Create)
+    assert isinstance(action, slice_plan.Create)
     assert (action.slice.spec.pool.name, len(action.slice.spec.devices)) == ("f/e/1", 1)
 
 
@@ -105,14 +106,14 @@ def test_what_is_reserved_is_withdrawn_though_it_is_missing():
 def test_everything_is_withdrawn_where_binding_conditions_are_dropped():
     known = published(device("a"))
     assert kinds(plan.plan(observed(device("a"), published=known, keeps_conditions=False), NOW)) == [
-        plan.Delete
+        slice_plan.Delete
     ]
 
 
 def test_a_device_comes_and_goes_in_place():
     known = published(device("a"))
     (action,) = plan.plan(observed(device("a"), device("b"), published=known), NOW)
-    assert isinstance(action, plan.Replace)
+    assert isinstance(action, slice_plan.Replace)
     assert action.slice.metadata == known[0].metadata
     assert action.slice.spec.pool.generation == 1
 
@@ -120,7 +121,7 @@ def test_a_device_comes_and_goes_in_place():
 def test_an_empty_enclosure_loses_its_pool_before_the_other_gains_its_device():
     known = published(device("a"), device("b", "other"))
     actions = plan.plan(observed(device("a"), device("b"), published=known), NOW)
-    assert kinds(actions) == [plan.Delete, plan.Replace]
+    assert kinds(actions) == [slice_plan.Delete, slice_plan.Replace]
 
 
 def test_a_device_that_moves_between_enclosures_leaves_before_it_arrives():
@@ -138,7 +139,7 @@ def test_a_device_that_a_claim_was_given_leaves_its_pool_only_once_the_claim_let
     (change,) = plan.plan(moved, NOW)
     assert (change.slice.spec.pool.name, [one.name for one in change.slice.spec.devices]) == ("f/z", ["a"])
     later = observed(device("a", "e"), device("b", "e"), published=known)
-    assert kinds(plan.plan(later, NOW)) == [plan.Delete, plan.Replace]
+    assert kinds(plan.plan(later, NOW)) == [slice_plan.Delete, slice_plan.Replace]
 
 
 def test_a_device_that_moved_before_its_claim_was_seen_goes_back_with_its_taints_and_is_offered_once():
@@ -164,7 +165,7 @@ def test_a_second_slice_of_one_pool_goes():
     known = published(device("a"))
     twin = slices.ResourceSlice(metadata=meta.ObjectMeta(name="twin", uid="t"), spec=known[0].spec)
     (action,) = plan.plan(observed(device("a"), published=(twin, *known)), NOW)
-    assert isinstance(action, plan.Delete)
+    assert isinstance(action, slice_plan.Delete)
 
 
 def test_a_foreign_attachment_is_tainted_and_ours_is_not():
@@ -225,14 +226,14 @@ def test_no_slice_is_too_large_and_no_published_device_moves(first, second, fore
     ]
     world = {one.spec.pool.name: one for one in before}
     for action in plan.plan(observed(*found, published=before), NOW):
-        if isinstance(action, plan.Delete):
+        if isinstance(action, slice_plan.Delete):
             del world[action.slice.spec.pool.name]
         else:
             world[action.slice.spec.pool.name] = stored(action)
         seen = [one.name for known in world.values() for one in known.spec.devices]
         assert len(seen) == len(set(seen)), "a device stands in two pools"
     for pool, known in world.items():
-        assert 0 < len(known.spec.devices) <= plan.DEVICES_MAX
+        assert 0 < len(known.spec.devices) <= slice_plan.DEVICES_MAX
         for one in known.spec.devices:
             assert homes.get(one.name, pool) == pool
             assert bool(one.taints) == (int(one.name[1:]) in foreign)

@@ -3,7 +3,7 @@
 import pytest
 
 from drawbar.driver.kube import client, config, kinds
-from drawbar.driver.slices import encoding, probe
+from drawbar.driver.slices import encoding, publisher
 from drawbar.mocks import apiserver
 
 GATES = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
@@ -23,6 +23,6 @@ async def test_the_probe_tells_the_form_of_taints_and_whether_one_may_only_infor
     async with apiserver.serving(profile=profile, gates=gates) as server:
         connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "admin", "admin"))
         async with client.connecting(connection) as api:
-            found = await probe.kept(api, "drawbar.dev")
+            found = await publisher.probe(api, "drawbar.dev")
             assert (found.dropped, found.form, found.informs) == ((), form, informs)
             assert not (await api.list_all(kinds.SLICE, into=dict)).items

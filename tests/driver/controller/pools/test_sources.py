@@ -7,6 +7,7 @@ import pytest
 from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.controller.pools import plan, sources
 from drawbar.driver.node.health import verdicts
+from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -72,7 +73,11 @@ def published(*before, unhealthy=frozenset()):
         keeps_conditions=True,
         probation=datetime.timedelta(seconds=300),
     )
-    return [one.slice for one in plan.plan(observed, NOW) if isinstance(one, plan.Create | plan.Replace)]
+    return [
+        one.slice
+        for one in plan.plan(observed, NOW)
+        if isinstance(one, slice_plan.Create | slice_plan.Replace)
+    ]
 
 
 def stored(found):

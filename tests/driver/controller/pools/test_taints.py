@@ -10,6 +10,7 @@ from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import plan, taints
 from drawbar.driver.slices import encoding
+from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -42,9 +43,9 @@ def carried_out(before, actions):
     world = {one.metadata.name: one for one in before}
     for number, action in enumerate(actions):
         match action:
-            case plan.Delete(slice=one):
+            case slice_plan.Delete(slice=one):
                 del world[one.metadata.name]
-            case plan.Create(slice=one) | plan.Replace(slice=one):
+            case slice_plan.Create(slice=one) | slice_plan.Replace(slice=one):
                 fresh = meta.ObjectMeta(
                     name=one.metadata.name, labels=one.metadata.labels, uid="u", resource_version=str(number)
                 )
@@ -206,7 +207,7 @@ def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
     (action,) = plan.plan(
         observed(device("a"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
     )
-    assert isinstance(action, plan.Replace)
+    assert isinstance(action, slice_plan.Replace)
     assert action.slice.spec.pool.generation == 1
     assert action.slice.spec.devices == ()
     assert [entry.device for entry in action.slice.spec.taints] == ["a"]
@@ -217,7 +218,7 @@ def test_where_devices_and_taints_change_together_the_generation_tells():
     actions = plan.plan(
         observed(device("a"), device("b"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
     )
-    assert [type(action) for action in actions] == [plan.Replace, plan.Replace]
+    assert [type(action) for action in actions] == [slice_plan.Replace, slice_plan.Replace]
     assert {action.slice.spec.pool.generation for action in actions} == {2}
 
 
@@ -290,7 +291,7 @@ def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, sec
     if form is encoding.Encoding.WITHDRAWN:
         assert not any(encoding.decode(known).values())
     for one in known:
-        assert len(one.spec.devices) <= plan.DEVICES_MAX
+        assert len(one.spec.devices) <= slice_plan.DEVICES_MAX
         assert len(one.spec.taints) <= encoding.TAINTS_PER_SLICE
         pool = [other for other in known if other.spec.pool.name == one.spec.pool.name]
         assert one.spec.pool.resource_slice_count == len(pool)

@@ -11,6 +11,7 @@ from drawbar.driver.api import slices
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import nulls, pacing, plan, publisher
+from drawbar.driver.slices import encoding
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
 
@@ -357,7 +358,7 @@ async def test_the_null_device_is_copied_while_the_api_server_cannot_share_it(tm
     wanted = nulls.NullDevice(enabled=True, copies=2)
     options = {"null": wanted, "tell": lambda node, text: said.append((node.name, text))}
     async with cluster(tmp_path, resync_seconds=0.3, **options) as world:
-        world.wire.drops = {plan.SHARING}
+        world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a", "none-1", "none-2"))
         assert said == [(NODE, nulls.shortage(wanted, NODE))]
@@ -375,7 +376,7 @@ async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says
     said = []
     options = {"null": nulls.NullDevice(enabled=True, copies=2), "tell": lambda *words: said.append(words)}
     async with cluster(tmp_path, **options) as world:
-        world.wire.drops = {plan.SHARING}
+        world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a", "none-1", "none-2"))
         before, done = await world.slices(), world.surveys
@@ -402,6 +403,6 @@ async def test_a_null_device_that_is_not_shared_any_more_is_told_of_whatever_was
         world.offer(offer("gpu-a", LINK))
         await until(world.devices, named("none"))
         assert (world.publisher.dropped_fields, said) == (("taints",), [])
-        world.wire.drops = {"taints", plan.SHARING}
+        world.wire.drops = {"taints", encoding.SHARING}
         await until(world.devices, named("none-1", "none-2"))
         assert said == [nulls.shortage(wanted, NODE)]

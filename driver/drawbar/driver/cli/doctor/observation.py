@@ -16,7 +16,7 @@ from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import definitions
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.slices import probe
+from drawbar.driver.slices import publisher
 
 T = TypeVar("T")
 
@@ -182,7 +182,7 @@ class _Look:
             return None
 
         async def ask() -> observed.Features:
-            kept = await probe.kept(self._reader.api, self._where.driver)
+            kept = await publisher.probe(self._reader.api, self._where.driver)
             return observed.Features(dropped=kept.dropped, form=kept.form, details=kept.details)
 
         return await self._reader.attempt(

@@ -74,7 +74,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What the API server keeps of a published device; as `slices.probe.Kept`."""
+    """What the API server keeps of a published device; as `slices.encoding.Kept`."""
 
     dropped: tuple[str, ...]
     form: encoding.Encoding

@@ -20,7 +20,7 @@ from drawbar.driver.controller.allocation import matching, selectors
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.immediate import observation, plan
-from drawbar.driver.controller.pools import generations
+from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import client, events, kinds, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
 
@@ -120,7 +120,7 @@ class Allocator:
 
     def published(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Takes over a change of what the scheduler is shown; also while another controller leads."""
-        fabric = old.metadata.labels.get(generations.FABRIC_LABEL) if old is not None else None
+        fabric = old.metadata.labels.get(pool_plan.FABRIC_LABEL) if old is not None else None
         if old is None or fabric is None or not self.enabled:
             return
         shown = frozenset(device.name for device in new.spec.devices) if new is not None else frozenset()

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 
 from drawbar.driver.api import slices
 from drawbar.driver.controller import names
+from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
-
-# Any taint halves the API's limit of 128 devices in a slice.
-DEVICES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,7 @@ def pools(
     }
     homes: dict[str, str] = {}
     filled: dict[str, int] = {}
-    full = {one.spec.pool.name for one in published if len(one.spec.devices) >= DEVICES_MAX}
+    full = {one.spec.pool.name for one in published if len(one.spec.devices) >= slice_plan.DEVICES_MAX}
     for one in published:
         pool = one.spec.pool.name
         for device in one.spec.devices:
@@ -68,18 +66,7 @@ def pools(
     for name in sorted(given.keys() & (first.keys() - homes.keys())):
         homes[name] = given[name]
         filled[homes[name]] = filled.get(homes[name], 0) + 1
-    for name in sorted(first.keys() - homes.keys()):
-        partition = 0
-        while filled.get(pool := _partition(first[name], partition), 0) >= DEVICES_MAX:
-            partition += 1
-        homes[name] = pool
-        filled[pool] = filled.get(pool, 0) + 1
-    return homes
-
-
-def _partition(first: str, number: int) -> str:
-    """The first pool, or one of the next: an enclosure may have more devices than a slice holds."""
-    return f"{first}/{number}" if number else first
+    return slice_plan.place(homes, first, filled)
 
 
 def _belongs(pool: str, first: str) -> bool:

@@ -21,14 +21,14 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from drawbar.driver.api import attachments, slices
+from drawbar.driver.api import attachments, claims, drivers, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.pools import devices, explanations, generations, homes, taints
+from drawbar.driver.controller.pools import devices, explanations, homes, taints
 from drawbar.driver.slices import encoding
+from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
-FABRIC_LABEL = generations.FABRIC_LABEL
-DEVICES_MAX = homes.DEVICES_MAX
+FABRIC_LABEL = "drawbar.dev/fabric"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,27 +96,6 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
-    """Publish a new slice."""
-
-    slice: slices.ResourceSlice
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replace:
-    """Publish a slice anew, in place."""
-
-    slice: slices.ResourceSlice
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
-    """Withdraw a slice."""
-
-    slice: slices.ResourceSlice
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LookAgain:
     """A taint can be lifted then."""
 
@@ -130,32 +109,20 @@ class LeftOut:
     devices: tuple[str, ...]
 
 
-Action = Create | Replace | Delete | LookAgain | LeftOut
+Action = slice_plan.Write | LookAgain | LeftOut
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
-    """The writes that publish what should be; no write where it is published already.
-
-    What is obsolete goes first: the same device in two pools could be given out twice.
-    """
-    actual = {found.metadata.name: found for found in observed.published}
+    """Return the writes that publish what should be."""
     candidates = _candidates(observed) if observed.keeps_conditions else ()
-    wanted: dict[str, slices.ResourceSlice] = {}
-    left_out: list[str] = []
-    for pool, content in _contents(candidates, observed, now).items():
-        left_out += content.left_out
-        for one in generations.slices_of(observed.driver, observed.fabric, pool, content, observed.published):
-            wanted[one.metadata.name] = one
-    removals = [Delete(slice=actual[name]) for name in sorted(actual.keys() - wanted.keys())]
-    changes: list[Create | Replace] = []
-    for name, fresh in sorted(wanted.items()):
-        if name not in actual:
-            changes.append(Create(slice=fresh))
-        elif actual[name].spec != fresh.spec:
-            changes.append(Replace(slice=fresh))
-    changes.sort(key=lambda change: not _drops_devices(change, actual))
-    reported = (LeftOut(devices=tuple(sorted(left_out))),) if left_out else ()
-    return (*removals, *changes, *reported, *_next_look(candidates, observed, now))
+    pools = _pools(candidates, observed, now)
+    left_out = sorted(name for pool in pools for name in pool.content.left_out)
+    reported = (LeftOut(devices=tuple(left_out)),) if left_out else ()
+    return (
+        *slice_plan.writes(pools, observed.published),
+        *reported,
+        *_next_look(candidates, observed, now),
+    )
 
 
 def withdrawal(driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...]) -> Observed:
@@ -171,12 +138,6 @@ def withdrawal(driver: str, fabric: str, published: tuple[slices.ResourceSlice, 
     )
 
 
-def _drops_devices(change: Create | Replace, actual: Mapping[str, slices.ResourceSlice]) -> bool:
-    known = actual.get(change.slice.metadata.name)
-    kept = {device.name for device in change.slice.spec.devices}
-    return known is not None and any(device.name not in kept for device in known.spec.devices)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
     """A device to publish, with what is known of it; `device` has no taints yet."""
@@ -186,19 +147,40 @@ class _Candidate:
     standing: taints.Standing
 
 
-def _contents(
+def _pools(
     candidates: tuple[_Candidate, ...], observed: Observed, now: datetime.datetime
-) -> dict[str, encoding.Content]:
-    """What each pool should hold."""
+) -> tuple[slice_plan.Pool, ...]:
+    """Each pool as it should be."""
     tainted = encoding.decode(observed.published)
     desired: dict[str, list[slices.Device]] = {}
     for one in candidates:
         fresh = taints.of(observed.driver, one.standing, tainted.get(one.device.name, ()), now)
         desired.setdefault(one.pool, []).append(msgspec.structs.replace(one.device, taints=fresh))
-    return {
-        pool: encoding.encode(observed.form, found, observed.details, informs=observed.informs)
-        for pool, found in desired.items()
-    }
+    return tuple(
+        slice_plan.Pool(
+            name=pool,
+            slice_name=names.resource_slice(observed.driver, pool),
+            driver=observed.driver,
+            content=encoding.encode(observed.form, devices, observed.details, informs=observed.informs),
+            node_selector=_selector(observed, pool),
+            labels={FABRIC_LABEL: observed.fabric},
+        )
+        for pool, devices in desired.items()
+    )
+
+
+def _selector(observed: Observed, pool: str) -> claims.NodeSelector:
+    """The nodes that the fabric reaches, without those that may have no more of the pool's model."""
+    reached = (drivers.label_value(observed.driver),)
+    requirements = [
+        claims.FieldRequirement(key=names.node_label(observed.fabric), operator="In", values=reached)
+    ]
+    closed = names.closed_label_of(pool)
+    if closed is not None:
+        requirements.append(claims.FieldRequirement(key=closed, operator="DoesNotExist"))
+    return claims.NodeSelector(
+        node_selector_terms=(claims.NodeSelectorTerm(match_expressions=tuple(requirements)),)
+    )
 
 
 def _candidates(observed: Observed) -> tuple[_Candidate, ...]:

@@ -16,15 +16,18 @@ from drawbar.driver.api import slices
 from drawbar.driver.controller.pools import plan, taints
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.slices import encoding, probe
+from drawbar.driver.slices import encoding
+from drawbar.driver.slices import plan as slice_plan
 from drawbar.driver.slices import publisher as slice_publisher
 
 log = logging.getLogger(__name__)
 
 # An API server is upgraded, or its gates are set, while the controller runs.
 PROBE_EVERY = datetime.timedelta(minutes=10)
+# An API server may write these in another way.
+_ADOPTED = frozenset({"attributes", "capacity"})
 
-Observe = Callable[[str, tuple[slices.ResourceSlice, ...], probe.Kept], plan.Observed | None]
+Observe = Callable[[str, tuple[slices.ResourceSlice, ...], encoding.Kept], plan.Observed | None]
 
 
 class Publisher:
@@ -41,12 +44,12 @@ class Publisher:
         store: slice_publisher.Store | None = None,
     ) -> None:
         self._store = store or slice_publisher.Served(api)
+        self._publisher = slice_publisher.Publisher(self._store, published)
         self._driver = driver
-        self._published = published
         self._observe = observe
         self._clock = clock
         self._locks: dict[str, asyncio.Lock] = {}
-        self._kept: probe.Kept | None = None
+        self._kept: encoding.Kept | None = None
         self._probed_at: datetime.datetime | None = None
         self._left_out: dict[str, tuple[str, ...]] = {}
         # By fabric and name: every node of a cluster has slices of this driver too.
@@ -89,12 +92,16 @@ class Publisher:
                         again = max(0.1, (moment - now).total_seconds())
                     case plan.LeftOut(devices=devices):
                         left_out = devices
+                    case slice_plan.Create() | slice_plan.Replace() | slice_plan.Delete():
+                        stored = await self._publisher.write(action)
+                        if stored is not None:
+                            self._compare(action.slice, stored)
                     case _:
-                        await self._write(action)
+                        assert_never(action)
             self._left_out[fabric] = left_out
             return again
 
-    async def _what_is_kept(self) -> probe.Kept:
+    async def _what_is_kept(self) -> encoding.Kept:
         """As it was found a short while ago at most."""
         now = self._clock()
         if self._kept is not None and self._probed_at is not None and now - self._probed_at < PROBE_EVERY:
@@ -138,38 +145,10 @@ class Publisher:
         known = encoding.taints_of(self.of(fabric), device)
         return known is None or any(taint.key in keys for taint in known)
 
-    async def _write(self, action: plan.Create | plan.Replace | plan.Delete) -> None:
-        wanted = action.slice
-        match action:
-            case plan.Create():
-                stored = await self._store.create(wanted)
-            case plan.Replace():
-                stored = await self._store.replace(wanted)
-            case plan.Delete():
-                await self._store.delete(wanted)
-                self._published.unlearn(wanted)
-                log.info("pool withdrawn", extra={"pool": wanted.spec.pool.name})
-                return
-            case _:
-                assert_never(action)
-        self._published.learn(stored)
-        self._compare(wanted, stored)
-        spec = wanted.spec
-        extra = {"pool": spec.pool.name, "devices": len(spec.devices), "taints": len(spec.taints)}
-        log.info("pool published", extra=extra)
-
     def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
-        """Probes again if something was lost after all: a gate was turned off under us."""
-        kept = {device.name: device for device in stored.spec.devices}
-        lost = {
-            field
-            for device in wanted.spec.devices
-            for field in (probe.missing(device, kept[device.name]) if device.name in kept else ("devices",))
-        }
-        if wanted.spec.taints and not stored.spec.taints:
-            lost.add("taints")
-        lost |= encoding.lost_details(wanted.spec, stored.spec)
-        if lost - set(self.dropped_fields):
+        """Probe again if something was dropped after all: a feature gate was turned off meanwhile."""
+        lost = encoding.lost(wanted.spec, stored.spec) - {*self.dropped_fields, *_ADOPTED}
+        if lost:
             self._kept = None
             raise kube_errors.Conflict(
                 f"ResourceSlice {stored.metadata.name}: the API server dropped {', '.join(sorted(lost))}"

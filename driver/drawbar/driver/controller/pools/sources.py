@@ -9,7 +9,7 @@ from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.controller.pools import explanations, plan
-from drawbar.driver.slices import probe
+from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
 
 
@@ -110,7 +110,7 @@ def observed(
     told: Told,
     attached: Iterable[attachments.DeviceAttachment],
     published: tuple[slices.ResourceSlice, ...],
-    kept: probe.Kept,
+    kept: encoding.Kept,
     *,
     overdue: Collection[str] = (),
 ) -> plan.Observed:

@@ -24,8 +24,6 @@ import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.controller.pools import explanations
 from drawbar.driver.slices import encoding
@@ -97,14 +95,7 @@ def of(
         now: for what is new.
     """
     wanted = [*_failed(driver, standing, old, now), *_by_state(driver, standing)]
-    since = {taint.identity: taint.time_added for taint in old}
-    dated = (
-        msgspec.structs.replace(
-            taint, time_added=taint.time_added or since.get(taint.identity) or meta.timestamp(now)
-        )
-        for taint in wanted
-    )
-    return tuple(sorted(dated, key=encoding.rank))
+    return tuple(sorted(encoding.dated(wanted, old, now), key=encoding.rank))
 
 
 def probation_end(driver: str, standing: Standing, old: Iterable[slices.Taint]) -> datetime.datetime | None:

@@ -18,6 +18,7 @@ from drawbar.cdi import spec
 from drawbar.driver.api import nodepools, slices
 from drawbar.driver.node import edits
 from drawbar.driver.node.local import plan
+from drawbar.driver.slices import encoding
 
 # What selectors find it by. Every device has the attribute, so a selector of another class is false for it, and no error.
 CLASS = "none"
@@ -82,7 +83,7 @@ def offers(settings: NullDevice, *, shared: bool) -> tuple[plan.Offer, ...]:
 def shortage(settings: NullDevice, node_name: str) -> str:
     """What the copies mean, for people."""
     return (
-        f"the API server does not keep {plan.SHARING} (feature gate DRAConsumableCapacity): the null device of node "
+        f"the API server does not keep {encoding.SHARING} (feature gate DRAConsumableCapacity): the null device of node "
         f"{node_name} is there in {settings.copies} copies, so no more than {settings.copies} claims at a time can go "
         f"without a device there"
     )

@@ -15,13 +15,15 @@ import datetime
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from typing import assert_never
 
 from drawbar.driver.api import meta, nodepools, nodes, slices
 from drawbar.driver.kube import client, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import naming, nulls, pacing, plan
+from drawbar.driver.node.local import nulls, pacing, plan
+from drawbar.driver.slices import encoding
+from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import publisher as slice_publisher
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ Clock = Callable[[], datetime.datetime]
 # Is given the Node and a sentence that its administrators should read.
 Tell = Callable[[meta.OwnerReference, str], None]
 # With these dropped, something else is published.
-_DECISIVE = frozenset({"taints", plan.SHARING})
+_DECISIVE = frozenset({"taints", encoding.SHARING})
 _INFORMATION = "taints of effect None"
 
 
@@ -80,6 +82,7 @@ class Publisher:
         self._published = mirror.Mirror(
             api, kinds.SLICE, into=slices.ResourceSlice, changed=self._seen, fields=self._fields
         )
+        self._writer = slice_publisher.Publisher(slice_publisher.Served(api), self._published)
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
@@ -142,7 +145,7 @@ class Publisher:
     async def _round(self) -> None:
         """One look at what should be there and at what is, and the writes between them."""
         remembered = tuple(self._remembered.values())
-        nothing = nulls.offers(self._null, shared=plan.SHARING not in self._dropped)
+        nothing = nulls.offers(self._null, shared=encoding.SHARING not in self._dropped)
         offers = (*await self._offers(remembered), *nothing)
         published = tuple(self._published)
         self._say_foreign(published)
@@ -166,68 +169,43 @@ class Publisher:
                 continue
             self._writing = action.slice.metadata.name
             try:
-                dropped = await self._write(action)
+                stored = await self._writer.write(action)
+                dropped = stored is not None and self._take(action.slice, stored)
             except kube_errors.Invalid as error:
                 # Releases up to 1.34 do not know the effect None.
-                if isinstance(action, plan.Delete) or not plan.informs(action.slice):
+                if isinstance(action, slice_plan.Delete) or not encoding.informs(action.slice.spec):
                     raise
                 log.info("taints of effect None are not taken, so they are left out: %s", error)
                 self._dropped |= {_INFORMATION}
                 dropped = True
             finally:
                 self._writing = ""
+            if isinstance(action, slice_plan.Delete):
+                self._remembered.pop(action.slice.spec.pool.name, None)
             if dropped:
                 # Decided for an API server that keeps more than this one does.
                 self._wake.set()
                 return
 
-    async def _write(self, action: plan.Action) -> bool:
-        """Carries it out; says whether the API server was found to drop what decides."""
-        wanted = action.slice
-        match action:
-            case plan.Create():
-                stored = await self._api.create(
-                    kinds.SLICE, slices.document(wanted), into=slices.ResourceSlice
-                )
-            case plan.Replace():
-                stored = await self._api.replace(
-                    kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
-                )
-            case plan.Delete():
-                await self._withdraw(wanted)
-                return False
-            case _:
-                assert_never(action)
-        self._published.learn(stored)
+    def _take(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
+        """Note what became of a write; return whether the API server was found to drop what decides."""
         if self._published.get(stored.metadata.name) != stored:
             # Somebody wrote after us, and the watch told of it first.
             self._wake.set()
         self._settled[wanted.spec.pool.name] = (wanted.spec, stored.metadata.resource_version)
-        log.info(
-            "local pool published",
-            extra={"pool": wanted.spec.pool.name, "devices": len(wanted.spec.devices)},
-        )
-        return self._adopt(plan.missing(wanted, stored))
+        return self._adopt(encoding.lost(wanted.spec, stored.spec))
 
-    async def _withdraw(self, unwanted: slices.ResourceSlice) -> None:
-        await self._api.delete(
-            kinds.SLICE,
-            unwanted.metadata.name,
-            uid=unwanted.metadata.uid,
-            resource_version=unwanted.metadata.resource_version,
-        )
-        self._published.unlearn(unwanted)
-        self._remembered.pop(unwanted.spec.pool.name, None)
-        log.info("local pool withdrawn", extra={"pool": unwanted.spec.pool.name})
-
-    def _is_settled(self, action: plan.Action) -> bool:
+    def _is_settled(self, action: slice_plan.Write) -> bool:
         """Whether just this was written before, and the API server made of it what is there now."""
         wanted = action.slice
         known = self._settled.get(wanted.spec.pool.name)
-        return isinstance(action, plan.Replace) and known == (wanted.spec, wanted.metadata.resource_version)
+        return isinstance(action, slice_plan.Replace) and known == (
+            wanted.spec,
+            wanted.metadata.resource_version,
+        )
 
-    def _adopt(self, missing: tuple[str, ...]) -> bool:
-        fresh = frozenset(missing) - self._dropped
+    def _adopt(self, missing: frozenset[str]) -> bool:
+        fresh = missing - self._dropped
         if fresh:
             self._dropped |= fresh
             log.warning(
@@ -235,7 +213,7 @@ class Publisher:
                 extra={"fields": ",".join(sorted(fresh))},
             )
         # Where there are copies, an instance before this one has said so.
-        is_news = plan.SHARING in fresh and not any(map(nulls.is_copy, self._names()))
+        is_news = encoding.SHARING in fresh and not any(map(nulls.is_copy, self._names()))
         if is_news and self._owner is not None:
             self._tell(self._owner, nulls.shortage(self._null, self._node_name))
         return bool(fresh & _DECISIVE)
@@ -268,31 +246,14 @@ class Publisher:
         if self._null.enabled:
             # Is told, should it be short of null devices.
             await self._node()
-        found = await self._lost_by_a_probe()
-        self._dropped &= frozenset(found)
+        found = await slice_publisher.probe_node(
+            self._api, self._driver, self._node_name, shared=self._null.enabled
+        )
+        self._dropped &= found
         self._adopt(found)
 
     def _names(self) -> Iterator[str]:
         return (device.name for one in self.published for device in one.spec.devices)
-
-    async def _lost_by_a_probe(self) -> tuple[str, ...]:
-        pool = f"{self._node_name}/probe"
-        taint = slices.Taint(key=f"{self._driver}/probe", effect="NoSchedule")
-        shared = self._null.enabled or None
-        probe = slices.Device(name="probe", taints=(taint,), allow_multiple_allocations=shared)
-        body = slices.ResourceSlice(
-            metadata=meta.ObjectMeta(name=naming.resource_slice(self._driver, pool)),
-            spec=slices.SliceSpec(
-                driver=self._driver,
-                pool=slices.Pool(name=pool, generation=1, resource_slice_count=1),
-                node_name=self._node_name,
-                devices=(probe,),
-            ),
-        )
-        answer = await self._api.create(
-            kinds.SLICE, slices.document(body), into=slices.ResourceSlice, dry_run=True
-        )
-        return plan.missing(body, answer)
 
     def _seen(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """A slice changed: by a write of ours that is going on, or by somebody else."""

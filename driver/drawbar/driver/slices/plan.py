@@ -1,0 +1,149 @@
+"""The writes that bring the slices of some pools from what is published to what should be, decided purely.
+
+Invariants, after every write:
+
+- no device is in two pools: slices that are obsolete are deleted first, then those that lose devices are written;
+- a pool is whole for its readers, or they see that it is not. One slice that changes in place leaves it whole. Where more
+  change, or one is new, a new generation says which belong together, and until all are written nothing of the pool is
+  allocated;
+- what is published already is not written again.
+
+Source: ResourcePool of `resource.k8s.io/v1`; KEP-5055 on changes of taints.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from drawbar.driver.api import claims, meta, slices
+from drawbar.driver.slices import encoding
+
+DEVICES_MAX = 64
+"""Any taint halves the API's limit of 128 devices in a slice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A pool as it should be.
+
+    Attributes:
+        slice_name: of the slice with the devices; that with the taints, if there is one, has the suffix `-taints`.
+        node_name: of the only node that can use the devices; otherwise `node_selector` selects the nodes.
+        labels: of new slices.
+        owners: of all slices; None leaves them as they are.
+    """
+
+    name: str
+    slice_name: str
+    driver: str
+    content: encoding.Content
+    node_name: str | None = None
+    node_selector: claims.NodeSelector | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owners: tuple[meta.OwnerReference, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """Publish a new slice."""
+
+    slice: slices.ResourceSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replace:
+    """Publish a slice anew, in place."""
+
+    slice: slices.ResourceSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Withdraw a slice."""
+
+    slice: slices.ResourceSlice
+
+
+Write = Create | Replace | Delete
+
+
+def writes(pools: Iterable[Pool], published: Sequence[slices.ResourceSlice]) -> tuple[Write, ...]:
+    """Return the writes that publish just these pools, in the order in which they are safe.
+
+    Args:
+        pools: all that should be published.
+        published: the slices as they are; what belongs to none of the pools is deleted.
+    """
+    actual = {one.metadata.name: one for one in published}
+    wanted = {
+        one.metadata.name: one
+        for pool in sorted(pools, key=lambda pool: pool.name)
+        for one in _slices(pool, actual)
+    }
+    changes: list[Create | Replace] = [
+        Replace(slice=fresh) if name in actual else Create(slice=fresh)
+        for name, fresh in wanted.items()
+        if fresh != actual.get(name)
+    ]
+    changes.sort(key=lambda change: not _drops_devices(change.slice, actual.get(change.slice.metadata.name)))
+    return (*(Delete(slice=actual[name]) for name in sorted(actual.keys() - wanted.keys())), *changes)
+
+
+def place(homes: Mapping[str, str], first: Mapping[str, str], filled: Mapping[str, int]) -> dict[str, str]:
+    """Return the pool of each device by its name.
+
+    Args:
+        homes: devices that have a pool.
+        first: by the name of the device the first pool of its kind; the next ones are `<first>/1`, `<first>/2`, ...
+        filled: by pool how many devices it has.
+    """
+    homes, filled = dict(homes), Counter(filled)
+    for device in sorted(first.keys() - homes.keys()):
+        pool, number = first[device], 0
+        while filled[pool] >= DEVICES_MAX:
+            number += 1
+            pool = f"{first[device]}/{number}"
+        homes[device] = pool
+        filled[pool] += 1
+    return homes
+
+
+def _slices(pool: Pool, published: Mapping[str, slices.ResourceSlice]) -> tuple[slices.ResourceSlice, ...]:
+    """The slices of a pool, each with the metadata of the one that it replaces."""
+    actual = {name: one for name, one in published.items() if one.spec.pool.name == pool.name}
+    generation = max((one.spec.pool.generation for one in actual.values()), default=1)
+    built = _built(pool, actual, generation)
+    changed = [one for one in built if actual.get(one.metadata.name) != one]
+    is_new = any(one.metadata.name not in actual for one in changed)
+    return _built(pool, actual, generation + 1) if actual and (is_new or len(changed) > 1) else built
+
+
+def _built(
+    pool: Pool, actual: Mapping[str, slices.ResourceSlice], generation: int
+) -> tuple[slices.ResourceSlice, ...]:
+    count = 1 if pool.content.taints is None else 2
+    empty = slices.SliceSpec(
+        driver=pool.driver,
+        pool=slices.Pool(name=pool.name, generation=generation, resource_slice_count=count),
+        node_name=pool.node_name,
+        node_selector=pool.node_selector,
+    )
+    parts = {pool.slice_name: msgspec.structs.replace(empty, devices=pool.content.devices)}
+    if pool.content.taints is not None:
+        parts[f"{pool.slice_name}-taints"] = msgspec.structs.replace(empty, taints=pool.content.taints)
+    built = []
+    for name, spec in parts.items():
+        metadata = (
+            actual[name].metadata if name in actual else meta.ObjectMeta(name=name, labels=dict(pool.labels))
+        )
+        if pool.owners is not None:
+            metadata = msgspec.structs.replace(metadata, owner_references=pool.owners)
+        built.append(slices.ResourceSlice(metadata=metadata, spec=spec))
+    return tuple(built)
+
+
+def _drops_devices(fresh: slices.ResourceSlice, known: slices.ResourceSlice | None) -> bool:
+    kept = {device.name for device in fresh.spec.devices}
+    return known is not None and any(device.name not in kept for device in known.spec.devices)
