@@ -23,7 +23,7 @@ import sysfstree
 
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import devices
-from drawbar.driver.node.uevents import backlog
+from drawbar.driver.node.uevents import sources
 
 READINGS = 7
 MEMORY_BACKED = Path("/dev/shm")
@@ -94,7 +94,7 @@ async def hotplugs(tree: Path, folder: Path, count: int) -> tuple[float, float]:
     """Processor time and the time until it is known, per hot-plug event sequence, in milliseconds."""
     known = devices.Devices(tree, settings=devices.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
     await known.read()
-    source = backlog.Backlog(4096)
+    source = sources.Backlog(4096)
     disk = Disk(tree, folder)
     changed = asyncio.Event()
     known.subscribe(lambda changes: changed.set() if disk.path[-12:] in changes.functions else None)

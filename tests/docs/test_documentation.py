@@ -16,8 +16,8 @@ from drawbar.driver.controller import adminaccess, claims, policies
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.attachments import plan as controller_plan
 from drawbar.driver.controller.pools import taints
-from drawbar.driver.node.attachments import departure, failures
-from drawbar.driver.node.release import outcomes
+from drawbar.driver.node.attachments import plan
+from drawbar.driver.node.release import plan as release_plan
 from drawbar.driver.slices import encoding
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def test_links_lead_somewhere(page):
 def test_every_reason_of_a_failure_is_documented():
     reasons = {
         value
-        for module in (configurations, controller_plan, policies, adminaccess, failures, departure, outcomes)
+        for module in (configurations, controller_plan, policies, adminaccess, plan, release_plan)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str)
     } | {*calls.REASONS.values(), claims.NO_TIMESTAMP.reason}

@@ -15,7 +15,7 @@ from drawbar.driver.cli import discover
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import UeventError
-from drawbar.driver.node.recording import hearing, recorder
+from drawbar.driver.node.recording import recorder
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, load_events, load_recording, wire
 
@@ -166,7 +166,7 @@ def event(subsystem, devpath="/devices/pci0000:00/0000:00:03.0"):
 
 
 async def test_only_events_of_recorded_devices_are_kept_and_only_so_many():
-    heard = hearing.Hearing(most=2)
+    heard = recorder.Hearing(most=2)
     keyboard, tunnel = event("input"), event("net", "/devices/virtual/net/tun0")
     await heard.listen(
         Source(event("pci"), keyboard, tunnel, event("nvme"), event("cxl"), uevents.Overflow())
@@ -176,14 +176,14 @@ async def test_only_events_of_recorded_devices_are_kept_and_only_so_many():
 
 
 async def test_events_that_end_early_are_kept_with_the_reason():
-    heard = hearing.Hearing()
+    heard = recorder.Hearing()
     await heard.listen(Source(event("pci"), error=UeventError("the kernel's uevents ended")))
     assert (len(heard.heard), heard.broken) == (1, "the kernel's uevents ended")
 
 
 async def test_every_event_that_a_kernel_sent_of_a_disk_and_a_memory_device_is_kept_as_it_was():
     sent = load_events(RECORDINGS / "uevents.jsonl")
-    heard = hearing.Hearing()
+    heard = recorder.Hearing()
     await heard.listen(Source(*(uevents.parse(each.datagram) for each in sent)))
     kept = [each.message.replace("\n", "\0").encode() for each in heard.heard]
     assert kept == [each.datagram for each in sent]

@@ -14,8 +14,8 @@ import pytest
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import client, config, events, kinds
-from drawbar.driver.node import executor, kernel, uevents
-from drawbar.driver.node.attachments import reporting
+from drawbar.driver.node import kernel, uevents
+from drawbar.driver.node.attachments import executor, reporting
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.release import releaser
 from drawbar.fabric.contract import DeviceClass

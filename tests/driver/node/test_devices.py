@@ -8,7 +8,7 @@ import pytest
 
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.discovery import devices, reader
-from drawbar.driver.node.uevents import backlog
+from drawbar.driver.node.uevents import sources
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import Arrival, MockDevice, SysfsTree, build
 
@@ -66,7 +66,7 @@ async def test_an_event_makes_nothing_else_be_read(tmp_path, until):
 async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
     path = "/devices/pci0000:00/0000:00:03.0"
     event = uevents.parse(f"change@{path}\0SUBSYSTEM=pci\0".encode())
-    source = backlog.Backlog(10_000)
+    source = sources.Backlog(10_000)
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
     known = devices.Devices(tree.root, settings=devices.Tracking(coalesce_seconds=0.05))
     await known.read()
@@ -79,7 +79,7 @@ async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
 
 async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it_settled(tmp_path, until):
     """The change comes between the reading that the only event causes and the one when it has settled."""
-    source = backlog.Backlog(16)
+    source = sources.Backlog(16)
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
     known = devices.Devices(tree.root, settings=QUICK, pauses_seconds=(0.05,))
     await known.read()
@@ -125,7 +125,7 @@ async def test_one_function_is_read_when_asked_for(tmp_path):
 
 async def test_slots_that_come_with_a_switch_take_in_what_is_below_them(tmp_path):
     """A hot-plug driver announces a slot after the function of its port."""
-    source = backlog.Backlog(16)
+    source = sources.Backlog(16)
     tree = SysfsTree.create(tmp_path / "sys")
     tree.attach(1, NVME)
     slot = tree.root / "bus/pci/slots/1"
@@ -143,7 +143,7 @@ async def test_slots_that_come_with_a_switch_take_in_what_is_below_them(tmp_path
 
 async def heard(known, *events):
     """The devices after these events and nothing more."""
-    source = backlog.Backlog(64)
+    source = sources.Backlog(64)
     for event in events:
         source.put(uevents.parse(event.encode()))
     source.close()

@@ -8,11 +8,11 @@ import pytest
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, uevents
 from drawbar.driver.node.attachments import matching
-from drawbar.driver.node.classes.cxl_memory import observation as cxl_memory
+from drawbar.driver.node.classes.cxl_memory import operations as cxl_memory
 from drawbar.driver.node.discovery import live, reader
 from drawbar.driver.node.health import readings
-from drawbar.driver.node.release import observation as release
 from drawbar.driver.node.release import plan
+from drawbar.driver.node.release import releaser as release
 from drawbar.mocks.sysfs import load_events, load_recording
 
 RECORDING = Path(__file__).parents[2] / "data" / "kernel-6.1-lab"
@@ -104,5 +104,5 @@ def test_both_are_well(after):
 
 
 def test_persistent_memory_has_nothing_on_it_that_a_release_waits_for(after):
-    standing = cxl_memory.read(classes.Host.of(after), reader.read(after).card_of(MEMORY))
+    standing = cxl_memory.read_standing(classes.Host.of(after), reader.read(after).card_of(MEMORY))
     assert (standing.memdev, standing.ram_bytes, standing.regions) == ("mem0", 0, ())

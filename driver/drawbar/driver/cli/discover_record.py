@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.node.recording import omissions, recorder
+from drawbar.driver.node.recording import recorder, tree
 
 _KIB = 1024
 _NAMES_MOST, _PATHS_MOST = 6, 2
@@ -26,13 +26,13 @@ _CONTENTS = {
     "iommuGroups": "IOMMU groups",
 }
 _REASONS = {
-    omissions.Reason.NEVER_READ: "never read, for reading could disturb a device or shows a key",
-    omissions.Reason.NOT_KNOWN: "not read, for they are not known to be harmless",
-    omissions.Reason.ASLEEP: "not read, for that would power the device up",
-    omissions.Reason.TOO_LARGE: "too large",
-    omissions.Reason.NO_ROOM: "left out, for the recording is full",
-    omissions.Reason.REFUSED: "refused by the kernel",
-    omissions.Reason.VANISHED: "vanished meanwhile",
+    tree.Reason.NEVER_READ: "never read, for reading could disturb a device or shows a key",
+    tree.Reason.NOT_KNOWN: "not read, for they are not known to be harmless",
+    tree.Reason.ASLEEP: "not read, for that would power the device up",
+    tree.Reason.TOO_LARGE: "too large",
+    tree.Reason.NO_ROOM: "left out, for the recording is full",
+    tree.Reason.REFUSED: "refused by the kernel",
+    tree.Reason.VANISHED: "vanished meanwhile",
 }
 
 

@@ -18,16 +18,16 @@ from pathlib import Path
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, events, kinds, mirror, workers
-from drawbar.driver.node import errors, executor, kernel, settings, uevents
-from drawbar.driver.node.attachments import own, reporting
-from drawbar.driver.node.classes import operations
+from drawbar.driver.node import errors, kernel, settings, uevents
+from drawbar.driver.node.attachments import executor, own, reporting
+from drawbar.driver.node.classes import users
 from drawbar.driver.node.classic import reading, served
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import attached, monitor, readings
 from drawbar.driver.node.inventory import model, netdevs
 from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.local import service
-from drawbar.driver.node.operation import instrumentation, start
+from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import finding, preparer, sharedfiles, store, sweeping
 from drawbar.driver.node.release import releaser
@@ -47,7 +47,7 @@ async def run(options: settings.Settings) -> None:
     """
     settings.validate(options)
     where = sockets.paths(options.kubelet_dir, options.driver, options.instance)
-    await start.check(options)
+    await host.check(options)
     connection = config.load(options.kubeconfig)
     # Before anything is read or written: another instance may live here, and the files are its own.
     sockets.prepare(where)
@@ -103,7 +103,7 @@ class _Node:
             node_name=options.node_name,
             attached=lambda: self._own,
             card=self._card,
-            host=operations.Host.of(options.sysfs),
+            host=users.Host.of(options.sysfs),
             local=self._local.devices,
         )
         self._preparer = preparer.Preparer(
@@ -158,7 +158,7 @@ class _Node:
                 attached=lambda: self._attachments,
                 holder=self._holder,
                 interfaces=netdevs.held,
-                host=operations.Host.of(options.sysfs),
+                host=users.Host.of(options.sysfs),
                 boot_id=boot_id,
             ),
             health=self._verdicts,

@@ -15,8 +15,8 @@ from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.local import nulls, selection
 from drawbar.driver.node.operation import address
-from drawbar.driver.node.preparation import limits
-from drawbar.driver.node.release import timeouts
+from drawbar.driver.node.preparation import finding
+from drawbar.driver.node.release import releaser
 
 DRIVER = drivers.DEFAULT
 VISIBLE_TIMEOUT_MAX_SECONDS = 86_400
@@ -64,8 +64,8 @@ class Settings:
     log: logs.Options = field(default_factory=logs.Options)
     http: address.Http = field(default_factory=address.Http)
     discovery: devices.Tracking = field(default_factory=devices.Tracking)
-    prepare: limits.Limits = field(default_factory=limits.Limits)
-    release: timeouts.Timeouts = field(default_factory=timeouts.Timeouts)
+    prepare: finding.Limits = field(default_factory=finding.Limits)
+    release: releaser.Timeouts = field(default_factory=releaser.Timeouts)
     local_pool: selection.Selection = field(default_factory=selection.Selection)
     null_device: nulls.NullDevice = field(default_factory=nulls.NullDevice)
     health: policy.Policy = field(default_factory=policy.Policy)
@@ -86,8 +86,8 @@ def problems(settings: Settings) -> list[str]:
     topics = {
         "http": address.problems(settings.http),
         "discovery": devices.problems(settings.discovery),
-        "prepare": limits.problems(settings.prepare),
-        "release": timeouts.problems(settings.release),
+        "prepare": finding.problems(settings.prepare),
+        "release": releaser.problems(settings.release),
         "localPool": selection.problems(settings.local_pool),
         "nullDevice": nulls.problems(settings.null_device),
         "health": policy.problems(settings.health),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 LONGEST_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 LISTENERS_MAX = 4
-"""As many as `drawbar.driver.node.uevents.datagram` binds."""
+"""As many as `drawbar.driver.node.uevents.sources` binds."""
 _PATIENCE_SECONDS = 5.0
 _NOBODY_LISTENS = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 

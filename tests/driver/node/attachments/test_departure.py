@@ -5,10 +5,10 @@ import datetime
 import pytest
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node.attachments import actions, departure, failures, matching, plan
+from drawbar.driver.node.attachments import actions, matching, plan
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.inventory.model import FunctionClass
-from drawbar.driver.node.release import outcomes
+from drawbar.driver.node.release import plan as release_plan
 
 START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
 CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="claim-1")
@@ -127,10 +127,10 @@ def again(seconds):
 GOING = attachment(ATTACHED, VISIBLE, node=HERE, deleting=True)
 NEVER_HERE = attachment(ATTACHED, deleting=True)
 GIVEN_BACK = attachment(ATTACHED, RELEASED, node=HERE, deleting=True)
-BUSY = outcomes.Blocked(reason=outcomes.IN_USE, message="held by pid 1", seconds=2)
-STUCK = outcomes.Blocked(reason=outcomes.STUCK, message="not for 12 s", seconds=2)
-WORKING = outcomes.Working(seconds=0.5)
-GONE = outcomes.Released()
+BUSY = release_plan.Blocked(reason=release_plan.IN_USE, message="held by pid 1", seconds=2)
+STUCK = release_plan.Blocked(reason=release_plan.STUCK, message="not for 12 s", seconds=2)
+WORKING = release_plan.Working(seconds=0.5)
+GONE = release_plan.Released()
 
 
 def saying(reason, message):
@@ -183,14 +183,14 @@ DEPARTURE = {
     "either-of-two": (
         observed(NEVER_HERE, matching.Ambiguous(cards=(CARD, ELSEWHERE))),
         0,
-        [("ReportBlocked", failures.NOT_UNIQUE)],
+        [("ReportBlocked", plan.NOT_UNIQUE)],
     ),
     "held": (observed(GOING, found(), held_by="u"), 1, again(5)),
-    "held-for-long": (observed(GOING, found(), held_by="u"), 5, [("ReportBlocked", departure.PREPARED)]),
+    "held-for-long": (observed(GOING, found(), held_by="u"), 5, [("ReportBlocked", plan.PREPARED)]),
     "blocked": (
         observed(GOING, found(), released=BUSY),
         1,
-        [("ReportBlocked", outcomes.IN_USE), *again(3)],
+        [("ReportBlocked", release_plan.IN_USE), *again(3)],
     ),
     "blocked-and-said": (
         observed(saying(BUSY.reason, BUSY.message), found(), released=BUSY),
@@ -200,7 +200,7 @@ DEPARTURE = {
     "blocked-by-another": (
         observed(saying(BUSY.reason, "held by pid 2"), found(), released=BUSY),
         1,
-        [("ReportBlocked", outcomes.IN_USE), *again(3)],
+        [("ReportBlocked", release_plan.IN_USE), *again(3)],
     ),
     "stuck-for-longer": (
         observed(saying(STUCK.reason, "not for 10 s"), found(), released=STUCK),

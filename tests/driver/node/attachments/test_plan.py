@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node import executor
-from drawbar.driver.node.attachments import actions, failures, matching, plan
+from drawbar.driver.node.attachments import actions, executor, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.inventory.model import FunctionClass
@@ -72,7 +71,7 @@ def condition(kind, *, holds=True, reason="R", message="", at=START):
 
 ATTACHED = condition(attachments.ATTACHED)
 VISIBLE = condition(attachments.VISIBLE)
-FAILED = condition(attachments.VISIBLE, holds=False, reason=failures.LOST)
+FAILED = condition(attachments.VISIBLE, holds=False, reason=plan.LOST)
 HERE = attachments.NodeReport(
     pci_address=CARD.address, kernel_driver="nvme", boot_id="boot-1", slot="2", claim_uid=CLAIM.uid
 )
@@ -204,22 +203,22 @@ ARRIVAL = {
     "controller-gave-up": (observed(attachment(ATTACHED, error=BROKEN)), 999, []),
     "awaited": (observed(attachment(ATTACHED)), 59, again(60)),
     "awaited-in-a-slot": (observed(attachment(ATTACHED), matching.Absent(slot=EMPTY)), 5, again(6)),
-    "never-came": (observed(attachment(ATTACHED)), 60, fails(failures.NOT_FOUND)),
+    "never-came": (observed(attachment(ATTACHED)), 60, fails(plan.NOT_FOUND)),
     "its-link-never-came-up": (
         observed(attachment(ATTACHED), matching.Absent(slot=SLOT)),
         60,
-        fails(failures.LINK_DOWN),
+        fails(plan.LINK_DOWN),
     ),
     "its-link-is-down": (observed(attachment(ATTACHED), found(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
     "its-link-stays-down": (
         observed(attachment(ATTACHED), found(DEAD), attempt=tried(DEAD)),
         60,
-        fails(failures.LINK_DOWN),
+        fails(plan.LINK_DOWN),
     ),
     "it-answers-ones": (
-        observed(attachment(ATTACHED), found(), attempt=tried(lack="ones", reason=failures.LINK_DOWN)),
+        observed(attachment(ATTACHED), found(), attempt=tried(lack="ones", reason=plan.LINK_DOWN)),
         60,
-        fails(failures.LINK_DOWN),
+        fails(plan.LINK_DOWN),
     ),
     "waits-for-power": (
         observed(attachment(ATTACHED), matching.Unpowered(slot=OFF)),
@@ -239,7 +238,7 @@ ARRIVAL = {
     "gets-no-power": (
         observed(attachment(ATTACHED), matching.Unpowered(slot=OFF), attempt=tried(None, "EPERM", at=59)),
         60,
-        fails(failures.NOT_POWERED),
+        fails(plan.NOT_POWERED),
     ),
     "waits-for-power-before-the-controller-said-attached": (
         observed(attachment(), matching.Unpowered(slot=OFF)),
@@ -254,12 +253,12 @@ ARRIVAL = {
     "another-device-stays-there": (
         observed(attachment(ATTACHED), matching.Wrong(card=CARD, why="it has serial X")),
         60,
-        fails(failures.WRONG),
+        fails(plan.WRONG),
     ),
     "two-have-its-serial": (
         observed(attachment(ATTACHED), matching.Ambiguous(cards=(CARD, ELSEWHERE))),
         60,
-        fails(failures.NOT_UNIQUE),
+        fails(plan.NOT_UNIQUE),
     ),
     "came-without-driver": (
         observed(attachment(ATTACHED), found(BARE), lack="no driver", attempt=tried(BARE, "no driver", at=5)),
@@ -276,17 +275,17 @@ ARRIVAL = {
             attachment(ATTACHED), found(BARE), lack="no driver", attempt=tried(BARE, "no driver", at=59)
         ),
         60,
-        fails(failures.NO_DRIVER),
+        fails(plan.NO_DRIVER),
     ),
     "driver-offers-nothing": (
         observed(attachment(ATTACHED), found(), lack="no file", attempt=tried(lack="no file", at=59)),
         60,
-        fails(failures.NO_FILES),
+        fails(plan.NO_FILES),
     ),
     "class-never-done": (
         observed(attachment(ATTACHED), found(), attempt=tried(lack="no memory", at=59)),
         60,
-        fails(failures.NOT_INITIALISED),
+        fails(plan.NOT_INITIALISED),
     ),
     "failed-and-not-tried-again": (
         observed(
@@ -310,23 +309,23 @@ ARRIVAL = {
             VISIBLE_HERE, found(BARE), lack="no driver", attempt=tried(BARE, "no driver", at=959, since=900)
         ),
         960,
-        fails(failures.NO_DRIVER),
+        fails(plan.NO_DRIVER),
     ),
-    "lost": (observed(VISIBLE_HERE), 1, fails(failures.LOST)),
+    "lost": (observed(VISIBLE_HERE), 1, fails(plan.LOST)),
     "lost-and-another-device-is-there": (
         observed(VISIBLE_HERE, matching.Wrong(card=ELSEWHERE, why="w")),
         1,
-        fails(failures.LOST),
+        fails(plan.LOST),
     ),
     "pulled-and-not-powered-again": (
         observed(VISIBLE_HERE, matching.Unpowered(slot=OFF)),
         1,
-        fails(failures.LOST),
+        fails(plan.LOST),
     ),
     "the-claim-is-told-once-the-controller-has-tainted": (
         observed(attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)),
         999,
-        [("TellClaim", failures.LOST)],
+        [("TellClaim", plan.LOST)],
     ),
     "the-claim-was-told": (
         observed(attachment(ATTACHED, FAILED, node=HERE, error=BROKEN), told=True),
@@ -342,7 +341,7 @@ ARRIVAL = {
     "not-back-after-a-reboot": (
         observed(VISIBLE_HERE, boot_id="boot-2", since=moment(500)),
         560,
-        fails(failures.LOST),
+        fails(plan.LOST),
     ),
     "powered-after-a-reboot": (
         observed(VISIBLE_HERE, matching.Unpowered(slot=OFF), boot_id="boot-2", since=moment(500)),
@@ -352,7 +351,7 @@ ARRIVAL = {
     "a-restart-of-the-daemon-gives-no-more-time": (
         observed(attachment(ATTACHED), since=moment(500)),
         510,
-        fails(failures.NOT_FOUND),
+        fails(plan.NOT_FOUND),
     ),
     "ill": (observed(VISIBLE_HERE, **READY, health=ILL), 1, [("ReportHealth", None)]),
     "ill-and-said": (observed(attachment(ATTACHED, VISIBLE, node=SAID_ILL), **READY, health=ILL), 1, []),
@@ -412,7 +411,7 @@ ARRIVAL = {
             cleaned="busy",
         ),
         69,
-        fails(failures.NOT_CLEANED),
+        fails(plan.NOT_CLEANED),
     ),
 }
 
@@ -441,7 +440,7 @@ def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_th
     waiting = observed(attached, attached_at=START)
     assert plan.plan(waiting, moment(59)) == (actions.LookAgain(at=moment(60)),)
     (failed,) = plan.plan(waiting, moment(60))
-    assert failed.reason == failures.NOT_FOUND
+    assert failed.reason == plan.NOT_FOUND
 
 
 def test_a_daemon_notes_when_it_first_saw_what_holds():

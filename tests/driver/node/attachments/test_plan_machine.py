@@ -15,7 +15,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, matching, plan
 from drawbar.driver.node.inventory import index, model
 from drawbar.driver.node.inventory.model import FunctionClass
-from drawbar.driver.node.release import outcomes
+from drawbar.driver.node.release import plan as release_plan
 
 START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
 CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="claim-1")
@@ -94,8 +94,8 @@ class Kernel:
         elif self.powered:
             self.powered = False
         else:
-            return outcomes.Released()
-        return outcomes.Working(seconds=0.01)
+            return release_plan.Released()
+        return release_plan.Working(seconds=0.01)
 
 
 class Node(stateful.RuleBasedStateMachine):
@@ -290,9 +290,11 @@ class Node(stateful.RuleBasedStateMachine):
                 assert self.held is None
                 self.leaving = action.card
                 if self.busy and kernel.bound:
-                    return True, outcomes.Blocked(reason=outcomes.IN_USE, message="held by pid 1", seconds=2)
+                    return True, release_plan.Blocked(
+                        reason=release_plan.IN_USE, message="held by pid 1", seconds=2
+                    )
                 outcome = kernel.release()
-                if isinstance(outcome, outcomes.Released):
+                if isinstance(outcome, release_plan.Released):
                     self.leaving = None
                 return True, outcome
             case _:

@@ -7,9 +7,10 @@ import stat
 import pytest
 
 from drawbar.driver.node import classes
-from drawbar.driver.node.classes import openers, users
+from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
+from drawbar.driver.node.release import plan
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -42,7 +43,7 @@ class Host:
             (folder / f"fd/{number}").symlink_to(target)
 
     def users(self, **changes):
-        return users.message(classes.of(self.device_class).users(self.host, self.card(**changes)))
+        return plan.message(classes.of(self.device_class).users(self.host, self.card(**changes)))
 
 
 @pytest.fixture
@@ -116,11 +117,11 @@ def test_a_process_that_goes_while_it_is_looked_at_does_not_count(gpu):
 
 
 def test_the_search_ends_when_enough_was_found(gpu):
-    for pid in range(1, openers.FOUND_MAX + 5):
+    for pid in range(1, users.FOUND_MAX + 5):
         gpu.process(pid, opened=("/dev/null",))
-    found = openers.find(gpu.proc, openers.of_nodes((NULL,)))
-    assert len(found) == openers.FOUND_MAX
-    assert users.message(found).endswith("; and 12 more")
+    found = users.find_openers(gpu.proc, users.of_nodes((NULL,)))
+    assert len(found) == users.FOUND_MAX
+    assert plan.message(found).endswith("; and 12 more")
 
 
 @pytest.mark.parametrize(
@@ -214,10 +215,10 @@ def test_it_is_told_when_the_hosts_processes_cannot_be_seen(tmp_path, namespace,
         (tmp_path / "self").symlink_to(own)
         (tmp_path / "1").mkdir(exist_ok=True)
         (tmp_path / "1/comm").write_text(first + "\n")
-    said = openers.blindness(tmp_path)
+    said = users.blindness(tmp_path)
     assert said is None if blind is None else blind in said
 
 
 def test_many_users_are_named_up_to_a_number():
-    found = [users.User(text=f"u{number}") for number in range(6)]
-    assert users.message([*found, found[0]]) == "u0; u1; u2; u3; and 2 more"
+    found = [f"u{number}" for number in range(6)]
+    assert plan.message([*found, found[0]]) == "u0; u1; u2; u3; and 2 more"

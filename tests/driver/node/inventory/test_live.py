@@ -15,7 +15,7 @@ from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import devices, reader
 from drawbar.driver.node.discovery.reader import Kind, Subject
 from drawbar.driver.node.inventory import index
-from drawbar.driver.node.uevents import backlog
+from drawbar.driver.node.uevents import sources
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 from drawbar.mocks.sysfs import Arrival, ImpossibleWorld, MockDevice, SysfsTree
@@ -93,7 +93,7 @@ async def play(steps, chance, *, loses=False) -> tuple[index.Inventory, index.In
                 host.tree.root, settings=devices.Tracking(coalesce_seconds=0), pauses_seconds=(0.001,)
             )
             await known.read()
-            source = backlog.Backlog(10_000)
+            source = sources.Backlog(10_000)
             async with asyncio.TaskGroup() as tasks:
                 following = tasks.create_task(known.follow(source))
                 for step, slot, number in steps:

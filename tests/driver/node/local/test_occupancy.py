@@ -2,7 +2,7 @@
 
 import pytest
 
-from drawbar.driver.node.classes import operations
+from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.local import occupancy
@@ -49,7 +49,7 @@ def host(tmp_path):
         (disk / name).mkdir(parents=True)
     (disk / "nvme0n1p1/dev").write_text("259:1\n")
     (disk / "nvme0n1p1/partition").write_text("1\n")
-    return operations.Host(sysfs=tmp_path / "sys", proc=tmp_path / "proc", dev=tmp_path / "dev")
+    return users.Host(sysfs=tmp_path / "sys", proc=tmp_path / "proc", dev=tmp_path / "dev")
 
 
 def busy(host, *cards, interfaces=lambda names: {}):

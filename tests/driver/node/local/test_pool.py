@@ -3,7 +3,7 @@
 import pytest
 
 from drawbar.driver.api import attachments, meta, slices
-from drawbar.driver.node.classes import operations
+from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import index
@@ -63,7 +63,7 @@ class World:
                 attached=lambda: self.attached,
                 holder=lambda name, device: self.holders.get((name, device)),
                 interfaces=lambda names: None,
-                host=operations.Host.of(tmp_path / "sys"),
+                host=users.Host.of(tmp_path / "sys"),
                 boot_id="b",
             ),
             health=self.health,

@@ -12,7 +12,7 @@ from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.operation import instrumentation, instruments, metrics
+from drawbar.driver.node.operation import instrumentation
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.operation import requests
 from drawbar.mocks import apiserver
@@ -33,7 +33,7 @@ class Clock:
 
 @pytest.fixture
 def measured():
-    return metrics.Metrics(DRIVER)
+    return instrumentation.Metrics(DRIVER)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def sample(measured, name, **labels):
     wanted = "".join(
         f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
     ).rstrip(",")
-    line = f"{metrics.PREFIX}{name}{{{wanted}}} "
+    line = f"{instrumentation.PREFIX}{name}{{{wanted}}} "
     found = [one for one in measured.rendered().decode().splitlines() if one.startswith(line)]
     return float(found[0].removeprefix(line)) if found else None
 
@@ -69,7 +69,7 @@ class Preparation:
 
 async def test_a_claim_is_counted_timed_and_in_flight_meanwhile(measured, clock):
     inner = Preparation(clock, measured)
-    timed = instruments.TimedPreparation(inner, measured, clock)
+    timed = instrumentation.TimedPreparation(inner, measured, clock)
     assert await timed.prepare(CLAIM) == ()
     assert inner.seen == 1
     assert sample(measured, "claim_requests_in_flight", operation="prepare") == 0
@@ -86,7 +86,7 @@ async def test_a_claim_is_counted_timed_and_in_flight_meanwhile(measured, clock)
     ],
 )
 async def test_a_claim_that_fails_is_counted_by_its_reason(measured, clock, error, result):
-    timed = instruments.TimedPreparation(Preparation(clock, measured, error), measured, clock)
+    timed = instrumentation.TimedPreparation(Preparation(clock, measured, error), measured, clock)
     with pytest.raises(type(error)):
         await timed.unprepare(CLAIM)
     assert sample(measured, "claim_requests_total", operation="unprepare", result=result) == 1
@@ -111,7 +111,7 @@ DEEP = "/devices/pci0000:00/0000:00:01.0/0000:01:00.0/nvme/nvme0"
 
 async def test_events_are_counted_by_action_and_passed_on(measured, clock):
     sent = (event("add", DEEP), uevents.Overflow(), event("no\nsuch", "/x"), event("add", "/y"))
-    counted = instruments.CountedUevents(Source(*sent), measured, clock)
+    counted = instrumentation.CountedUevents(Source(*sent), measured, clock)
     assert tuple([one async for one in counted.events()]) == sent
     assert sample(measured, "uevents_total", action="add") == 2
     assert sample(measured, "uevents_total", action="other") == 1
@@ -119,7 +119,7 @@ async def test_events_are_counted_by_action_and_passed_on(measured, clock):
 
 
 async def test_the_last_event_of_a_device_is_one_of_it_or_below_it(measured, clock):
-    counted = instruments.CountedUevents(Source(event("add", DEEP)), measured, clock)
+    counted = instrumentation.CountedUevents(Source(event("add", DEEP)), measured, clock)
     assert [one async for one in counted.events()]
     clock.now += 2.0
     assert counted.since("0000:01:00.0") == 2.0
@@ -128,12 +128,12 @@ async def test_the_last_event_of_a_device_is_one_of_it_or_below_it(measured, clo
 
 async def test_the_times_of_devices_are_bounded(measured, clock):
     many = [
-        event("add", f"/devices/pci0000:00/{n:04x}:00:00.0") for n in range(instruments.DEVICES_LIMIT + 5)
+        event("add", f"/devices/pci0000:00/{n:04x}:00:00.0") for n in range(instrumentation.DEVICES_LIMIT + 5)
     ]
-    counted = instruments.CountedUevents(Source(*many), measured, clock)
+    counted = instrumentation.CountedUevents(Source(*many), measured, clock)
     assert len([one async for one in counted.events()]) == len(many)
     known = [counted.since(f"{n:04x}:00:00.0") is not None for n in range(len(many))]
-    assert known == [False] * 5 + [True] * instruments.DEVICES_LIMIT
+    assert known == [False] * 5 + [True] * instrumentation.DEVICES_LIMIT
 
 
 def attachment(*conditions, uid="a1", deleting=False, phase=""):
@@ -164,7 +164,7 @@ FAILED = attachment((attachments.VISIBLE, "False", "DeviceNotFound"))
 
 
 def test_a_device_that_became_visible_is_timed_once(measured, clock):
-    meter = instruments.AttachmentMeter(measured, lambda address: 0.02, clock)
+    meter = instrumentation.AttachmentMeter(measured, lambda address: 0.02, clock)
     for old, new in ((None, PENDING), (PENDING, READY), (READY, READY), (None, READY), (READY, None)):
         meter.changed(old, new)
     assert sample(measured, "visible_duration_seconds_count") == 1
@@ -172,19 +172,19 @@ def test_a_device_that_became_visible_is_timed_once(measured, clock):
 
 
 def test_a_device_without_an_event_is_not_timed(measured, clock):
-    instruments.AttachmentMeter(measured, lambda address: None, clock).changed(PENDING, READY)
+    instrumentation.AttachmentMeter(measured, lambda address: None, clock).changed(PENDING, READY)
     assert sample(measured, "visible_duration_seconds_count") == 0
 
 
 def test_a_failure_is_counted_once_by_its_reason(measured, clock):
-    meter = instruments.AttachmentMeter(measured, lambda address: None, clock)
+    meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
     for old, new in ((PENDING, FAILED), (FAILED, FAILED), (None, FAILED)):
         meter.changed(old, new)
     assert sample(measured, "attach_failures_total", reason="DeviceNotFound") == 1
 
 
 def test_a_release_is_timed_from_the_wish_to_its_end(measured, clock):
-    meter = instruments.AttachmentMeter(measured, lambda address: None, clock)
+    meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
     wished = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True)
     done = attachment((attachments.RELEASED, "True", "NotInUse"), deleting=True)
     meter.changed(READY, wished)
@@ -196,7 +196,7 @@ def test_a_release_is_timed_from_the_wish_to_its_end(measured, clock):
 
 
 def test_what_is_gone_is_not_remembered(measured, clock):
-    meter = instruments.AttachmentMeter(measured, lambda address: None, clock)
+    meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
     meter.changed(None, attachment(deleting=True))
     meter.changed(attachment(deleting=True), None)
     assert meter._releasing == {}
@@ -205,8 +205,8 @@ def test_what_is_gone_is_not_remembered(measured, clock):
 def test_attachments_are_counted_by_phase_and_by_what_blocks_them():
     blocked = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True, phase="Releasing")
     found = [PENDING, attachment(phase="Ready"), attachment(phase="Ready"), blocked]
-    assert instruments.phases(found) == {"Pending": 1, "Ready": 2, "Releasing": 1}
-    assert instruments.blocked(found) == {"OpenFiles": 1}
+    assert instrumentation.phases(found) == {"Pending": 1, "Ready": 2, "Releasing": 1}
+    assert instrumentation.blocked(found) == {"OpenFiles": 1}
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
 
 
 def test_two_daemons_in_one_process_count_for_themselves():
-    one, other = metrics.Metrics(DRIVER), metrics.Metrics(DRIVER)
+    one, other = instrumentation.Metrics(DRIVER), instrumentation.Metrics(DRIVER)
     one.overflows.inc()
     assert sample(one, "uevent_overflows_total") == 1
     assert sample(other, "uevent_overflows_total") == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drawbar.driver.node.operation import host, prerequisites
+from drawbar.driver.node.operation import host
 from drawbar.mocks import sysfs
 
 Access, Capability = host.Access, host.Capability
@@ -38,11 +38,11 @@ ALL = host.Facts(
 
 
 def judged(on_host=True, in_pod=True, **changes):
-    return prerequisites.judged(dataclasses.replace(ALL, **changes), on_host=on_host, in_pod=in_pod)
+    return host.judged(dataclasses.replace(ALL, **changes), on_host=on_host, in_pod=in_pod)
 
 
 def test_a_pod_with_everything_has_nothing_to_complain_of():
-    assert judged() == prerequisites.Findings(fatal=(), warnings=())
+    assert judged() == host.Findings(fatal=(), warnings=())
 
 
 FATAL = {
@@ -121,21 +121,21 @@ def test_a_mocked_tree_needs_no_privilege():
         "first_namespaces": {"user": False, "pid": False},
         "uevents": "denied",
     }
-    assert judged(on_host=False, in_pod=False, **poor) == prerequisites.Findings(fatal=(), warnings=())
+    assert judged(on_host=False, in_pod=False, **poor) == host.Findings(fatal=(), warnings=())
 
 
 def test_what_cannot_be_seen_is_not_complained_of():
     blind = {"capabilities": None, "first_namespaces": {"user": None, "pid": None}}
-    assert judged(**blind) == prerequisites.Findings(fatal=(), warnings=())
+    assert judged(**blind) == host.Findings(fatal=(), warnings=())
 
 
 def test_all_is_said_in_one_message():
     found = judged(boot_id=False, uevents="denied", capabilities=frozenset())
-    lines = prerequisites.sentence(found).splitlines()
+    lines = host.sentence(found).splitlines()
     assert lines[0] == "the daemon cannot run here, 6 things are missing:"
     assert sum(line.startswith("  - besides: ") for line in lines) == 4
     alone = judged(boot_id=False)
-    assert prerequisites.sentence(alone) == alone.fatal[0]
+    assert host.sentence(alone) == alone.fatal[0]
 
 
 STATUS = "Name:\tx\nCapEff:\t{:016x}\nCapBnd:\t0\n"

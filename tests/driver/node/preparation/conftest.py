@@ -15,7 +15,7 @@ from drawbar.driver.node import classes
 from drawbar.driver.node.classic import reading, served
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import finding, limits, preparer, store, sweeping
+from drawbar.driver.node.preparation import finding, preparer, store, sweeping
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.testing import readers
@@ -25,8 +25,8 @@ NODE = "n"
 SERIALS = {"d1": "SN1", "d2": "SN2"}
 SLOTS = {"d1": 1, "d2": 2}
 # Of a wait that is to end; a wait that must not end is not waited for.
-LONG = limits.Limits(late_device_seconds=20)
-NONE = limits.Limits(late_device_seconds=0)
+LONG = finding.Limits(late_device_seconds=20)
+NONE = finding.Limits(late_device_seconds=0)
 
 
 def result(device, driver=DRIVER, request="disk", pool="p", **more):

@@ -20,7 +20,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.node import classes
 from drawbar.driver.node.discovery import reader as tree_reader
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import finding, limits, preparer, store
+from drawbar.driver.node.preparation import finding, preparer, store
 from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
@@ -90,7 +90,7 @@ def made(folder, found, host, boot_id="boot-1"):
         files=files,
         boot_id=boot_id,
         released=lambda pool, device: released.append((pool, device)),
-        waits=limits.Limits(late_device_seconds=0),
+        waits=finding.Limits(late_device_seconds=0),
     )
     return instance, released
 

@@ -13,7 +13,7 @@ import pytest
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node import errors
-from drawbar.driver.node.preparation import limits, store
+from drawbar.driver.node.preparation import finding, store
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -94,7 +94,7 @@ async def test_what_changes_without_bringing_the_device_is_waited_through(world)
 async def test_a_wait_ends_at_its_limit_with_the_reason(world):
     name = await world.claim()
     await world.unplug("d1")
-    await world.restarted(waits=limits.Limits(late_device_seconds=0.05))
+    await world.restarted(waits=finding.Limits(late_device_seconds=0.05))
     world.attached = [world.told("d1", name.uid)]
     with pytest.raises(errors.DeviceLate, match=r"p/d1 .* not visible on this node yet"):
         await world.preparer.prepare(name)
@@ -169,7 +169,7 @@ async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone
 
 async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world):
     names = [await world.claim("c1"), await world.claim("c2")]
-    await world.restarted(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
+    await world.restarted(waits=finding.Limits(late_device_seconds=0, lock_seconds=0.1))
     world.attached = [world.told("d1", names[0].uid), world.told("d2", names[1].uid)]
     other = lock(world)
     tasks = await waiting(world, *names)
@@ -293,7 +293,7 @@ async def test_a_prepare_that_was_given_up_during_its_write_tells_what_it_let_go
 
 
 async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_write):
-    world.preparer = world.started(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
+    world.preparer = world.started(waits=finding.Limits(late_device_seconds=0, lock_seconds=0.1))
     slow_write[1].set()
     await world.preparer.restore()
     slow_write[0].clear()
@@ -360,13 +360,13 @@ async def test_a_checkpoint_that_cannot_be_written_is_told_too(world):
     ],
 )
 def test_limits_that_outlast_the_kubelet_are_refused(wrong, words):
-    (problem,) = limits.problems(limits.Limits(**wrong))
+    (problem,) = finding.problems(finding.Limits(**wrong))
     assert words in problem
     assert "45 s" in problem
 
 
 def test_the_limits_by_default_are_sound():
-    assert limits.problems(limits.Limits()) == []
+    assert finding.problems(finding.Limits()) == []
 
 
 async def test_a_device_that_the_claim_has_no_more_is_told_when_its_prepare_is_over(world):

@@ -11,7 +11,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.recording import entries, masks, recorder
+from drawbar.driver.node.recording import kinds, masks, recorder
 from drawbar.mocks.sysfs import build, load_recording
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "kernel-6.1-qemu"
@@ -19,7 +19,7 @@ UUID = "5b39d29b-197a-4b21-8a76-3c116a3705b6"
 
 
 def content(text):
-    return entries.Content(data=text.encode(), mode=0o444)
+    return kinds.Content(data=text.encode(), mode=0o444)
 
 
 def masked(found):
@@ -100,7 +100,7 @@ def test_a_memory_device_and_its_function_keep_one_number_in_all_notations(tmp_p
 def test_one_thing_has_one_pseudonym_wherever_it_stands():
     found, pseudonyms = masked(
         {
-            f"fs/btrfs/{UUID}/devices/nvme0n1": entries.Link(target=f"../../{UUID.upper()}/x"),
+            f"fs/btrfs/{UUID}/devices/nvme0n1": kinds.Link(target=f"../../{UUID.upper()}/x"),
             "devices/pci0000:00/region0/uuid": content(f"{UUID}\n"),
             "devices/pci0000:00/nvme0/serial": content("S4YNNE0N800001      \n"),
             "devices/pci0000:00/nvme0/subsysnqn": content("nqn.2014.com.x:S4YNNE0N800001\n"),
@@ -180,5 +180,5 @@ def test_addresses_of_infiniband_keep_their_length():
 
 
 def test_bytes_that_are_no_text_stay_as_they_are():
-    found, _ = masked({"a/CDAT": entries.Content(data=b"\xff\xfe", mode=0o400)})
+    found, _ = masked({"a/CDAT": kinds.Content(data=b"\xff\xfe", mode=0o400)})
     assert found["a/CDAT"].data == b"\xff\xfe"

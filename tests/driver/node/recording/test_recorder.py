@@ -13,12 +13,12 @@ import pytest
 
 from drawbar.driver import errors
 from drawbar.driver.node import classes
-from drawbar.driver.node.classes.cxl_memory import observation
+from drawbar.driver.node.classes.cxl_memory import operations
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import SysfsError
 from drawbar.driver.node.health import readings
-from drawbar.driver.node.recording import entries, kinds, omissions, recorder, tree
-from drawbar.driver.node.release import observation as release
+from drawbar.driver.node.recording import kinds, recorder, tree
+from drawbar.driver.node.release import releaser as release
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
 
@@ -41,7 +41,7 @@ def again(root, tmp_path, **settings):
 
 def read(root, **limits):
     """What is read of a tree, and what is left out."""
-    left_out = omissions.Omissions()
+    left_out = tree.Omissions()
     return tree.read(str(root), tree.Limits(**limits), left_out), left_out
 
 
@@ -60,7 +60,7 @@ def assert_alike(one, other):
         looks = [release.look(host, card, slot, None) for host in hosts]
         assert looks[0] == looks[1]
         if card.memdevs:
-            assert observation.read(hosts[0], card) == observation.read(hosts[1], card)
+            assert operations.read_standing(hosts[0], card) == operations.read_standing(hosts[1], card)
 
 
 @pytest.mark.parametrize("name", ["switch-node", "fpga-node", "cxl-node", "empty-node"])
@@ -129,9 +129,9 @@ def test_a_sleeping_device_is_not_woken(state, tmp_path):
     path = reader.read_function(host.root, address).path
     found, left_out = read(host.root)
     for name in ("config", "current_link_speed", "max_link_width"):
-        assert isinstance(found[f"{path}/{name}"], entries.Unread), name
-    assert isinstance(found[f"{path}/numa_node"], entries.Content)
-    assert f"{path}/config" in left_out.names(omissions.Reason.ASLEEP)
+        assert isinstance(found[f"{path}/{name}"], kinds.Unread), name
+    assert isinstance(found[f"{path}/numa_node"], kinds.Content)
+    assert f"{path}/config" in left_out.names(tree.Reason.ASLEEP)
 
 
 def test_a_file_that_the_kernel_refuses_is_recorded_as_refused_and_stops_nothing(tmp_path):
@@ -143,8 +143,8 @@ def test_a_file_that_the_kernel_refuses_is_recorded_as_refused_and_stops_nothing
         refusing.bind(f"/proc/self/fd/{folder}/numa_node")  # opening it is answered with ENXIO
     os.close(folder)
     found, left_out = read(host.root)
-    assert found[f"{path}/numa_node"] == entries.Refused(number=errno.ENXIO)
-    assert left_out.names(omissions.Reason.REFUSED) == (f"{path}/numa_node: No such device or address",)
+    assert found[f"{path}/numa_node"] == kinds.Refused(number=errno.ENXIO)
+    assert left_out.names(tree.Reason.REFUSED) == (f"{path}/numa_node: No such device or address",)
     assert_alike(host.root, again(host.root, tmp_path))
 
 
@@ -197,9 +197,9 @@ def test_a_file_that_is_too_long_is_left_out_and_named(tmp_path):
     path = reader.read_function(host.root, host.attach(1, NVME)).path
     (host.root / path / "label").write_text("x" * 5000)
     found, left_out = read(host.root, file_bytes=4000)
-    assert found[f"{path}/label"] == entries.Unread(mode=0o644, size=5000)
-    assert left_out.names(omissions.Reason.TOO_LARGE) == (f"{path}/label",)
-    assert isinstance(found[f"{path}/config"], entries.Content), "configuration space has a limit of its own"
+    assert found[f"{path}/label"] == kinds.Unread(mode=0o644, size=5000)
+    assert left_out.names(tree.Reason.TOO_LARGE) == (f"{path}/label",)
+    assert isinstance(found[f"{path}/config"], kinds.Content), "configuration space has a limit of its own"
 
 
 def test_a_recording_that_is_full_stays_within_its_bounds_and_says_how_much_is_missing(tmp_path):
@@ -207,10 +207,10 @@ def test_a_recording_that_is_full_stays_within_its_bounds_and_says_how_much_is_m
     whole, _ = read(host.root)
     found, left_out = read(host.root, entries=100)
     assert len(found) == 100
-    assert left_out.count(omissions.Reason.NO_ROOM) >= len(whole) - 100
-    assert len(left_out.names(omissions.Reason.NO_ROOM)) <= 200
+    assert left_out.count(tree.Reason.NO_ROOM) >= len(whole) - 100
+    assert len(left_out.names(tree.Reason.NO_ROOM)) <= 200
     found, _ = read(host.root, tree_bytes=10_000)
-    assert sum(len(each.data) for each in found.values() if isinstance(each, entries.Content)) <= 10_000
+    assert sum(len(each.data) for each in found.values() if isinstance(each, kinds.Content)) <= 10_000
 
 
 def test_a_reader_without_privilege_is_told_what_is_missing(tmp_path):

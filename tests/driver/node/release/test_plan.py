@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.node.classes import users
 from drawbar.driver.node.release import plan
 
 A, B = "0000:01:00.0", "0000:01:00.1"
 PORT = "devices/pci0000:00/0000:00:03.0"
 ON = plan.Slot(name="1", powered=True)
-USER = (users.User(text="held by pid 1 (x), /dev/y"),)
+USER = ("held by pid 1 (x), /dev/y",)
 
 
 def function(address=A, *, path=None, **more):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver.node import errors, uevents
-from drawbar.driver.node.uevents import backlog, kernel
+from drawbar.driver.node.uevents import sources
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, wire
 
@@ -64,7 +64,7 @@ def numbered(seqnum: int) -> uevents.Uevent:
     return event
 
 
-async def taken(pending: backlog.Backlog) -> list[int | str]:
+async def taken(pending: sources.Backlog) -> list[int | str]:
     pending.close()
     return [
         "overflow" if isinstance(event, uevents.Overflow) else event.seqnum
@@ -73,14 +73,14 @@ async def taken(pending: backlog.Backlog) -> list[int | str]:
 
 
 async def test_a_full_backlog_becomes_one_overflow_and_keeps_what_follows():
-    pending = backlog.Backlog(3)
+    pending = sources.Backlog(3)
     for seqnum in range(1, 6):
         pending.put(numbered(seqnum))
     assert await taken(pending) == ["overflow", 5]
 
 
 async def test_a_backlog_that_never_fills_loses_nothing():
-    pending = backlog.Backlog(3)
+    pending = sources.Backlog(3)
     for seqnum in range(1, 4):
         pending.put(numbered(seqnum))
     assert await taken(pending) == [1, 2, 3]
@@ -220,10 +220,10 @@ async def test_the_kernels_own_events_arrive_as_they_were_sent():
 
 @needs_kernel_events
 async def test_events_that_the_kernel_had_to_drop_are_an_overflow_and_later_ones_still_come():
-    pending = backlog.Backlog(4096)
+    pending = sources.Backlog(4096)
     marker = uuid.uuid4().hex
     async with asyncio.timeout(10):
-        with kernel.subscribed(pending, receive_buffer_bytes=2048):
+        with sources.subscribed(pending, receive_buffer_bytes=2048):
             for number in range(64):
                 ask_kernel_for_event(str(number))
             events = pending.events()

@@ -17,7 +17,7 @@ from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
-from drawbar.driver.node.operation import address, host, prerequisites
+from drawbar.driver.node.operation import address, host
 from drawbar.driver.node.plugin import sockets
 from drawbar.driver.operation import errors as operation_errors
 from drawbar.driver.operation.http import check
@@ -57,9 +57,7 @@ async def observe(
 def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | None) -> host_plan.Host:
     registry = options.kubelet_dir / "plugins_registry"
     facts = host.facts((registry, options.data_dir, options.cdi_dir), options.sysfs)
-    found = prerequisites.judged(
-        facts, on_host=options.uevents == uevents.KERNEL, in_pod=bool(options.instance)
-    )
+    found = host.judged(facts, on_host=options.uevents == uevents.KERNEL, in_pod=bool(options.instance))
     knocked, too_long = _sockets(options)
     return host_plan.Host(
         node_name=options.node_name,

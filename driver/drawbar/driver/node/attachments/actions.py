@@ -7,7 +7,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import outcomes
+from drawbar.driver.node.release import plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Observed:
     leaving_at: datetime.datetime | None = None
     health: verdicts.Verdict = verdicts.UNKNOWN
     leaving: model.Card | None = None
-    released: outcomes.Outcome | None = None
+    released: plan.Outcome | None = None
     cleaned: str | None = None
 
     @property

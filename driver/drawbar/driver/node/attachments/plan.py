@@ -7,11 +7,17 @@ that the fabric has connected and the controller has not given up, and never for
 was pulled does not come back by itself. Whatever is observed, once the plan is carried out there is nothing more to
 report until something changes, and from whatever a crash left the next plan goes on.
 
-A failure is reported once: the record `Visible: False` is what the controller acts on, and only the device's arrival
-replaces it. The claim is told after the controller has tainted the device, which it says by recording the error: else
-the scheduler could pick the device again before the taint. After a reboot the devices come anew, so they have as long
-as after an attach. What the device is made to do (`PowerSlot`, `Initialise`, `Clean`, `Release`) comes before what is
-said of it; what came of it is observed, and the plan is made again.
+A failure is reported once, with a reason of the closed list that `docs/conditions.md` documents: the record
+`Visible: False` is what the controller acts on, and only the device's arrival replaces it. The claim is told after the
+controller has tainted the device, which it says by recording the error: else the scheduler could pick the device again
+before the taint. After a reboot the devices come anew, so they have as long as after an attach. What the device is made to
+do (`PowerSlot`, `Initialise`, `Clean`, `Release`) comes before what is said of it; what came of it is observed, and the plan
+is made again.
+
+An attachment that is being deleted: the claim first, for a container may still use the device; then one release step after
+the other, each of which looks at the kernel anew; then the word that the fabric may take it. A device that only shows up
+after that word is released all the same, without another word, where its serial number tells that it is the device: from
+then on its slot may hold another one.
 
 Times count from when this daemon first saw something: the timestamps in objects are of other machines' clocks.
 
@@ -19,9 +25,10 @@ Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
 
 import datetime
+from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node.attachments import departure, failures, matching, statements
+from drawbar.driver.node.attachments import actions, matching, statements
 from drawbar.driver.node.attachments.actions import (
     Action,
     Attempt,
@@ -30,14 +37,207 @@ from drawbar.driver.node.attachments.actions import (
     LookAgain,
     Observed,
     PowerSlot,
+    RecordPlace,
+    Release,
+    ReportBlocked,
     ReportClean,
     ReportFailed,
     ReportHealth,
+    ReportReleased,
     ReportVisible,
     TellClaim,
 )
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
+from drawbar.driver.node.release import plan as release_plan
+
+NOT_FOUND = "DeviceNotFound"
+WRONG = "WrongDevice"
+NOT_UNIQUE = "SerialNotUnique"
+NOT_POWERED = "SlotNotPowered"
+LINK_DOWN = "LinkDown"
+NO_DRIVER = "DriverNotBound"
+NO_FILES = "NoDeviceFiles"
+NOT_INITIALISED = "NotInitialised"
+NOT_CLEANED = "NotCleaned"
+LOST = "DeviceLost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One of the reasons, and what happened in words."""
+
+    reason: str
+    message: str
+
+
+def lost(attachment: attachments.DeviceAttachment) -> Failure:
+    """It was here, and is not."""
+    message = f"{_name(attachment)} disappeared from this node; look at its link and power"
+    return Failure(reason=LOST, message=message)
+
+
+def late(observed: actions.Observed) -> Failure:
+    """It has had its time and is not ready."""
+    match observed.match:
+        case matching.Found(card=card):
+            return _not_ready(observed, card)
+        case matching.Wrong(card=card, why=why):
+            place = f"slot {card.first.slot}" if card.first.slot else card.address
+            text = f"{place} has another device than {_name(observed.attachment)}: {why}; look at the fabric's ports"
+            return Failure(reason=WRONG, message=text)
+        case matching.Ambiguous(cards=cards):
+            where = ", ".join(card.address for card in cards)
+            text = f"several devices have the serial of {_name(observed.attachment)}: {where}; take the others out"
+            return Failure(reason=NOT_UNIQUE, message=text)
+        case matching.Unpowered(slot=slot):
+            why = observed.attempt.lack if observed.attempt is not None else ""
+            text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'nobody switched it on'}"
+            return Failure(reason=NOT_POWERED, message=text)
+        case matching.Absent(slot=slot):
+            return _absent(observed, slot)
+
+
+def dead_link(card: model.Card) -> str | None:
+    """What is wrong with the card's link, in a clause; None for a link that runs, and for a device that has none."""
+    link = card.first.link
+    if link.max_speed_gts is None and link.max_width is None:
+        return None
+    if link.speed_gts is None or link.width is None:
+        return "its PCI Express link is down"
+    return None
+
+
+def _absent(observed: actions.Observed, slot: model.Slot | None) -> Failure:
+    attachment, waited = observed.attachment, f"{observed.patience.total_seconds():.0f} s of the attach"
+    if slot is not None and slot.present and slot.powered:
+        text = (
+            f"slot {slot.name} has a card and power, and {_name(attachment)} did not appear within {waited}"
+        )
+        return Failure(
+            reason=LINK_DOWN, message=f"{text}: its link did not come up; look at the cable and the port"
+        )
+    if slot is not None:
+        place = f"slot {slot.name} of this node"
+    else:
+        place = f"the slot of host {attachment.spec.host_id}"
+    text = f"no {_name(attachment, known=False)} appeared within {waited}; look at the link and {place}"
+    return Failure(reason=NOT_FOUND, message=text)
+
+
+def _not_ready(observed: actions.Observed, card: model.Card) -> Failure:
+    attempt = observed.attempt
+    lack = (
+        observed.lack
+        or (attempt.lack if attempt is not None else "")
+        or dead_link(card)
+        or "it is not known why"
+    )
+    if attempt is not None and attempt.reason:
+        reason, lack = attempt.reason, attempt.lack
+    elif observed.lack is not None:
+        reason = NO_DRIVER if card.first.driver is None else NO_FILES
+    elif dead_link(card) is not None:
+        reason = LINK_DOWN
+    else:
+        reason = NOT_INITIALISED
+    waited = f"{observed.patience.total_seconds():.0f} s"
+    serial = observed.attachment.spec.identity.serial
+    name = f"{card.address} (serial {serial})" if serial else card.address
+    return Failure(reason=reason, message=f"{name} was not ready within {waited}: {lack}")
+
+
+def _name(attachment: attachments.DeviceAttachment, *, known: bool = True) -> str:
+    serial = attachment.spec.identity.serial
+    article = "the device" if known else "device"
+    return f"{article} with serial {serial}" if serial else f"{article} {attachment.spec.device}"
+
+
+PREPARED = "Prepared"
+PREPARED_AFTER_SECONDS = 5.0
+"""The kubelet unprepares a claim a moment before or after its devices are detached; only what lasts is said."""
+_COUNTING = frozenset({release_plan.SILENT, release_plan.STUCK})
+
+
+def plan_departure(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+    """The next safe steps; empty when there is nothing to do until something changes."""
+    if observed.attachment.holds(attachments.RELEASED):
+        return _stragglers(observed, now)
+    if observed.held_by is not None:
+        return _held(observed, now)
+    match observed.released:
+        case None:
+            return _begin(observed)
+        case release_plan.Working(seconds=seconds):
+            return (LookAgain(at=now + _seconds(seconds)),)
+        case release_plan.Blocked(reason=reason, message=message, seconds=seconds):
+            return (*_blocked(observed, reason, message), LookAgain(at=now + _seconds(seconds)))
+        case release_plan.Released():
+            return (ReportReleased(),)
+
+
+def _begin(observed: Observed) -> tuple[Action, ...]:
+    node = observed.attachment.status.node
+    card = leaving(observed)
+    if isinstance(observed.match, matching.Ambiguous) and card is None:
+        failure = late(observed)
+        return _blocked(observed, failure.reason, failure.message)
+    if card is None:
+        here = node is not None and node.boot_id == observed.boot_id
+        return (Release(card=None, slot=node.slot),) if node is not None and here else (ReportReleased(),)
+    if node is None or node.boot_id != observed.boot_id:
+        # A disk without its driver shows no serial number: by then its slot must be on record.
+        return (RecordPlace(card=card),)
+    return (Release(card=card, slot=card.first.slot or node.slot),)
+
+
+def leaving(observed: Observed) -> model.Card | None:
+    """The card to release; None when the kernel shows none that is known to be the device."""
+    node = observed.attachment.status.node
+    match observed.match:
+        case matching.Found(card=card, by=by):
+            # What is in the slot that the fabric only meant to connect need not be the device.
+            sure = by == "serial" or node is not None or observed.attachment.holds(attachments.ATTACHED)
+            return card if sure else None
+        case matching.Ambiguous(cards=cards):
+            here = node.slot if node is not None and node.boot_id == observed.boot_id else ""
+            return next((card for card in cards if here and card.first.slot == here), None)
+        case _:
+            return observed.leaving
+
+
+def _stragglers(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+    """The device shows up, or is still there, though it was given back."""
+    match = observed.match
+    # What is released already is known by no serial number any more.
+    card = match.card if isinstance(match, matching.Found) and match.by == "serial" else observed.leaving
+    if observed.held_by is not None or (card is None and observed.released is None):
+        return ()
+    match observed.released:
+        case None:
+            return (Release(card=card, slot=(card.first.slot or "") if card is not None else ""),)
+        case release_plan.Working(seconds=seconds) | release_plan.Blocked(seconds=seconds):
+            return (LookAgain(at=now + _seconds(seconds)),)
+        case release_plan.Released():
+            return ()
+
+
+def _held(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+    said = (observed.leaving_at or now) + _seconds(PREPARED_AFTER_SECONDS)
+    if now < said:
+        return (LookAgain(at=said),)
+    message = f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it"
+    return _blocked(observed, PREPARED, message)
+
+
+def _blocked(observed: Observed, reason: str, message: str) -> tuple[Action, ...]:
+    """Says why, unless that is what was said last. A text that only counts seconds on is the same."""
+    known = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
+    said = known is not None and (known.status, known.reason) == ("False", reason)
+    if known is not None and said and (reason in _COUNTING or known.message == message):
+        return ()
+    return (ReportBlocked(reason=reason, message=message),)
+
 
 LOOK_FIRST_SECONDS = 0.05
 LOOK_SECONDS = 1.0
@@ -50,7 +250,7 @@ HEALTHY_AFTER_SECONDS = 10.0
 def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     """The next safe steps; empty when there is nothing to do until something changes."""
     if observed.attachment.deleting:
-        return departure.plan(observed, now)
+        return plan_departure(observed, now)
     if observed.attachment.status.error is not None:
         return _tell(observed)
     if observed.card is None or not matching.is_expected(observed.match, observed.attachment):
@@ -86,7 +286,7 @@ def _make_ready(observed: Observed, card: model.Card, now: datetime.datetime) ->
         return (*(one for one in news if isinstance(one, ReportHealth)), *_await(observed, now))
     if _is_reported(observed, card):
         return _health(observed, now)
-    if failures.dead_link(card) is not None:
+    if dead_link(card) is not None:
         return _await(observed, now)
     return (ReportVisible(card=card),)
 
@@ -146,7 +346,7 @@ def _clean(observed: Observed, card: model.Card, now: datetime.datetime) -> tupl
             if now < begun + observed.patience:
                 return (LookAgain(at=now + _seconds(LOOK_SECONDS)),)
             message = f"{card.address} cannot be handed on, for traces of its last use are left: {why}"
-            return (ReportFailed(reason=failures.NOT_CLEANED, message=message),)
+            return (ReportFailed(reason=NOT_CLEANED, message=message),)
 
 
 def _wait(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
@@ -156,7 +356,7 @@ def _wait(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
         return ()
     was_here = status.node is not None and status.node.boot_id == observed.boot_id
     if was_here and not isinstance(observed.match, matching.Ambiguous):
-        return (_failed(failures.lost(observed.attachment)),)
+        return (_failed(lost(observed.attachment)),)
     waiting = _await(observed, now)
     if isinstance(observed.match, matching.Unpowered) and isinstance(waiting[0], LookAgain):
         attempt = observed.attempt
@@ -175,12 +375,12 @@ def _await(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     deadline = _deadline(observed, now)
     if now < deadline:
         return (LookAgain(at=min(deadline, _next_look(observed, now))),)
-    lost = (
+    is_lost = (
         _was_reported(observed)
         and observed.card is None
         and not isinstance(observed.match, matching.Ambiguous)
     )
-    return (_failed(failures.lost(observed.attachment) if lost else failures.late(observed)),)
+    return (_failed(lost(observed.attachment) if is_lost else late(observed)),)
 
 
 def _next_look(observed: Observed, now: datetime.datetime) -> datetime.datetime:
@@ -215,7 +415,7 @@ def _is_failed(observed: Observed) -> bool:
     return visible is not None and visible.status == "False"
 
 
-def _failed(failure: failures.Failure) -> ReportFailed:
+def _failed(failure: Failure) -> ReportFailed:
     return ReportFailed(reason=failure.reason, message=failure.message)
 
 

@@ -3,15 +3,15 @@
 from drawbar.driver.node.classes.accelerator import Accelerator
 from drawbar.driver.node.classes.cxl_memory import CxlMemory
 from drawbar.driver.node.classes.fpga import Fpga
+from drawbar.driver.node.classes.generic import DeviceOperations
 from drawbar.driver.node.classes.gpu import Gpu
 from drawbar.driver.node.classes.nic import Nic
 from drawbar.driver.node.classes.nvme import Nvme
-from drawbar.driver.node.classes.operations import DeviceOperations, Host
 from drawbar.driver.node.classes.other import Other
-from drawbar.driver.node.classes.users import User
+from drawbar.driver.node.classes.users import Host
 from drawbar.fabric.contract import DeviceClass
 
-__all__ = ["DeviceOperations", "Host", "User", "of"]
+__all__ = ["DeviceOperations", "Host", "of"]
 
 _CLASSES: dict[str, DeviceOperations] = {
     DeviceClass.GPU: Gpu(),

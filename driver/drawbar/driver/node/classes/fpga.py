@@ -6,7 +6,8 @@ driver is bound, through the card's own `fpga_manager`, before the device is cal
 
 from dataclasses import dataclass
 
-from drawbar.driver.node.classes import generic, operations, users
+from drawbar.driver.node.classes import generic
+from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
 
 # Documentation/ABI/testing/sysfs-class-fpga-manager; the failed ones end in "error".
@@ -19,10 +20,10 @@ class Fpga(generic.Generic):
 
     needs_driver: bool = True
 
-    def users(self, host: operations.Host, card: model.Card) -> tuple[users.User, ...]:
+    def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Open device files, and whoever is loading a bitstream."""
         loading = tuple(
-            users.User(text=f"a bitstream is being loaded ({manager.state}), {manager.name}")
+            f"a bitstream is being loaded ({manager.state}), {manager.name}"
             for function in card.functions
             for manager in function.fpga_managers
             if manager.state in _LOADING

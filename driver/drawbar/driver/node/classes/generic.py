@@ -1,12 +1,98 @@
-"""What most classes have in common: a kernel driver makes device files, and whoever has one open uses the device."""
+"""The port that every class of device implements, and what most classes have in common.
+
+A kernel driver makes device files, and whoever has one open uses the device. Functions that vfio has are handed on as they
+are, to a virtual machine or a driver in user space: whoever has the group's file open has every function of the group, and
+their drivers cannot be changed.
+
+Source: Documentation/driver-api/vfio.rst.
+"""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from drawbar.cdi import spec
 from drawbar.driver.node import kernel
-from drawbar.driver.node.classes import openers, operations, storage, users, vfio
-from drawbar.driver.node.inventory import model
+from drawbar.driver.node.classes import users
+from drawbar.driver.node.classes.users import Host
+from drawbar.driver.node.inventory import files, model
 from drawbar.driver.node.inventory.model import FunctionClass
+
+
+class DeviceOperations(Protocol):
+    """One class of device.
+
+    A `Card` is a value: whoever calls asks the inventory for it anew each time. Every method is idempotent.
+    """
+
+    def lacks(self, card: model.Card) -> str | None:
+        """What the card itself still shows to be missing before it is ready, in one clause; None when nothing. Pure."""
+        ...
+
+    async def initialise(self, kernel: kernel.Kernel, card: model.Card) -> str | None:
+        """Goes towards ready as far as the kernel lets it at once, and gives what is still missing; None: ready.
+
+        A class may need more than its card shows (`lacks`), so a device is ready when this said so, not before. What
+        was done shows in the next `Card`.
+
+        Raises:
+            errors.KernelRefused: the kernel will not; the message has the remedy.
+        """
+        ...
+
+    def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
+        """Who uses the device now; none found is no proof (see `openers`). Reads files: call it in a thread."""
+        ...
+
+    def unrest(self, host: Host, card: model.Card) -> str | None:
+        """What `quiesce` has to bring to rest next, in one clause; None when nothing. Reads files, as `users`."""
+        ...
+
+    async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
+        """One step that brings the device to rest. Called while there is `unrest`, and once more before unbinding.
+
+        Raises:
+            errors.KernelRefused: the kernel will not; the message has the remedy.
+        """
+        ...
+
+    def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
+        """What a container gets to use the device: never a device file of another one."""
+        ...
+
+
+VFIO = "vfio-pci"
+VFIO_CONTAINER = "/dev/vfio/vfio"
+
+
+def vfio_groups(card: model.Card) -> tuple[int, ...]:
+    """The IOMMU groups of the functions that vfio has."""
+    found = {
+        function.iommu_group
+        for function in card.functions
+        if function.driver == VFIO and function.iommu_group is not None
+    }
+    return tuple(sorted(found))
+
+
+def vfio_nodes(card: model.Card) -> tuple[spec.DeviceNode, ...]:
+    """The groups' files, and the file that all users of vfio share; their numbers are left to the runtime."""
+    paths = tuple(f"/dev/vfio/{group}" for group in vfio_groups(card))
+    return tuple(
+        spec.DeviceNode(path=path, permissions=spec.READ_WRITE)
+        for path in ((*paths, VFIO_CONTAINER) if paths else ())
+    )
+
+
+def vfio_numbers(host: Host, card: model.Card) -> dict[users.Numbers, str]:
+    """The groups' files by their numbers."""
+    found = {}
+    for group in vfio_groups(card):
+        major, _, minor = (files.text(f"{host.sysfs}/class/vfio/{group}/dev") or "").partition(":")
+        if major.isdecimal() and minor.isdecimal():
+            key = users.Numbers(block=False, major=int(major), minor=int(minor))
+            found[key] = f"/dev/vfio/{group}"
+    return found
+
 
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 
@@ -28,9 +114,9 @@ class Generic:
     def lacks(self, card: model.Card) -> str | None:
         """See `operations.DeviceOperations`."""
         driver = card.first.driver
-        if driver == vfio.DRIVER:
+        if driver == VFIO:
             return (
-                None if vfio.groups(card) else "vfio-pci is bound without an IOMMU group; turn the IOMMU on"
+                None if vfio_groups(card) else "vfio-pci is bound without an IOMMU group; turn the IOMMU on"
             )
         if self.needs_driver and driver is None:
             return NO_DRIVER
@@ -47,27 +133,27 @@ class Generic:
                     await kernel.probe(function.address)
         return lack
 
-    def users(self, host: operations.Host, card: model.Card) -> tuple[users.User, ...]:
+    def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Open device files, and whatever else uses a disk."""
         nodes = card.device_nodes
-        wanted = openers.of_nodes(nodes) | vfio.numbers(host, card)
-        return (*openers.find(host.proc, wanted), *storage.find(host, nodes))
+        wanted = users.of_nodes(nodes) | vfio_numbers(host, card)
+        return (*users.find_openers(host.proc, wanted), *users.find_storage_users(host, nodes))
 
-    def unrest(self, host: operations.Host, card: model.Card) -> str | None:
+    def unrest(self, host: Host, card: model.Card) -> str | None:
         """Nothing."""
         del host, card
         return None
 
-    async def quiesce(self, kernel: kernel.Kernel, host: operations.Host, card: model.Card) -> None:
+    async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
         """Nothing to do: the driver stops the device when it is unbound."""
 
-    def edits(self, card: model.Card, host: operations.Host) -> spec.ContainerEdits:
+    def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
         """The device files of all functions."""
         del host
         nodes = tuple(
             node for node in card.device_nodes if not self.subsystems or node.subsystem in self.subsystems
         )
-        return spec.ContainerEdits(device_nodes=(*(described(node) for node in nodes), *vfio.nodes(card)))
+        return spec.ContainerEdits(device_nodes=(*(described(node) for node in nodes), *vfio_nodes(card)))
 
 
 def described(node: model.DeviceNode) -> spec.DeviceNode:

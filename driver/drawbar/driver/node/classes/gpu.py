@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import msgspec
 
 from drawbar.cdi import spec
-from drawbar.driver.node.classes import generic, openers, operations, users
+from drawbar.driver.node.classes import generic, users
+from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import files, model
 
 _NVIDIA_MAJOR = 195  # Documentation/admin-guide/devices.txt
@@ -26,13 +27,13 @@ class Gpu(generic.Generic):
     needs_driver: bool = True
     subsystems: frozenset[str] = frozenset({"drm", "accel"})
 
-    def users(self, host: operations.Host, card: model.Card) -> tuple[users.User, ...]:
+    def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Open device files, those of NVIDIA's driver among them."""
-        own = openers.of_nodes(_nvidia(host, card))
+        own = users.of_nodes(_nvidia(host, card))
         # `super()` does not know the class that `slots=True` makes of this one.
-        return (*openers.find(host.proc, own), *generic.Generic.users(self, host, card))
+        return (*users.find_openers(host.proc, own), *generic.Generic.users(self, host, card))
 
-    def edits(self, card: model.Card, host: operations.Host) -> spec.ContainerEdits:
+    def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
         """The files of this GPU, and those that all GPUs of its driver share; no libraries."""
         common = generic.Generic.edits(self, card, host)
         shared = tuple(
@@ -44,7 +45,7 @@ class Gpu(generic.Generic):
         return msgspec.structs.replace(common, device_nodes=(*common.device_nodes, *own, *shared))
 
 
-def _nvidia(host: operations.Host, card: model.Card) -> tuple[model.DeviceNode, ...]:
+def _nvidia(host: Host, card: model.Card) -> tuple[model.DeviceNode, ...]:
     found = []
     for function in card.functions:
         if function.driver != "nvidia":

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from drawbar.cdi import spec
-from drawbar.driver.node.classes import generic, operations
+from drawbar.driver.node.classes import generic
+from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
 
 _POD_INTERFACE = "eth0"
@@ -24,7 +25,7 @@ class Nic(generic.Generic):
 
     needs_driver: bool = True
 
-    def edits(self, card: model.Card, host: operations.Host) -> spec.ContainerEdits:
+    def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
         """Device files, and the interfaces of the card itself under their own names; those of virtual functions stay."""
         moved = tuple(
             spec.NetDevice(host_name=name, name=_INSTEAD if name == _POD_INTERFACE else name)

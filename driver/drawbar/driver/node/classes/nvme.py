@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drawbar.driver.node import errors, kernel
-from drawbar.driver.node.classes import generic, operations
+from drawbar.driver.node.classes import generic
+from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class Nvme(generic.Generic):
     needs_driver: bool = True
     needs_files: bool = True
 
-    async def quiesce(self, kernel: kernel.Kernel, host: operations.Host, card: model.Card) -> None:
+    async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
         """Writes out what the kernel and the disk still have in their caches.
 
         Raises:

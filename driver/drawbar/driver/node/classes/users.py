@@ -1,28 +1,221 @@
-"""Who uses a device, in words that an operator can act on.
+"""Who uses a device, in words that an operator can act on; `release.plan` waits for a single one.
 
-Gathered by `openers`, `storage`, `vfio` and the classes; judged by `release.plan`, for which one user is enough to wait.
+Processes that have a device file open are found in /proc, as `fuser` finds them. Only the links of /proc/PID/fd that lead to
+a device file are followed, so that a hung network file system elsewhere does not hold this up. Not seen: a mapping whose
+file was closed, and users inside the kernel. A block device is also used by mounts in any mount namespace, swap, md and dm,
+and file systems that span devices.
+
+Source: proc(5) for fd, mountinfo and swaps; Documentation/filesystems/proc.rst; Documentation/ABI/stable/sysfs-block for
+`holders`.
 """
 
-from collections.abc import Iterable
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-SHOWN = 4
-"""More than these are counted: a condition's message has 1,024 characters at most."""
+from drawbar.driver.node.inventory import files, model
+
+SYSFS = Path("/sys")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class User:
-    """One reason not to take a device away.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Where the host's kernel is looked at.
 
     Attributes:
-        text: a clause, such as `held by pid 4711 (python), /dev/nvidia0`.
+        sysfs: the sysfs tree.
+        proc: the proc file system, of the host's process namespace, or nothing is seen of other processes.
+        dev: the host's device files.
     """
 
-    text: str
+    sysfs: Path = SYSFS
+    proc: Path = Path("/proc")
+    dev: Path = Path("/dev")
+
+    @classmethod
+    def of(cls, sysfs: Path) -> "Host":
+        """The host of that sysfs tree. A tree elsewhere than /sys is a mocked host's: processes and files lie beside it.
+
+        Its device numbers mean other devices to the kernel that this process runs on.
+        """
+        return (
+            cls()
+            if sysfs == SYSFS
+            else cls(sysfs=sysfs, proc=sysfs.parent / "proc", dev=sysfs.parent / "dev")
+        )
 
 
-def message(found: Iterable[User]) -> str:
-    """All of them in one clause; the first few by name."""
-    texts = [user.text for user in sorted(set(found))]
-    rest = len(texts) - SHOWN
-    return "; ".join(texts[:SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
+FOUND_MAX = 16
+"""Enough to say that a device is in use; the search ends here."""
+_INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/linux/proc_ns.h
+_CONTAINER_INITS = frozenset({"pause", "tini", "catatonit", "dumb-init", "docker-init"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """What tells a device file, wherever it lies and whatever it is called."""
+
+    block: bool
+    major: int
+    minor: int
+
+
+def of_nodes(nodes: Iterable[model.DeviceNode]) -> dict[Numbers, str]:
+    """The paths of device files by their numbers."""
+    return {Numbers(block=node.block, major=node.major, minor=node.minor): node.path for node in nodes}
+
+
+def find_openers(proc: Path, wanted: dict[Numbers, str]) -> tuple[str, ...]:
+    """The processes, ourselves apart, that have one of these open; at most `FOUND_MAX`."""
+    if not wanted:
+        return ()
+    found: list[str] = []
+    names = {path.rpartition("/")[2] for path in wanted.values()}
+    for pid in processes(proc):
+        if pid == os.getpid():
+            continue
+        for path in _opened(f"{proc}/{pid}/fd", wanted, names):
+            name = files.text(f"{proc}/{pid}/comm") or "?"
+            found.append(f"held by pid {pid} ({name}), {path}")
+            if len(found) == FOUND_MAX:
+                return tuple(found)
+    return tuple(found)
+
+
+def processes(proc: Path) -> list[int]:
+    """The processes that can be seen, in order."""
+    return sorted(int(name) for name in files.names(os.fspath(proc)) if name.isdecimal())
+
+
+def blindness(proc: Path) -> str | None:
+    """Why other processes of the host cannot be seen, with the remedy; None where they can."""
+    if files.link_target(f"{proc}/self/ns/pid") == _INITIAL_NAMESPACE:
+        return None
+    first = files.text(f"{proc}/1/comm")
+    if first is None:
+        return f"{proc} shows no processes: mount the host's"
+    if files.link_target(f"{proc}/self") == "1" or first in _CONTAINER_INITS:
+        return "only the processes of this pod can be seen, so users of a device can be missed: set hostPID: true"
+    return None
+
+
+def _opened(folder: str, wanted: dict[Numbers, str], names: set[str]) -> Iterator[str]:
+    """The paths of the wanted files that are open there, each once."""
+    seen = set()
+    for name in files.names(folder):
+        target = files.link_target(f"{folder}/{name}") or ""
+        if not (target.startswith("/dev/") or target.rpartition("/")[2] in names):
+            continue
+        numbers = _numbers(f"{folder}/{name}")
+        if numbers in wanted and numbers not in seen:
+            seen.add(numbers)
+            yield wanted[numbers]
+
+
+def _numbers(path: str) -> Numbers | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - thousands of Path objects cost more than the reads
+    except OSError:
+        return None
+    if not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
+        return None
+    return Numbers(
+        block=stat.S_ISBLK(status.st_mode), major=os.major(status.st_rdev), minor=os.minor(status.st_rdev)
+    )
+
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_FIELDS_BEFORE_OPTIONS = 6
+_MOUNTINFO_BYTES_MAX = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A disk or a partition of it.
+
+    Attributes:
+        number: `major:minor`.
+        path: its directory in sysfs.
+    """
+
+    name: str
+    number: str
+    path: str
+
+
+def find_storage_users(host: Host, nodes: Iterable[model.DeviceNode]) -> tuple[str, ...]:
+    """Everybody who uses these disks or their partitions; character devices are passed over."""
+    volumes = tuple(volume for node in nodes if node.block for volume in _volumes(host, node))
+    if not volumes:
+        return ()
+    return (*_holders(host, volumes), *_swaps(host, volumes), *_mounts(host.proc, volumes))
+
+
+def _volumes(host: Host, node: model.DeviceNode) -> Iterator[Volume]:
+    disk = node.path.rpartition("/")[2]
+    path = f"{host.sysfs}/class/block/{disk}"
+    yield Volume(name=disk, number=f"{node.major}:{node.minor}", path=path)
+    for name in files.names(path):
+        number = files.text(f"{path}/{name}/dev")
+        if number and files.text(f"{path}/{name}/partition") is not None:
+            yield Volume(name=name, number=number, path=f"{path}/{name}")
+
+
+def _holders(host: Host, volumes: tuple[Volume, ...]) -> Iterator[str]:
+    names = {volume.name for volume in volumes}
+    for volume in volumes:
+        for holder in files.names(f"{volume.path}/holders"):
+            yield f"part of {holder}, /dev/{volume.name}"
+    for identity in files.names(f"{host.sysfs}/fs/btrfs"):
+        for name in names.intersection(files.names(f"{host.sysfs}/fs/btrfs/{identity}/devices")):
+            yield f"part of the mounted btrfs {identity}, /dev/{name}"
+
+
+def _swaps(host: Host, volumes: tuple[Volume, ...]) -> Iterator[str]:
+    paths = {f"/dev/{volume.name}" for volume in volumes}
+    for line in _lines(host.proc / "swaps")[1:]:
+        path = _plain(line.partition(" ")[0].partition("\t")[0])
+        if path in paths:
+            yield f"used as swap, {path}"
+
+
+def _mounts(proc: Path, volumes: tuple[Volume, ...]) -> Iterator[str]:
+    by_number = {volume.number: f"/dev/{volume.name}" for volume in volumes}
+    paths = set(by_number.values())
+    seen = set()
+    for pid in processes(proc):
+        namespace = files.link_target(f"{proc}/{pid}/ns/mnt")
+        if namespace in seen:
+            continue
+        seen.add(namespace)
+        for line in _lines(proc / str(pid) / "mountinfo"):
+            number, point, source = _mount(line)
+            path = by_number.get(number) or (source if source in paths else None)
+            if path is not None:
+                yield f"mounted at {point}, {path}"
+                break  # one mount of a namespace is enough
+
+
+def _mount(line: str) -> tuple[str, str, str]:
+    """Device number, mount point and source of a line of mountinfo; a btrfs shows its disk by the source alone."""
+    before, _, after = line.partition(" - ")
+    fields, rest = before.split(" "), after.split(" ")
+    if len(fields) < _FIELDS_BEFORE_OPTIONS:
+        return "", "", ""
+    return fields[2], _plain(fields[4]), _plain(rest[1]) if len(rest) > 1 else ""
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as content:
+            return content.read(_MOUNTINFO_BYTES_MAX).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+
+
+def _plain(text: str) -> str:
+    """Without the octal escapes that the kernel writes for blanks."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)

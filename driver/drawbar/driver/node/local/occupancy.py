@@ -6,8 +6,9 @@ mounts, so it offers no disk. Reads files, so call it in a thread.
 
 from collections.abc import Callable, Collection, Iterable
 
-from drawbar.driver.node.classes import openers, operations, storage, users
+from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
+from drawbar.driver.node.release import plan as release_plan
 
 # Of these interfaces those that must not be taken away, with the reason; None: cannot be told. `inventory.netdevs.held`.
 Interfaces = Callable[[Collection[str]], dict[str, str] | None]
@@ -22,7 +23,7 @@ def is_needed(cards: Iterable[model.Card]) -> bool:
     )
 
 
-def busy(host: operations.Host, cards: Iterable[model.Card], interfaces: Interfaces) -> dict[str, str]:
+def busy(host: users.Host, cards: Iterable[model.Card], interfaces: Interfaces) -> dict[str, str]:
     """By the address of a card what the host uses it for; a card that it does not use is absent."""
     found: dict[str, str] = {}
     known = tuple(cards)
@@ -44,8 +45,8 @@ def _network(cards: tuple[model.Card, ...], held: dict[str, str] | None, found: 
                 found[card.address] = f"network interface {name} {held[name]}"
 
 
-def _disks(host: operations.Host, cards: tuple[model.Card, ...], found: dict[str, str]) -> None:
-    blind = openers.blindness(host.proc)
+def _disks(host: users.Host, cards: tuple[model.Card, ...], found: dict[str, str]) -> None:
+    blind = users.blindness(host.proc)
     for card in cards:
         nodes = [node for node in card.device_nodes if node.block]
         if not nodes:
@@ -53,6 +54,6 @@ def _disks(host: operations.Host, cards: tuple[model.Card, ...], found: dict[str
         if blind is not None:
             found[card.address] = f"whether the host uses its disk cannot be told: {blind}"
             continue
-        in_use = storage.find(host, nodes)
+        in_use = users.find_storage_users(host, nodes)
         if in_use:
-            found[card.address] = f"the host uses its disk: {users.message(in_use)}"
+            found[card.address] = f"the host uses its disk: {release_plan.message(in_use)}"

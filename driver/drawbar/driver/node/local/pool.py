@@ -15,7 +15,7 @@ import msgspec
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, nodepools, slices
-from drawbar.driver.node.classes import operations
+from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import index, model
 from drawbar.driver.node.inventory.model import FunctionClass
@@ -70,7 +70,7 @@ class Surroundings:
     attached: Callable[[], Iterable[attachments.DeviceAttachment]]
     holder: Callable[[str, str], str | None]
     interfaces: occupancy.Interfaces
-    host: operations.Host
+    host: users.Host
     boot_id: str
 
 

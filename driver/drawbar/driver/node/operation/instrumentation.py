@@ -1,22 +1,238 @@
-"""Everything an administrator sees of one daemon, put together.
+"""Everything an administrator sees of one daemon: metrics, probes, and the instruments that feed them.
 
-The daemon hands its parts through here (`client`, `uevents`, `preparation`) and gets them back with instruments on
-them; what is to be seen at any moment is told once, as functions.
+The daemon hands its parts through here (`client`, `uevents`, `preparation`) and gets them back with instruments on them,
+each of which stands in for what it wraps. Times are taken from a monotonic clock that is an argument, so tests choose them.
+`docs/metrics.md` explains each metric.
 """
 
 import contextlib
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Protocol
+import re
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
 
-from drawbar.driver.api import attachments
-from drawbar.driver.kube import client
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.kube import client, kinds
+from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.operation import address, instruments, metrics
+from drawbar.driver.node.operation import address
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.operation import errors, readiness, requests
+from drawbar.driver.operation import errors, exposition, readiness, requests
 from drawbar.driver.operation.http import server
+
+PREFIX = "drawbar_node_"
+# A kubelet waits 45 s for an answer; a claim whose devices are there takes milliseconds.
+CLAIM_BUCKETS_SECONDS = (
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    45.0,
+)
+VISIBLE_BUCKETS_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+RELEASE_BUCKETS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+
+class Metrics(exposition.Exposition):
+    """All counters and histograms of one node daemon."""
+
+    def __init__(self, driver: str) -> None:
+        super().__init__(PREFIX, driver)
+        self.claim_requests = self.counter(
+            "claim_requests", "Claims that the kubelet asked for, one by one.", "operation", "result"
+        )
+        self.claim_seconds = self.histogram(
+            "claim_request_duration_seconds",
+            "From the kubelet's call to the answer for one claim.",
+            CLAIM_BUCKETS_SECONDS,
+            "operation",
+        )
+        self.claims_in_flight = self.gauge("claim_requests_in_flight", "Claims being worked on.", "operation")
+        self.uevents = self.counter("uevents", "Events of the kernel about devices.", "action")
+        self.overflows = self.counter(
+            "uevent_overflows", "Times that events were lost and all was read again."
+        )
+        self.visible_seconds = self.histogram(
+            "visible_duration_seconds",
+            "From the last event of a device to its attachment being Visible at the API server.",
+            VISIBLE_BUCKETS_SECONDS,
+        )
+        self.attach_failures = self.counter(
+            "attach_failures", "Devices that did not come or would not work.", "reason"
+        )
+        self.release_seconds = self.histogram(
+            "release_duration_seconds",
+            "From the wish to detach to the device being Released.",
+            RELEASE_BUCKETS_SECONDS,
+        )
+        self.slice_writes = self.counter("slice_writes", "Writes of this node's ResourceSlices.", "result")
+
+    def request_done(self, verb: str, resource: str, result: str) -> None:
+        """See `exposition.Exposition.request_done`; writes of slices have a number of their own."""
+        super().request_done(verb, resource, result)
+        if resource == kinds.SLICE.plural and verb in ("POST", "PUT", "PATCH", "DELETE"):
+            self.slice_writes.labels(result).inc()
+
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+# Of how many devices the last event is kept: more than a host has slots for.
+DEVICES_LIMIT = 1024
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+class TimedPreparation:
+    """Counts and times what the kubelet asks for; implements `servicers.Preparation`."""
+
+    def __init__(
+        self, inner: servicers.Preparation, measured: Metrics, clock: Clock = time.perf_counter
+    ) -> None:
+        self._inner = inner
+        self._metrics = measured
+        self._clock = clock
+
+    async def prepare(self, claim: servicers.ClaimName) -> tuple[servicers.Prepared, ...]:
+        """See `servicers.Preparation`."""
+        with self._measured("prepare"):
+            return await self._inner.prepare(claim)
+
+    async def unprepare(self, claim: servicers.ClaimName) -> None:
+        """See `servicers.Preparation`."""
+        with self._measured("unprepare"):
+            await self._inner.unprepare(claim)
+
+    @contextlib.contextmanager
+    def _measured(self, operation: str) -> Iterator[None]:
+        # A call that the kubelet gave up, or a bug: neither of them has a reason of its own.
+        began, result = self._clock(), "Aborted"
+        with self._metrics.claims_in_flight.labels(operation).track_inprogress():
+            try:
+                yield
+                result = "OK"
+            except node_errors.NodeError as error:
+                result = error.reason if isinstance(error, node_errors.PrepareError) else "Failed"
+                raise
+            finally:
+                self._metrics.claim_requests.labels(operation, result).inc()
+                self._metrics.claim_seconds.labels(operation).observe(self._clock() - began)
+
+
+class CountedUevents:
+    """Counts events and keeps when each device had its last one; implements `uevents.UeventSource`."""
+
+    def __init__(self, inner: uevents.UeventSource, measured: Metrics, clock: Clock = time.monotonic) -> None:
+        self._inner = inner
+        self._metrics = measured
+        self._clock = clock
+        self._last: OrderedDict[str, float] = OrderedDict()
+
+    async def events(self) -> AsyncIterator[uevents.Uevent | uevents.Overflow]:
+        """See `uevents.UeventSource`."""
+        async for event in self._inner.events():
+            if isinstance(event, uevents.Overflow):
+                self._metrics.overflows.inc()
+            else:
+                self._metrics.uevents.labels(event.action if event.action in _ACTIONS else "other").inc()
+                self._note(event)
+            yield event
+
+    def since(self, address: str) -> float | None:
+        """Seconds since the last event of the function or of anything below it; None if it had none."""
+        at = self._last.get(address)
+        return None if at is None else self._clock() - at
+
+    def _note(self, event: uevents.Uevent) -> None:
+        found = _ADDRESS.findall(event.devpath)
+        if found:
+            self._last[found[-1]] = self._clock()
+            self._last.move_to_end(found[-1])
+            if len(self._last) > DEVICES_LIMIT:
+                self._last.popitem(last=False)
+
+
+# lib/kobject_uevent.c; what else a sender writes must not become a label.
+_ACTIONS = frozenset({"add", "remove", "change", "move", "online", "offline", "bind", "unbind"})
+
+
+class AttachmentMeter:
+    """Reads from the changes of attachments how long things took and what failed.
+
+    What the API server tells back counts, so a duration has the way there and back in it.
+    """
+
+    def __init__(
+        self,
+        measured: Metrics,
+        since_event: Callable[[str], float | None],
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._metrics = measured
+        self._since_event = since_event
+        self._clock = clock
+        # By uid since when an attachment is being released; what is gone is forgotten.
+        self._releasing: dict[str, float] = {}
+
+    def changed(
+        self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
+    ) -> None:
+        """Call it with every change; `old` is None for what was there before the daemon."""
+        if new is None:
+            if old is not None:
+                self._releasing.pop(old.metadata.uid, None)
+            return
+        self._release(new)
+        if old is None or old.metadata.uid != new.metadata.uid:
+            return
+        before = meta.find(old.status.conditions, attachments.VISIBLE)
+        after = meta.find(new.status.conditions, attachments.VISIBLE)
+        if after is None or (before is not None and before.status == after.status):
+            return
+        if not after.is_true:
+            self._metrics.attach_failures.labels(after.reason or "Unknown").inc()
+        elif new.status.node is not None:
+            seconds = self._since_event(new.status.node.pci_address)
+            if seconds is not None:
+                self._metrics.visible_seconds.observe(seconds)
+
+    def _release(self, new: attachments.DeviceAttachment) -> None:
+        uid = new.metadata.uid
+        if not new.deleting:
+            return
+        if not new.holds(attachments.RELEASED):
+            self._releasing.setdefault(uid, self._clock())
+        elif uid in self._releasing:
+            self._metrics.release_seconds.observe(self._clock() - self._releasing.pop(uid))
+
+
+def phases(found: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
+    """How many attachments are in each phase."""
+    return _counted(attachment.status.phase or "Pending" for attachment in found)
+
+
+def blocked(found: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
+    """How many attachments cannot be released now, by reason."""
+    said = (meta.find(one.status.conditions, attachments.RELEASED) for one in found if one.deleting)
+    return _counted(condition.reason for condition in said if condition is not None and not condition.is_true)
+
+
+def _counted(values: Iterable[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for value in values:
+        found[value] = found.get(value, 0.0) + 1.0
+    return found
 
 
 class Audited(Protocol):
@@ -31,8 +247,8 @@ class Instrumentation:
 
     def __init__(self, options: settings.Settings) -> None:
         self._options = options
-        self._uevents: instruments.CountedUevents | None = None
-        self.metrics = metrics.Metrics(options.driver)
+        self._uevents: CountedUevents | None = None
+        self.metrics = Metrics(options.driver)
         self.watchdog = readiness.Watchdog()
         self.synced = readiness.Milestone(
             "the attachments of this node are not known yet: no answer from the API server"
@@ -47,7 +263,7 @@ class Instrumentation:
                 "kubelet": self.registered.missing,
             }
         )
-        self.meter = instruments.AttachmentMeter(self.metrics, self._since_event)
+        self.meter = AttachmentMeter(self.metrics, self._since_event)
         self.metrics.watch(
             "kubelet_registered",
             "Whether the kubelet has registered the driver.",
@@ -71,23 +287,23 @@ class Instrumentation:
 
     def uevents(self, source: uevents.UeventSource) -> uevents.UeventSource:
         """The source of events, counting them."""
-        self._uevents = instruments.CountedUevents(source, self.metrics)
+        self._uevents = CountedUevents(source, self.metrics)
         return self._uevents
 
     def preparation(self, preparation: servicers.Preparation) -> servicers.Preparation:
         """What stands behind the DRA service, timed."""
-        return instruments.TimedPreparation(preparation, self.metrics)
+        return TimedPreparation(preparation, self.metrics)
 
     # What is to be seen at any moment.
 
     def watch_attachments(self, found: Iterable[attachments.DeviceAttachment]) -> None:
         """Shows this node's attachments."""
         watch = self.metrics.watch
-        watch("attachments", "Attachments of this node.", lambda: instruments.phases(found), label="phase")
+        watch("attachments", "Attachments of this node.", lambda: phases(found), label="phase")
         watch(
             "blocked_releases",
             "Attachments whose device cannot be released now.",
-            lambda: instruments.blocked(found),
+            lambda: blocked(found),
             label="reason",
         )
 

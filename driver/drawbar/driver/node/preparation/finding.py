@@ -26,8 +26,46 @@ from drawbar.driver.node.classic import allocations, reading
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import naming, nulls
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import limits, records
+from drawbar.driver.node.preparation import records
 from drawbar.fabric.contract import DeviceClass
+
+# The kubelet gives up a call after 45 s and then tells its user nothing but that; the waits come one after the other.
+CLAIM_READ_SECONDS = 5.0
+LATE_DEVICE_MAX_SECONDS = 30.0
+LOCK_MAX_SECONDS = 10.0
+# Kubelets of before 1.28 give up after 10 s. What is left of that for the write and the answer, when a wait ends.
+ANSWER_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The waits of a Prepare.
+
+    Attributes:
+        late_device_seconds: how long a call waits for a device that is not here yet; 0 does not wait.
+        lock_seconds: how long another instance may keep the record of prepared claims to itself.
+    """
+
+    late_device_seconds: float = 30.0
+    lock_seconds: float = 10.0
+
+
+def problems(limits: Limits) -> list[str]:
+    """One sentence per wrong value."""
+    found = []
+    # Written so that they hold for no NaN.
+    if not 0 <= limits.late_device_seconds <= LATE_DEVICE_MAX_SECONDS:
+        found.append(
+            f"the wait for a late device, {limits.late_device_seconds} s, is not between 0 and "
+            f"{LATE_DEVICE_MAX_SECONDS:g} s; the kubelet gives up a call after 45 s"
+        )
+    if not 0 < limits.lock_seconds <= LOCK_MAX_SECONDS:
+        found.append(
+            f"the wait for the checkpoint, {limits.lock_seconds} s, is not above 0 and at most {LOCK_MAX_SECONDS:g} s; "
+            f"the kubelet gives up a call after 45 s"
+        )
+    return found
+
 
 AttachmentsOf = Callable[[], Iterable[attachments.DeviceAttachment]]
 # The card of an attachment as the kernel shows it now, or None while it is not here.
@@ -394,11 +432,11 @@ class Lookup:
     async def _read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
         where = f"claim {claim.namespace}/{claim.name}"
         try:
-            async with asyncio.timeout(limits.CLAIM_READ_SECONDS):
+            async with asyncio.timeout(CLAIM_READ_SECONDS):
                 current = await self._claims.read(claim.name, claim.namespace)
         except TimeoutError as error:
             raise errors.PrepareError(
-                f"cannot read {where}: no answer from the API server in {limits.CLAIM_READ_SECONDS:g} s; "
+                f"cannot read {where}: no answer from the API server in {CLAIM_READ_SECONDS:g} s; "
                 f"look at its health",
                 reason=CLAIM_UNREADABLE,
             ) from error

@@ -22,7 +22,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.node import edits, errors
 from drawbar.driver.node.classic import reading
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import finding, limits, records, restoring, store
+from drawbar.driver.node.preparation import finding, records, restoring, store
 
 log = logging.getLogger(__name__)
 
@@ -79,14 +79,14 @@ class Preparer:
         boot_id: str,
         released: Callable[[str, str], None],
         recorder: Recorder | None = None,
-        waits: limits.Limits | None = None,
+        waits: finding.Limits | None = None,
     ) -> None:
         # Nothing is read or written before `restore`. `released` is told pool and device when a claim let go of it.
         self._lookup = finding.Lookup(reader, finder)
         self._finder = finder
         self._boot_id = boot_id
         self._released = released
-        self._waits = waits or limits.Limits()
+        self._waits = waits or finding.Limits()
         self._complaints = Complaints(recorder)
         self.store = files
         # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
@@ -205,7 +205,7 @@ class Preparer:
     def _patience_ends(self, claim: servicers.ClaimName) -> float:
         """Until when a late device is waited for, in the loop's time: the kubelet must still hear why there is none."""
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
-        return ends if claim.answer_by is None else min(ends, claim.answer_by - limits.ANSWER_SECONDS)
+        return ends if claim.answer_by is None else min(ends, claim.answer_by - finding.ANSWER_SECONDS)
 
     def _found(self, wanted: Iterable[finding.Wanted], uid: str) -> list[finding.Given]:
         for one in wanted:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from drawbar.driver.node.inventory import model, pci
-from drawbar.driver.node.recording import entries, tree
+from drawbar.driver.node.recording import kinds, tree
 
 _UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE)
 # Six octets of Ethernet, or the twenty of InfiniBand.
@@ -80,7 +80,7 @@ class Masks:
         """Every serial is known before the first text is written in which it might stand."""
         learnt = set()
         for path, entry in found.items():
-            if path.rpartition("/")[2] in _SERIAL_FILES and isinstance(entry, entries.Content):
+            if path.rpartition("/")[2] in _SERIAL_FILES and isinstance(entry, kinds.Content):
                 serial = entry.data.decode("utf-8", "replace").strip()
                 if not _NOTHING.fullmatch(serial) and not _HEXADECIMAL.fullmatch(serial):
                     self._serial(serial)
@@ -91,12 +91,12 @@ class Masks:
             self._anywhere = re.compile("|".join((*before, _any_of(long))), re.IGNORECASE)
             self._parts.clear()
 
-    def _entry(self, path: str, entry: entries.Entry) -> entries.Entry:
+    def _entry(self, path: str, entry: kinds.Entry) -> kinds.Entry:
         match entry:
-            case entries.Link(target=target):
-                return entries.Link(target=self._path(target))
-            case entries.Content(data=data, mode=mode):
-                return entries.Content(data=self._content(path.rpartition("/")[2], data), mode=mode)
+            case kinds.Link(target=target):
+                return kinds.Link(target=self._path(target))
+            case kinds.Content(data=data, mode=mode):
+                return kinds.Content(data=self._content(path.rpartition("/")[2], data), mode=mode)
             case _:
                 return entry
 

@@ -27,8 +27,71 @@ from typing import Any
 from drawbar.driver import errors
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.errors import UeventError
 from drawbar.driver.node.inventory import pci
-from drawbar.driver.node.recording import entries, hearing, masks, omissions, tree
+from drawbar.driver.node.recording import kinds, masks, tree
+
+EVENTS_MOST = 50_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """One event: the host's monotonic seconds, as its kernel's log has them, and the event as on the wire.
+
+    In `message` a newline stands for each NUL.
+    """
+
+    seconds: float
+    message: str
+
+
+class Hearing:
+    """What was heard so far.
+
+    Attributes:
+        heard: the events of devices that are recorded.
+        others: how many came of other devices, and are not kept.
+        dropped: how many came when there was no room any more.
+        overflows: how often the kernel or we lost some.
+        broken: why the source ended, if it did.
+    """
+
+    def __init__(self, most: int = EVENTS_MOST) -> None:
+        self.heard: list[Heard] = []
+        self.others = 0
+        self.dropped = 0
+        self.overflows = 0
+        self.broken: str | None = None
+        self._most = most
+
+    @property
+    def anything(self) -> bool:
+        """Whether the tree may have changed."""
+        return bool(self.heard or self.dropped or self.overflows)
+
+    async def listen(self, source: uevents.UeventSource) -> None:
+        """Takes events until the source ends or breaks; that it broke is noted, for what was heard is still worth it."""
+        try:
+            async for event in source.events():
+                self._take(event)
+        except UeventError as error:
+            self.broken = str(error)
+
+    def _take(self, event: uevents.Uevent | uevents.Overflow) -> None:
+        if isinstance(event, uevents.Overflow):
+            self.overflows += 1
+        elif not kinds.is_heard(event.subsystem, event.devpath):
+            self.others += 1
+        elif len(self.heard) >= self._most:
+            self.dropped += 1
+        else:
+            self.heard.append(Heard(seconds=time.monotonic(), message=_message(event)))
+
+
+def _message(event: uevents.Uevent) -> str:
+    pairs = "".join(f"{key}={value}\n" for key, value in event.properties.items())
+    return f"{event.action}@{event.devpath}\n{pairs}"
+
 
 START, END, EVENTS, SUMMARY = "sysfs.json.gz", "sysfs-end.json.gz", "uevents.jsonl", "recording.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -96,10 +159,10 @@ class _Work:
     """One recording as it grows; everything that blocks is for a thread."""
 
     def __init__(self, settings: Settings) -> None:
-        self.hearing = hearing.Hearing()
+        self.hearing = Hearing()
         self._settings = settings
         self._masks = masks.Masks() if settings.masked else None
-        self._left_out = omissions.Omissions()
+        self._left_out = tree.Omissions()
         self._began = time.monotonic()
         self._date = datetime.datetime.now(datetime.UTC)
         self._trees: list[dict[str, Any]] = []
@@ -196,7 +259,7 @@ def _compressed(found: tree.Snapshot) -> Iterator[bytes]:
     packer = zlib.compressobj(wbits=_GZIP)
     head = "{\n"
     for path in sorted(found):
-        line = f"{head}{json.dumps('/sys/' + path)}: {json.dumps(entries.encoded(found[path]))}"
+        line = f"{head}{json.dumps('/sys/' + path)}: {json.dumps(kinds.encoded(found[path]))}"
         yield packer.compress(line.encode())
         head = ",\n"
     yield packer.compress(b"\n}\n" if found else b"{}\n")
@@ -219,12 +282,12 @@ def _contents(found: tree.Snapshot) -> dict[str, int]:
 
     return {
         "configurationsCut": sum(
-            path.endswith("/config") and isinstance(entry, entries.Content) and len(entry.data) == _CUT_BYTES
+            path.endswith("/config") and isinstance(entry, kinds.Content) and len(entry.data) == _CUT_BYTES
             for path, entry in found.items()
         ),
-        "files": sum(isinstance(entry, entries.Content) for entry in found.values()),
-        "filesNotRead": sum(isinstance(entry, entries.Unread | entries.Refused) for entry in found.values()),
-        "links": sum(isinstance(entry, entries.Link) for entry in found.values()),
+        "files": sum(isinstance(entry, kinds.Content) for entry in found.values()),
+        "filesNotRead": sum(isinstance(entry, kinds.Unread | kinds.Refused) for entry in found.values()),
+        "links": sum(isinstance(entry, kinds.Link) for entry in found.values()),
         "pciFunctions": listed("bus/pci/devices/", pci.ADDRESS.fullmatch),
         "slots": listed("bus/pci/slots/"),
         "cxlMemoryDevices": listed("bus/cxl/devices/", _MEMDEV.fullmatch),

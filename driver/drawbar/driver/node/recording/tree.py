@@ -6,13 +6,69 @@ never an error: on a host whose devices come and go, a snapshot shows some of th
 """
 
 import dataclasses
+import enum
 import os
 import re
 import stat
+from typing import Any
 
 from drawbar.driver.node.inventory import files
-from drawbar.driver.node.recording import entries, kinds, omissions
-from drawbar.driver.node.recording.omissions import Reason
+from drawbar.driver.node.recording import kinds
+
+_NAMED_MOST = 200
+
+
+class Reason(enum.StrEnum):
+    """Why something that is there was left out."""
+
+    NEVER_READ = "neverRead"
+    """Reading it could disturb a device, or shows a key."""
+    NOT_KNOWN = "notKnownHarmless"
+    """An attribute that a driver added."""
+    ASLEEP = "deviceAsleep"
+    """Reading it would power the device up."""
+    TOO_LARGE = "tooLarge"
+    NO_ROOM = "recordingFull"
+    REFUSED = "refusedByKernel"
+    """The kernel answered with an errno; it will do so again when the recording is loaded."""
+    VANISHED = "vanished"
+    """It went away while it was recorded."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Kind:
+    count: int = 0
+    names: dict[str, None] = dataclasses.field(default_factory=dict)
+
+
+class Omissions:
+    """What one or several trees lack."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Reason, _Kind] = {}
+
+    def note(self, reason: Reason, name: str) -> None:
+        """Something was left out; `name` is its path, or what all of its sort are called."""
+        kind = self._kinds.setdefault(reason, _Kind())
+        kind.count += 1
+        if len(kind.names) < _NAMED_MOST:
+            kind.names[name] = None
+
+    def count(self, reason: Reason) -> int:
+        """How many were left out for this reason."""
+        return self._kinds[reason].count if reason in self._kinds else 0
+
+    def names(self, reason: Reason) -> tuple[str, ...]:
+        """Some of them, in order of appearance."""
+        return tuple(self._kinds[reason].names) if reason in self._kinds else ()
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, by reason."""
+        return {
+            reason.value: {"count": kind.count, "names": list(kind.names)}
+            for reason, kind in self._kinds.items()
+        }
+
 
 _LEVELS = 3  # below a device that is known; as far as the inventory looks for device files
 _ROOT_COMPLEX = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
@@ -42,11 +98,11 @@ class Limits:
     entries: int = 1_000_000
 
 
-Snapshot = dict[str, entries.Entry]
+Snapshot = dict[str, kinds.Entry]
 """By path below the root, without a leading slash."""
 
 
-def read(root: str, limits: Limits, left_out: omissions.Omissions) -> Snapshot:
+def read(root: str, limits: Limits, left_out: Omissions) -> Snapshot:
     """The tree at `root`, for a thread: it blocks on file reads.
 
     Args:
@@ -65,13 +121,13 @@ def read(root: str, limits: Limits, left_out: omissions.Omissions) -> Snapshot:
 class _Walk:
     """One reading."""
 
-    def __init__(self, root: str, limits: Limits, left_out: omissions.Omissions) -> None:
+    def __init__(self, root: str, limits: Limits, left_out: Omissions) -> None:
         self.found: Snapshot = {}
         self._root = root
         self._limits = limits
         self._left_out = left_out
         self._bytes = 0
-        self._same: dict[tuple[bytes, int], entries.Content] = {}
+        self._same: dict[tuple[bytes, int], kinds.Content] = {}
         self._targets: dict[str, None] = {}
         self._visited: set[str] = set()
 
@@ -113,7 +169,7 @@ class _Walk:
             target = files.link_target(entry.path) if entry.is_symlink() else None
             below = files.below_root(target) if target is not None else None
             if target is not None and below is not None and kinds.concerns(below):
-                self._keep(f"{folder}/{entry.name}", entries.Link(target=target))
+                self._keep(f"{folder}/{entry.name}", kinds.Link(target=target))
                 self._targets[below] = None
         self._keep_folder(folder)
 
@@ -170,7 +226,7 @@ class _Walk:
             elif levels > 0 and not kinds.is_skipped(entry.name, rule):
                 self._descend(below, around=rule, forced=None, levels=levels - 1)
         if len(self.found) == before:
-            self._keep(path, entries.Folder())
+            self._keep(path, kinds.Folder())
 
     def _rule(self, path: str, listed: list[os.DirEntry[str]], around: kinds.Rule) -> kinds.Rule:
         """That of its subsystem; a directory without one is a group of attributes, or holds devices."""
@@ -191,7 +247,7 @@ class _Walk:
         if target is None:
             self._left_out.note(Reason.VANISHED, path)
         else:
-            self._keep(path, entries.Link(target=target))
+            self._keep(path, kinds.Link(target=target))
 
     def _file(self, path: str, rule: kinds.Rule, *, asleep: bool) -> None:
         name = path.rpartition("/")[2]
@@ -222,7 +278,7 @@ class _Walk:
         except OSError as error:
             if os.path.lexists(f"{self._root}/{path}"):
                 self._left_out.note(Reason.REFUSED, f"{path}: {error.strerror}")
-                self._keep(path, entries.Refused(number=error.errno or 0))
+                self._keep(path, kinds.Refused(number=error.errno or 0))
             else:
                 self._left_out.note(Reason.VANISHED, path)
             return
@@ -236,7 +292,7 @@ class _Walk:
             self._keep(path, _unread(found))
             return
         self._bytes += len(data)
-        content = entries.Content(data=data, mode=stat.S_IMODE(found.st_mode))
+        content = kinds.Content(data=data, mode=stat.S_IMODE(found.st_mode))
         # Thousands of functions say the same: what is short is kept once.
         alike = (data, content.mode)
         self._keep(path, self._same.setdefault(alike, content) if len(data) <= _SHORT_BYTES else content)
@@ -244,9 +300,9 @@ class _Walk:
     def _keep_folder(self, path: str) -> None:
         """A directory that things are listed in, if it is there: what is missing is told from what is empty."""
         if os.path.isdir(f"{self._root}/{path}"):  # noqa: PTH112 - as everywhere in this package, paths are str
-            self._keep(path, entries.Folder())
+            self._keep(path, kinds.Folder())
 
-    def _keep(self, path: str, entry: entries.Entry) -> None:
+    def _keep(self, path: str, entry: kinds.Entry) -> None:
         if len(self.found) >= self._limits.entries and path not in self.found:
             self._left_out.note(Reason.NO_ROOM, path)
         else:
@@ -274,12 +330,12 @@ class _Walk:
             return None
         except OSError as error:
             self._left_out.note(Reason.REFUSED, f"{path}: {error.strerror}")
-            self._keep(path, entries.Refused(number=error.errno or 0))
+            self._keep(path, kinds.Refused(number=error.errno or 0))
             return None
 
 
-def _unread(found: os.stat_result) -> entries.Unread:
-    return entries.Unread(mode=stat.S_IMODE(found.st_mode), size=found.st_size)
+def _unread(found: os.stat_result) -> kinds.Unread:
+    return kinds.Unread(mode=stat.S_IMODE(found.st_mode), size=found.st_size)
 
 
 def _read(path: str, most: int) -> bytes:

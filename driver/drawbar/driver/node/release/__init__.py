@@ -1,7 +1,6 @@
 """Letting go of a device: from a driver that has it to a slot without power, or the reason why not."""
 
-from drawbar.driver.node.release.outcomes import Blocked, Outcome, Released, Working
-from drawbar.driver.node.release.releaser import Releaser
-from drawbar.driver.node.release.timeouts import Timeouts, problems
+from drawbar.driver.node.release.plan import Blocked, Outcome, Released, Working
+from drawbar.driver.node.release.releaser import Releaser, Timeouts, problems
 
 __all__ = ["Blocked", "Outcome", "Released", "Releaser", "Timeouts", "Working", "problems"]

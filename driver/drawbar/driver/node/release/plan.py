@@ -10,9 +10,45 @@ function after the other, which says early what removal would hide; remove, the 
 nothing is left to be surprised. From whatever state a crash leaves, the plan goes on: it looks at the kernel alone.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drawbar.driver.node.classes import users
+USERS_SHOWN = 4
+"""More than these are counted: a condition's message has 1,024 characters at most."""
+IN_USE = "InUse"
+REFUSED = "KernelRefused"
+SILENT = "KernelSilent"
+STUCK = "NoProgress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """The kernel has nothing of the device any more: the fabric can take it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """The device cannot be taken away now.
+
+    Attributes:
+        reason: one word, as a condition has it: `InUse`, `KernelRefused`, `KernelSilent` or `NoProgress`.
+        message: what blocks, with the remedy.
+        seconds: after how long to look again.
+    """
+
+    reason: str
+    message: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Working:
+    """A step was made; the next one is due after so many seconds."""
+
+    seconds: float
+
+
+Outcome = Released | Blocked | Working
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +92,13 @@ class Observed:
     Attributes:
         functions: of the device and of everything else that goes with its slot, as the kernel has them now.
         slot: None where it sits in no hot-plug slot.
-        used_by: who uses it.
+        used_by: who uses it, each in a clause such as `held by pid 4711 (python), /dev/nvidia0`.
         unrest: what has to be brought to rest before the driver goes, in one clause.
     """
 
     functions: tuple[Function, ...] = ()
     slot: Slot | None = None
-    used_by: tuple[users.User, ...] = ()
+    used_by: tuple[str, ...] = ()
     unrest: str | None = None
 
 
@@ -119,7 +155,7 @@ Action = Wait | DropVirtualFunctions | Quiesce | Unbind | Remove | PowerOff | Do
 def plan(observed: Observed) -> Action:
     """The next safe step."""
     if observed.used_by:
-        return Wait(message=users.message(observed.used_by))
+        return Wait(message=message(observed.used_by))
     if not observed.functions:
         return _power(observed.slot)
     for function in observed.functions:
@@ -133,6 +169,13 @@ def plan(observed: Observed) -> Action:
             return Unbind(address=function.address)
     # A virtual function without a physical one is none: the kernel takes both away together.
     return Remove(address=next((one for one in left if not one.virtual), left[0]).address)
+
+
+def message(users: Iterable[str]) -> str:
+    """Return all users in one clause; the first few by name."""
+    texts = sorted(set(users))
+    rest = len(texts) - USERS_SHOWN
+    return "; ".join(texts[:USERS_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def words(action: Action) -> str:

@@ -1,21 +1,214 @@
 """Carries a release out, one step at a time.
 
-Every call looks at the kernel, decides (`plan`), makes at most one change, and ends by a deadline. Nothing has to be
-remembered between two calls, so a daemon that is killed anywhere goes on where it was; what is remembered here only
-spares repeated writes and tells for how long there has been no progress.
+Every call looks at the kernel anew, decides (`plan`), makes at most one change, and ends by a deadline; the card that was
+asked about only says which functions are meant. Nothing has to be remembered between two calls, so a daemon that is killed
+anywhere goes on where it was; what is remembered here only spares repeated writes and tells for how long there has been no
+progress.
+
+A device whose serial number comes from its driver (NVMe) is nameless once that is unbound, so after a crash between
+unbinding and removal the inventory does not know it. What is found in its slot without a driver and without a serial
+number is it: the fabric has put nothing else there before it was told that the device is free.
 """
 
 import functools
 import logging
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import assert_never
 
 from drawbar.driver.node import classes, errors, kernel
-from drawbar.driver.node.classes import openers
-from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import observation, outcomes, plan, timeouts
+from drawbar.driver.node.classes import users
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import cxl, files, model, pci
+from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.driver.node.release import plan
+
+HIGHEST_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """The times of a release.
+
+    Attributes:
+        kernel_seconds: how long one call to the kernel may take before it is reported as blocked.
+        progress_seconds: how long a step that the kernel took may stay without effect before that is reported.
+        next_seconds: the pause between two steps.
+        blocked_seconds: how long until a blocked release is looked at again.
+    """
+
+    kernel_seconds: float = 30.0
+    progress_seconds: float = 10.0
+    next_seconds: float = 0.01
+    blocked_seconds: float = 2.0
+
+
+def problems(settings: Timeouts) -> list[str]:
+    """One sentence for each value that cannot be."""
+    found = []
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        # Written so that it holds for no NaN.
+        if not 0 < value <= HIGHEST_SECONDS:
+            found.append(
+                f"release {field.name} {value} is not a number of seconds from above 0 to {HIGHEST_SECONDS:.0f}"
+            )
+    return found
+
+
+_FUNCTIONS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What was seen.
+
+    Attributes:
+        card: the functions that are left, fresh; None when none is.
+    """
+
+    observed: plan.Observed
+    card: model.Card | None
+
+
+def look(host: classes.Host, card: model.Card | None, slot: str, device_class: str | None) -> Sight:
+    """Everything about one device.
+
+    Args:
+        host: where to look.
+        card: as it was last seen; None when the inventory has no such device any more.
+        slot: the name of its slot; empty where it sits in none.
+        device_class: what it is treated as; None for what its first function is.
+    """
+    in_slot = tuple(_in_slot(host, slot))
+    own = _own(host, card, in_slot)
+    found = _card(host, own)
+    used: tuple[str, ...] = ()
+    unrest = None
+    if found is not None:
+        operations = classes.of(device_class or found.first.device_class)
+        used, unrest = operations.users(host, found), operations.unrest(host, found)
+    return Sight(
+        observed=plan.Observed(
+            functions=tuple(_function(function) for function in own),
+            slot=_slot(host, slot, taken=bool(in_slot) and not own),
+            used_by=used,
+            unrest=unrest,
+        ),
+        card=found,
+    )
+
+
+def _own(
+    host: classes.Host, card: model.Card | None, in_slot: tuple[model.PciFunction, ...]
+) -> tuple[model.PciFunction, ...]:
+    """What is left of the device, and everything that loses its power with it."""
+    known = card.functions if card is not None else ()
+    seen = {function.address: function for function in in_slot}
+    found = {fresh.address: fresh for one in known if (fresh := _again(host, one, seen)) is not None}
+    if found or all(_is_nameless(function) for function in in_slot):
+        found |= {function.address: function for function in in_slot}
+    for function in tuple(found.values()):
+        for address in function.sriov.virtual_functions if function.sriov is not None else ():
+            virtual = reader.read_function(host.sysfs, address)
+            if virtual is not None:
+                found.setdefault(address, virtual)
+    return tuple(found.values())
+
+
+def _again(
+    host: classes.Host, known: model.PciFunction, seen: Mapping[str, model.PciFunction]
+) -> model.PciFunction | None:
+    """The function as it is now; None if it is gone, or its address is another device's by now.
+
+    What was `seen` in the slot is not read again: gone by then, it would be what has taken the slot from itself.
+    """
+    fresh = seen.get(known.address) or reader.read_function(host.sysfs, known.address)
+    return fresh if fresh is not None and _is_same(fresh, known) else None
+
+
+def _is_same(fresh: model.PciFunction, known: model.PciFunction) -> bool:
+    """Whether two looks saw one device. Without a driver another number may stand for its serial, or none."""
+    if (fresh.vendor, fresh.device) != (known.vendor, known.device):
+        return False
+    if fresh.dsn and known.dsn:
+        return fresh.dsn == known.dsn
+    if fresh.driver is None or known.driver is None or not fresh.serial or not known.serial:
+        return True
+    return model.canonical_serial(fresh.serial) == model.canonical_serial(known.serial)
+
+
+def _is_nameless(function: model.PciFunction) -> bool:
+    """Without a driver, and so without the serial number that the inventory knows it by."""
+    named = function.serial is not None and function.device_class is not FunctionClass.NVME
+    return function.driver is None and not named
+
+
+def _in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
+    """Every function in or below a slot."""
+    place = files.text(f"{host.sysfs}/bus/pci/slots/{slot}/address") if slot else None
+    for number in range(_FUNCTIONS if place else 0):
+        link = files.link_target(f"{host.sysfs}/bus/pci/devices/{place}.{number}")
+        if link is not None:
+            port = files.below_root(link).rpartition("/")[0]
+            for address in _below(host, port):
+                function = reader.read_function(host.sysfs, address)
+                if function is not None:
+                    yield function
+            return
+
+
+def _below(host: classes.Host, path: str) -> Iterator[str]:
+    for name in files.names(f"{host.sysfs}/{path}"):
+        if pci.ADDRESS.fullmatch(name):
+            yield name
+            yield from _below(host, f"{path}/{name}")
+
+
+def _card(host: classes.Host, own: Iterable[model.PciFunction]) -> model.Card | None:
+    functions = tuple(sorted(own, key=_rank))
+    if not functions:
+        return None
+    addresses = {function.address for function in functions}
+    memdevs = cxl.read(os.fspath(host.sysfs)).memdevs
+    return model.Card(
+        functions=functions, memdevs=tuple(one for one in memdevs if one.pci_address in addresses)
+    )
+
+
+def _rank(function: model.PciFunction) -> tuple[bool, bool, str]:
+    """As in the inventory: what the card is known by comes first."""
+    bridge = function.device_class is FunctionClass.BRIDGE
+    return bridge, function.physical_function is not None, function.address
+
+
+def _function(function: model.PciFunction) -> plan.Function:
+    return plan.Function(
+        address=function.address,
+        path=function.path,
+        bound=function.driver is not None and function.device_class is not FunctionClass.BRIDGE,
+        vfs=function.sriov.num_vfs if function.sriov is not None else 0,
+        virtual=function.physical_function is not None,
+    )
+
+
+def _slot(host: classes.Host, name: str, *, taken: bool) -> plan.Slot | None:
+    folder = f"{host.sysfs}/bus/pci/slots/{name}"
+    if not name or not files.names(folder):
+        return None
+    return plan.Slot(
+        name=name,
+        powered=_flag(files.number(folder + "/power")),
+        present=_flag(files.number(folder + "/adapter")),
+        taken=taken,
+    )
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else value != 0
+
 
 log = logging.getLogger(__name__)
 
@@ -52,19 +245,19 @@ class Releaser:
         kernel: kernel.Kernel,
         *,
         host: classes.Host | None = None,
-        limits: timeouts.Timeouts | None = None,
+        limits: Timeouts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kernel = kernel
         self._host = host or classes.Host.of(kernel.sysfs)
-        self._limits = limits or timeouts.Timeouts()
+        self._limits = limits or Timeouts()
         self._clock = clock
         self._begun: dict[str, _Begun] = {}
         self._warned = False
 
     async def step(
         self, card: model.Card | None, slot: str, *, device_class: str | None = None
-    ) -> outcomes.Outcome:
+    ) -> plan.Outcome:
         """The next step for one device; idempotent, makes one change at most.
 
         Args:
@@ -74,7 +267,7 @@ class Releaser:
         """
         key = f"slot {slot}" if slot else card.address if card is not None else ""
         if not key:
-            return outcomes.Released()
+            return plan.Released()
         self._warn()
         begun = self._begun.get(key, _Begun())
         try:
@@ -83,26 +276,24 @@ class Releaser:
             begun = replace(begun, card=sight.card)
             return await self._carry_out(key, begun, action, device_class)
         except errors.KernelSilent as silent:
-            return self._blocked(outcomes.SILENT, str(silent))
+            return self._blocked(plan.SILENT, str(silent))
         except errors.KernelRefused as refused:
-            return self._blocked(outcomes.REFUSED, str(refused))
+            return self._blocked(plan.REFUSED, str(refused))
 
-    async def _look(
-        self, key: str, card: model.Card | None, slot: str, device_class: str | None
-    ) -> observation.Sight:
-        look = functools.partial(observation.look, self._host, card, slot, device_class)
-        return await self._kernel.run(f"release: {key}", f"how the device in {key} stands", look)
+    async def _look(self, key: str, card: model.Card | None, slot: str, device_class: str | None) -> Sight:
+        read = functools.partial(look, self._host, card, slot, device_class)
+        return await self._kernel.run(f"release: {key}", f"how the device in {key} stands", read)
 
     async def _carry_out(
         self, key: str, begun: _Begun, action: plan.Action, device_class: str | None
-    ) -> outcomes.Outcome:
+    ) -> plan.Outcome:
         match action:
             case plan.Done():
                 self._begun.pop(key, None)
-                return outcomes.Released()
+                return plan.Released()
             case plan.Wait(message=message):
                 self._remember(key, _Begun(card=begun.card))
-                return self._blocked(outcomes.IN_USE, message)
+                return self._blocked(plan.IN_USE, message)
             case _:
                 return await self._make(key, begun, action, device_class)
 
@@ -112,7 +303,7 @@ class Releaser:
         begun: _Begun,
         action: plan.DropVirtualFunctions | plan.Quiesce | plan.Unbind | plan.Remove | plan.PowerOff,
         device_class: str | None,
-    ) -> outcomes.Outcome:
+    ) -> plan.Outcome:
         now = self._clock()
         again = action == begun.action
         since = begun.since if again else now
@@ -125,12 +316,12 @@ class Releaser:
             # The kernel took it, and the slot stayed empty. The switch of a port without a power controller says "on"
             # for ever.
             self._begun.pop(key, None)
-            return outcomes.Released()
+            return plan.Released()
         self._remember(key, replace(begun, action=action, since=since, made=made))
         if now - since > self._limits.progress_seconds:
             text = f"asked to {plan.words(action)}, the kernel has not for {now - since:.0f} s; look at its log (dmesg)"
-            return self._blocked(outcomes.STUCK, text)
-        return outcomes.Working(seconds=EFFECT_SECONDS if again else self._limits.next_seconds)
+            return self._blocked(plan.STUCK, text)
+        return plan.Working(seconds=EFFECT_SECONDS if again else self._limits.next_seconds)
 
     async def _do(
         self,
@@ -158,8 +349,8 @@ class Releaser:
             operations = classes.of(device_class or card.first.device_class)
             await operations.quiesce(self._kernel, self._host, card)
 
-    def _blocked(self, reason: str, message: str) -> outcomes.Blocked:
-        return outcomes.Blocked(reason=reason, message=message, seconds=self._limits.blocked_seconds)
+    def _blocked(self, reason: str, message: str) -> plan.Blocked:
+        return plan.Blocked(reason=reason, message=message, seconds=self._limits.blocked_seconds)
 
     def _remember(self, key: str, begun: _Begun) -> None:
         self._begun.pop(key, None)
@@ -171,5 +362,5 @@ class Releaser:
         """Says once that users can be missed."""
         if not self._warned:
             self._warned = True
-            if (why := openers.blindness(self._host.proc)) is not None:
+            if (why := users.blindness(self._host.proc)) is not None:
                 log.warning(why)

@@ -4,7 +4,6 @@
 events of a mocked sysfs tree; both deliver the same values.
 """
 
-from drawbar.driver.node.uevents.event import Overflow, Uevent, parse
-from drawbar.driver.node.uevents.source import KERNEL, UeventSource, listening
+from drawbar.driver.node.uevents.sources import KERNEL, Overflow, Uevent, UeventSource, listening, parse
 
 __all__ = ["KERNEL", "Overflow", "Uevent", "UeventSource", "listening", "parse"]

@@ -9,22 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.driver.node import classes, kernel
-from drawbar.driver.node.classes.cxl_memory import observation, plan, standing
+from drawbar.driver.node.classes.cxl_memory import operations as cxl_operations
+from drawbar.driver.node.classes.cxl_memory import plan
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, load_recording
 
 GIB = 1 << 30
-BARE = standing.Standing(
+BARE = plan.Standing(
     memdev="mem0",
     ram_bytes=GIB,
-    decoder=standing.Decoder(name="decoder2.0", mode="none", dpa_bytes=0),
+    decoder=plan.Decoder(name="decoder2.0", mode="none", dpa_bytes=0),
     decoders=("decoder2.0",),
-    window=standing.Window(name="decoder0.0", granularity_bytes=256, makes_ram=True),
+    window=plan.Window(name="decoder0.0", granularity_bytes=256, makes_ram=True),
 )
-SIZED = dataclasses.replace(BARE, decoder=standing.Decoder(name="decoder2.0", mode="ram", dpa_bytes=GIB))
-EMPTY = standing.Region(
+SIZED = dataclasses.replace(BARE, decoder=plan.Decoder(name="decoder2.0", mode="ram", dpa_bytes=GIB))
+EMPTY = plan.Region(
     name="region0",
     window="decoder0.0",
     mode="ram",
@@ -35,7 +36,7 @@ EMPTY = standing.Region(
     committed=False,
     driver=None,
 )
-BLOCKS = tuple(standing.Block(name=f"memory{number}", online=True, zone="Movable") for number in (46, 47))
+BLOCKS = tuple(plan.Block(name=f"memory{number}", online=True, zone="Movable") for number in (46, 47))
 ONLINE = dataclasses.replace(
     EMPTY,
     ways=1,
@@ -44,7 +45,7 @@ ONLINE = dataclasses.replace(
     targets=("decoder2.0",),
     committed=True,
     driver="cxl_region",
-    dax=(standing.Dax(name="dax0.0", driver="kmem"),),
+    dax=(plan.Dax(name="dax0.0", driver="kmem"),),
     blocks=BLOCKS,
 )
 
@@ -59,7 +60,7 @@ def region(**changes):
 
 def blocks(*states):
     return tuple(
-        standing.Block(name=f"memory{number}", online=zone is not None, zone=zone)
+        plan.Block(name=f"memory{number}", online=zone is not None, zone=zone)
         for number, zone in enumerate(states)
     )
 
@@ -72,7 +73,7 @@ def set_decoder(attribute, value):
     return plan.SetDecoder(decoder="decoder2.0", attribute=attribute, value=value)
 
 
-OTHER_SIZE = standing.Decoder(name="decoder2.0", mode="ram", dpa_bytes=5)
+OTHER_SIZE = plan.Decoder(name="decoder2.0", mode="ram", dpa_bytes=5)
 FORWARD = [
     (BARE, set_decoder("mode", "ram"), "decoder without a mode"),
     (
@@ -113,7 +114,7 @@ def test_the_next_step_towards_online_memory(seen, step):
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        (standing.Standing(), "no CXL memory device"),
+        (plan.Standing(), "no CXL memory device"),
         (dataclasses.replace(BARE, decoder=None), "cxl_port"),
         (dataclasses.replace(BARE, window=None), "window"),
         (
@@ -122,8 +123,8 @@ def test_the_next_step_towards_online_memory(seen, step):
         ),
         (empty(granularity_bytes=256, ways=1, size_bytes=GIB, open=False), "no place"),
         (region(dax=()), "dax_cxl"),
-        (region(dax=(standing.Dax(name="dax0.0", driver=None),)), "no driver; load kmem"),
-        (region(dax=(standing.Dax(name="dax0.0", driver="device_dax"),)), "bound to device_dax"),
+        (region(dax=(plan.Dax(name="dax0.0", driver=None),)), "no driver; load kmem"),
+        (region(dax=(plan.Dax(name="dax0.0", driver="device_dax"),)), "bound to device_dax"),
         (region(blocks=()), "no memory blocks"),
         (region(targets=("decoder2.0", "decoder3.0"), committed=False), "whoever made it"),
     ],
@@ -216,14 +217,14 @@ async def test_memory_comes_online_as_movable_and_goes_again(tmp_path, until):
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
         await ready(asked, tree, until)
-        (found,) = observation.read(host, card_of(tree)).regions
+        (found,) = cxl_operations.read_standing(host, card_of(tree)).regions
         assert found.size_bytes == 1 << 29
         assert [(block.online, block.zone) for block in found.blocks] == [(True, "Movable")] * 2
 
         async def at_rest():
             if operations.unrest(host, card_of(tree)) is not None:
                 await operations.quiesce(asked, host, card_of(tree))
-            return observation.read(host, card_of(tree)).regions
+            return cxl_operations.read_standing(host, card_of(tree)).regions
 
         assert await until(at_rest, lambda regions: not regions) == ()
         await operations.quiesce(asked, host, card_of(tree))
@@ -264,12 +265,12 @@ def test_the_window_is_the_widest_that_takes_volatile_memory_and_leads_here(tmp_
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     tree.attach(1, memory())
     host, root = classes.Host.of(tree.root), tree.root / "devices/platform/ACPI0017:00/root0"
-    assert observation.read(host, card_of(tree)).window.name == "decoder0.0"
+    assert cxl_operations.read_standing(host, card_of(tree)).window.name == "decoder0.0"
     (root / "decoder0.0/create_ram_region").unlink()
-    assert not observation.read(host, card_of(tree)).window.makes_ram
+    assert not cxl_operations.read_standing(host, card_of(tree)).window.makes_ram
     (root / "dport0").unlink()
     (root / "dport0").symlink_to("../../somewhere/ACPI0016:07")
-    assert observation.read(host, card_of(tree)).window is None
+    assert cxl_operations.read_standing(host, card_of(tree)).window is None
 
 
 def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memory_left_alone(tmp_path):
@@ -285,7 +286,7 @@ def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memo
         (decoder.parent / "mode").write_text("pmem\n")
     (user,) = operations.users(host, card_of(tree))
     assert user.text.startswith("region0 holds persistent memory")
-    assert plan.towards_rest(observation.read(host, card_of(tree))) is None
+    assert plan.towards_rest(cxl_operations.read_standing(host, card_of(tree))) is None
 
 
 def test_an_empty_region_of_persistent_memory_is_not_filled(tmp_path):
@@ -297,9 +298,9 @@ def test_an_empty_region_of_persistent_memory_is_not_filled(tmp_path):
         (region / name).write_text(f"{content}\n")
     for decoder in region.parent.glob("decoder*/region"):
         decoder.write_text("\n")
-    assert observation.read(host, card_of(tree)).empty.name == "region0"
+    assert cxl_operations.read_standing(host, card_of(tree)).empty.name == "region0"
     (region / "mode").write_text("pmem\n")
-    assert observation.read(host, card_of(tree)).empty is None
+    assert cxl_operations.read_standing(host, card_of(tree)).empty is None
 
 
 def test_a_block_that_a_region_has_in_part_counts(tmp_path):
@@ -307,7 +308,7 @@ def test_a_block_that_a_region_has_in_part_counts(tmp_path):
     tree.attach(1, memory())
     tree.create_region([1])
     (tree.root / "bus/cxl/devices/region0/size").write_text("0x18000000\n")
-    (found,) = observation.read(classes.Host.of(tree.root), card_of(tree)).regions
+    (found,) = cxl_operations.read_standing(classes.Host.of(tree.root), card_of(tree)).regions
     assert len(found.blocks) == 2
 
 
@@ -317,7 +318,7 @@ def test_without_a_size_of_blocks_there_are_none(tmp_path, size):
     tree.attach(1, memory())
     tree.create_region([1])
     (tree.root / "devices/system/memory/block_size_bytes").write_text(size)
-    (found,) = observation.read(classes.Host.of(tree.root), card_of(tree)).regions
+    (found,) = cxl_operations.read_standing(classes.Host.of(tree.root), card_of(tree)).regions
     assert found.blocks == ()
 
 
@@ -325,7 +326,7 @@ def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     tree.attach(1, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2))
     host = classes.Host.of(tree.root)
-    assert observation.read(host, card_of(tree)) == standing.Standing()
+    assert cxl_operations.read_standing(host, card_of(tree)) == plan.Standing()
     assert classes.of("cxl-memory").unrest(host, card_of(tree)) is None
 
 
@@ -349,8 +350,8 @@ def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
     load_recording(recording, tmp_path / "sys")
     host = classes.Host.of(tmp_path / "sys")
     card = model.Card(functions=(reader.read_function(host.sysfs, "0000:0d:00.0"),))
-    seen = observation.read(host, card)
+    seen = cxl_operations.read_standing(host, card)
     assert (seen.memdev, seen.ram_bytes, seen.decoders) == ("mem0", 0, ("decoder2.0",))
-    assert seen.window == standing.Window(name="decoder0.0", granularity_bytes=256, makes_ram=False)
+    assert seen.window == plan.Window(name="decoder0.0", granularity_bytes=256, makes_ram=False)
     assert plan.towards_ready(seen) is None
     assert "6.3" in plan.towards_ready(dataclasses.replace(seen, ram_bytes=1)).why

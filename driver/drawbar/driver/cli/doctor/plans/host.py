@@ -48,7 +48,7 @@ class Host:
 
     Attributes:
         problems: with the settings.
-        fatal, warnings: what the pod lacks, in sentences; see `node.operation.prerequisites`.
+        fatal, warnings: what the pod lacks, in sentences; see `node.operation.host`.
         sockets: our registration sockets; None where their paths are too long.
         too_long: why they are.
         registry: the kubelet's directory for them, and whether it is there.

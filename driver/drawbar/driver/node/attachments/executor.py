@@ -15,11 +15,49 @@ from typing import assert_never
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, errors, kernel
-from drawbar.driver.node.attachments import actions, cleaning, failures, matching, plan, reporting
+from drawbar.driver.node.attachments import actions, matching, plan, reporting
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import outcomes, releaser
+from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.release import releaser
+
+STEPS_MAX = 64
+"""A device that takes more to come to rest is looked at again later."""
+
+
+async def clean(kernel: kernel.Kernel, host: classes.Host, card: model.Card, device_class: str) -> str:
+    """Take away what the last claim left on a device that stays attached, as far as can be done at once; idempotent.
+
+    At least a reset of each function, by the best method that it has (FLR where it can). What stands on the device, such as
+    memory that is online, is taken down by its class first; initialisation builds it up again.
+
+    Returns:
+        Why a trace of the last use may be left, in a clause; empty when none is.
+    """
+    operations = classes.of(device_class)
+    found = await asyncio.to_thread(operations.users, host, card)
+    if found:
+        return release_plan.message(found)
+    try:
+        for _ in range(STEPS_MAX):
+            if await asyncio.to_thread(operations.unrest, host, card) is None:
+                break
+            await operations.quiesce(kernel, host, card)
+        else:
+            return "it does not come to rest"
+        await operations.quiesce(kernel, host, card)
+        for function in card.functions:
+            if function.sriov is not None and function.sriov.num_vfs:
+                await kernel.set_vfs(function.address, 0)
+        for function in card.functions:
+            if function.physical_function is None and function.device_class is not FunctionClass.BRIDGE:
+                await kernel.reset(function.address)
+    except errors.KernelRefused as refused:
+        return str(refused)
+    return ""
+
 
 ROUNDS_MAX = 8
 """Of planning in one call; an arrival takes two, a step of a release one, a device that was cleaned four."""
@@ -110,7 +148,7 @@ class _Done:
     """
 
     again: bool = False
-    released: outcomes.Outcome | None = None
+    released: release_plan.Outcome | None = None
     cleaned: str | None = None
 
 
@@ -185,7 +223,7 @@ class _Work:
             arriving = not attachment.deleting and not attachment.holds(attachments.VISIBLE)
             # What was here before it was attached may be gone, and the event of that still on its way.
             unseen = arriving and attachment.holds(attachments.ATTACHED) and not self._memory.looked
-            if gone or unseen or (arriving and failures.dead_link(match.card) is not None):
+            if gone or unseen or (arriving and plan.dead_link(match.card) is not None):
                 self._memory.looked |= unseen
                 return functools.partial(arrivals.refresh, match.card.address)
             return None
@@ -247,7 +285,7 @@ class _Work:
         reason = ""
         try:
             if await asyncio.to_thread(_is_silent, self._context.kernel.sysfs, card):
-                lack, reason = _ALL_ONES, failures.LINK_DOWN
+                lack, reason = _ALL_ONES, plan.LINK_DOWN
             else:
                 operations = classes.of(self._attachment.spec.identity.device_class)
                 lack = await operations.initialise(self._context.kernel, card) or ""
@@ -259,7 +297,7 @@ class _Work:
     async def _clean(self, card: model.Card, now: datetime.datetime) -> _Done:
         context = self._context
         host = classes.Host.of(context.kernel.sysfs)
-        why = await cleaning.clean(context.kernel, host, card, self._attachment.spec.identity.device_class)
+        why = await clean(context.kernel, host, card, self._attachment.spec.identity.device_class)
         self._remember(None, why, now)
         return _Done(again=True, cleaned=why)
 
@@ -268,7 +306,7 @@ class _Work:
         outcome = await self._context.releaser.step(
             card, slot, device_class=self._attachment.spec.identity.device_class
         )
-        if isinstance(outcome, outcomes.Released):
+        if isinstance(outcome, release_plan.Released):
             self._memory.leaving = None
         return _Done(again=True, released=outcome)
 

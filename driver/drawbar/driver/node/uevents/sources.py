@@ -1,0 +1,365 @@
+"""Uevents from the kernel over netlink, or from the datagram socket of a mocked sysfs tree.
+
+A uevent is one datagram, `ACTION@DEVPATH`, a NUL, then `KEY=VALUE` pairs each ended by a NUL (lib/kobject_uevent.c). The
+order of `SEQNUM` is the order in which things happened. They come straight from the kernel, not from the udev daemon: in a
+container there is none, and what Drawbar waits for are the kernel's own device nodes.
+
+A mocked tree sends the same datagrams to a UNIX socket. The socket is the listener's: what is sent while nobody listens is
+dropped, as netlink drops it. Several may listen, as two instances of the daemon do during a rolling update: each further
+one binds the path with a number behind it, and the sender sends to all.
+
+Between the socket and the one task that takes the events is a bounded `Backlog`: when it is full, everything in it gives
+way to one `Overflow`. Nothing is lost by that, because a reader who takes an Overflow reads all devices again.
+"""
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import errno
+import logging
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from drawbar.driver.node import errors
+
+_UDEV_MAGIC = b"libudev\0"  # messages of the udev daemon, which share the netlink family
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Uevent:
+    """One event.
+
+    Attributes:
+        action: `add`, `remove`, `change`, `bind`, `unbind`, `move`, `online` or `offline`.
+        devpath: the device's directory below the sysfs root, with a leading slash.
+        subsystem: e.g. `pci`, `nvme`, `cxl`; empty if the kernel named none.
+        properties: every KEY=VALUE pair, `ACTION`, `DEVPATH`, `SUBSYSTEM` and `SEQNUM` included.
+        seqnum: the kernel's sequence number, 0 if there was none.
+    """
+
+    action: str
+    devpath: str
+    subsystem: str
+    properties: Mapping[str, str]
+    seqnum: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Overflow:
+    """Events were lost: what is known about devices may be stale, so read everything again."""
+
+
+def parse(datagram: bytes) -> Uevent | None:
+    """The event in a datagram, or None if it holds none.
+
+    Nothing that a sender can write raises: unknown keys are kept, broken pairs skipped, bytes that are
+    not UTF-8 replaced.
+    """
+    if datagram.startswith(_UDEV_MAGIC):
+        return None
+    head, *pairs = datagram.decode("utf-8", "replace").split("\0")
+    properties = {
+        key: value for pair in pairs for key, found, value in [pair.partition("=")] if key and found
+    }
+    action, separator, devpath = head.partition("@")
+    if not separator:
+        return None
+    return from_properties(properties, action=action, devpath=devpath)
+
+
+def from_properties(properties: Mapping[str, str], *, action: str, devpath: str) -> Uevent | None:
+    """An event from its pairs; None unless it names an action and a device."""
+    action = properties.get("ACTION", action)
+    devpath = properties.get("DEVPATH", devpath)
+    if not action or not devpath.startswith("/"):
+        return None
+    seqnum = properties.get("SEQNUM", "")
+    return Uevent(
+        action=action,
+        devpath=devpath,
+        subsystem=properties.get("SUBSYSTEM", ""),
+        properties=properties,
+        seqnum=int(seqnum) if seqnum.isascii() and seqnum.isdecimal() else 0,
+    )
+
+
+class Backlog:
+    """A queue for one consumer; implements `UeventSource`."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._events: collections.deque[Uevent | Overflow] = collections.deque()
+        self._arrived = asyncio.Event()
+        self._closed = False
+        self._error: Exception | None = None
+
+    def put(self, item: Uevent) -> None:
+        """Adds an event; when there is no room, everything becomes one Overflow."""
+        if len(self._events) >= self._capacity:
+            self.overflow()
+            return
+        self._events.append(item)
+        self._arrived.set()
+
+    def overflow(self) -> None:
+        """Says that events were lost; what still waits is dropped, for it is covered by reading again."""
+        self._events.clear()
+        self._events.append(Overflow())
+        self._arrived.set()
+
+    def close(self, error: Exception | None = None) -> None:
+        """Ends `events` once it is empty, with this error if there is one."""
+        self._closed = True
+        self._error = error
+        self._arrived.set()
+
+    async def events(self) -> AsyncIterator[Uevent | Overflow]:
+        """Events in the order in which they arrived, until the source is closed."""
+        while True:
+            while self._events:
+                yield self._events.popleft()
+            if self._closed:
+                break
+            self._arrived.clear()
+            await self._arrived.wait()
+        if self._error is not None:
+            raise self._error
+
+
+_log = logging.getLogger(__name__)
+
+_RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024  # holds some 16,000 events: a whole enclosure that comes at once
+_EVENTS_PER_WAKEUP = 256  # then other tasks have their turn
+
+
+@contextlib.contextmanager
+def subscribed(pending: Backlog, *, receive_buffer_bytes: int = _RECEIVE_BUFFER_BYTES) -> Iterator[None]:
+    """Puts the kernel's events into `pending` while the context lasts; subscribed once it is entered.
+
+    Must be entered in a running event loop.
+
+    Raises:
+        UeventError: libudev is not installed, or netlink is not allowed.
+    """
+    monitor = _open_monitor()
+    _enlarge_buffer(monitor, receive_buffer_bytes)
+    loop = asyncio.get_running_loop()
+    descriptor = monitor.fileno()
+
+    def drain() -> None:
+        try:
+            _drain(monitor, pending)
+        except OSError as error:
+            loop.remove_reader(descriptor)
+            pending.close(_broken(error))
+
+    loop.add_reader(descriptor, drain)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        pending.close()
+
+
+def _open_monitor() -> Any:
+    try:
+        import pyudev
+
+        monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
+        monitor.start()
+    except ImportError as error:
+        raise errors.UeventError(
+            "libudev is missing: install libudev1 to hear of hot-plugged devices"
+        ) from error
+    except OSError as error:
+        raise errors.UeventError(
+            f"cannot listen to the kernel's uevents ({error}): allow netlink sockets (AF_NETLINK) here"
+        ) from error
+    return monitor
+
+
+def _enlarge_buffer(monitor: Any, size: int) -> None:
+    """Sets the receive buffer beyond the system's limit, which takes CAP_NET_ADMIN."""
+    try:
+        monitor.set_receive_buffer_size(size)
+    except OSError as error:
+        _log.debug("uevent receive buffer keeps its size", extra={"error": str(error)})
+
+
+def _drain(monitor: Any, pending: Backlog) -> None:
+    for _ in range(_EVENTS_PER_WAKEUP):
+        try:
+            device = monitor.poll(timeout=0)
+        except OSError as error:
+            if (error.errno or _socket_error(monitor)) != errno.ENOBUFS:
+                raise
+            pending.overflow()
+            continue
+        if device is None:
+            return
+        found = from_properties(
+            _as_sent(device.properties), action=device.action or "", devpath=device.device_path
+        )
+        if found is not None:
+            pending.put(found)
+
+
+def _socket_error(monitor: Any) -> int:
+    """The socket's pending error, which reading it clears.
+
+    A full buffer sets ENOBUFS and wakes the poll inside pyudev, which raises without saying why.
+    """
+    with socket.socket(fileno=os.dup(monitor.fileno())) as duplicate:
+        return duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+
+def _as_sent(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties as the kernel sent them: libudev puts /dev/ before DEVNAME."""
+    sent = dict(properties)
+    if "DEVNAME" in sent:
+        sent["DEVNAME"] = sent["DEVNAME"].removeprefix("/dev/")
+    return sent
+
+
+def _broken(error: OSError) -> errors.UeventError:
+    broken = errors.UeventError(f"the kernel's uevents ended ({error}): start again to listen anew")
+    broken.__cause__ = error
+    return broken
+
+
+_LONGEST_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
+_DATAGRAM_BYTES = 64 * 1024
+_DATAGRAMS_PER_WAKEUP = 256
+_LISTENERS_MAX = 4  # the mocked tree sends to so many
+
+
+@contextlib.contextmanager
+def bound(path: Path, pending: Backlog) -> Iterator[None]:
+    """Puts the events sent to the socket at `path` into `pending` while the context lasts.
+
+    Must be entered in a running event loop. A socket that nobody listens on any more is replaced.
+
+    Raises:
+        UeventError: the path is too long, has too many listeners or a file, or its directory cannot be written.
+    """
+    receiver, place = _bind(path)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(receiver, _drain_datagrams, receiver, pending)
+    try:
+        yield
+    finally:
+        loop.remove_reader(receiver)
+        receiver.close()
+        place.unlink(missing_ok=True)
+        pending.close()
+
+
+def _bind(path: Path) -> tuple[socket.socket, Path]:
+    """A socket at the first free place, and the place."""
+    places = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, _LISTENERS_MAX))]
+    for place in places:
+        receiver = _bound_at(place)
+        if receiver is not None:
+            return receiver, place
+    raise errors.UeventError(
+        f"cannot listen for uevents at {path}: {_LISTENERS_MAX} listen there already; choose another path"
+    )
+
+
+def _bound_at(place: Path) -> socket.socket | None:
+    """A socket that is bound there; None if another listener's is."""
+    length = len(str(place).encode())
+    if length > _LONGEST_PATH_BYTES:
+        raise errors.UeventError(
+            f"the socket path {place} is {length} bytes long, of at most {_LONGEST_PATH_BYTES}: choose a shorter one"
+        )
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        _remove_stale(place)
+        receiver.bind(str(place))
+    except OSError as error:
+        receiver.close()
+        if error.errno == errno.EADDRINUSE and place.is_socket():
+            return None
+        reason = "a file is there" if error.errno == errno.EADDRINUSE else error.strerror
+        raise errors.UeventError(
+            f"cannot listen for uevents at {place}: {reason}; choose another path"
+        ) from error
+    return receiver
+
+
+def _remove_stale(path: Path) -> None:
+    """Unlinks a socket whose owner has gone; anything else at the path is left for `bind` to refuse."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+
+
+def _drain_datagrams(receiver: socket.socket, pending: Backlog) -> None:
+    for _ in range(_DATAGRAMS_PER_WAKEUP):
+        try:
+            datagram = receiver.recv(_DATAGRAM_BYTES)
+        except BlockingIOError:
+            return
+        found = parse(datagram)
+        if found is not None:
+            pending.put(found)
+
+
+KERNEL = "kernel"
+_UNIX = "unix:"
+_CAPACITY = 4096
+
+
+class UeventSource(Protocol):
+    """A subscription to uevents."""
+
+    def events(self) -> AsyncIterator[Uevent | Overflow]:
+        """Events in order, from the moment of the subscription, for one consumer.
+
+        An `Overflow` says that some were lost. Ends when the subscription does.
+
+        Raises:
+            UeventError: the source broke.
+        """
+        ...
+
+
+@contextlib.asynccontextmanager
+async def listening(source: str, *, capacity: int = _CAPACITY) -> AsyncIterator[UeventSource]:
+    """A subscription, in force once the context is entered.
+
+    Subscribe first and read the inventory after it: what happens between the two is then seen twice and
+    never missed.
+
+    Args:
+        source: `kernel`, or `unix:/path` to bind a datagram socket that a mocked tree sends to.
+        capacity: how many events may wait; when more come, an `Overflow` takes their place.
+
+    Raises:
+        UeventError: the source is not one of these, or cannot be opened.
+    """
+    pending = Backlog(capacity)
+    with _opened(source, pending):
+        yield pending
+
+
+def _opened(source: str, pending: Backlog) -> contextlib.AbstractContextManager[None]:
+    if source == KERNEL:
+        return subscribed(pending)
+    path = source.removeprefix(_UNIX)
+    if not source.startswith(_UNIX) or not path:
+        raise errors.UeventError(f"{source!r} is no source of uevents: say {KERNEL} or unix:/path/of/socket")
+    return bound(Path(path), pending)
