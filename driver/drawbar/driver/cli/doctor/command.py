@@ -6,7 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from drawbar.driver import errors
 from drawbar.driver.api import drivers
 from drawbar.driver.cli import command
 from drawbar.driver.cli.doctor import findings, observed
@@ -64,9 +66,7 @@ def run(args: argparse.Namespace) -> int:
         DrawbarError: nothing could be looked at, or the options are wrong; status 2.
     """
     if args.node:
-        from drawbar.driver.cli.doctor import node_command
-
-        found, about = node_command.run(args)
+        found, about = _node(args)
     else:
         found, about = _cluster(args)
     _tell(args, found, about)
@@ -78,9 +78,37 @@ def _cluster(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], di
     from drawbar.driver.kube import config
 
     where = located(args)
-    seen = asyncio.run(observation.observe(config.load(args.kubeconfig), where))
-    about = {"server": seen.server, "version": seen.version, "driver": where.driver}
-    return plan.plan(seen), about | {"namespace": where.namespace}
+    cluster = asyncio.run(observation.observe(config.load(args.kubeconfig), where))
+    about = {"server": cluster.server, "version": cluster.version, "driver": where.driver}
+    return plan.plan(cluster), about | {"namespace": where.namespace}
+
+
+def _node(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
+    """Check this node, with the settings that the node daemon would read.
+
+    Raises:
+        UsageError: the daemon's configuration cannot be read at all, or an option has no place here.
+    """
+    from drawbar.driver.cli.doctor import node_observation
+    from drawbar.driver.cli.doctor.plans import host
+    from drawbar.driver.configuration import loader
+    from drawbar.driver.node import settings as node_settings
+
+    for option, value in (
+        ("--namespace", args.namespace),
+        ("--controller-account", args.controller_account),
+        ("--node-account", args.node_account),
+    ):
+        if value is not None:
+            raise errors.UsageError(f"{option} and --node do not go together: leave one out")
+    chosen = argparse.Namespace(config=args.config, driverName=args.driver_name)
+    loaded = loader.load(node_settings.Settings, chosen, problems=node_settings.problems)
+    options = loaded.settings
+    root = Path(args.host_root) if args.host_root is not None else None
+    observed_node = asyncio.run(
+        node_observation.observe(options, loaded.problems, kubeconfig=args.kubeconfig, root=root)
+    )
+    return host.plan(observed_node), {"node": options.node_name, "driver": options.driver}
 
 
 def located(args: argparse.Namespace) -> observed.Where:
@@ -103,11 +131,11 @@ def located(args: argparse.Namespace) -> observed.Where:
 
 
 def _tell(args: argparse.Namespace, found: Sequence[findings.Finding], about: dict[str, str]) -> None:
-    from drawbar.driver.cli.doctor import report_json
+    from drawbar.driver.cli.doctor import report
 
     try:
         if args.json:
-            sys.stdout.write(json.dumps(report_json.document(found, about), indent=2) + "\n")
+            sys.stdout.write(json.dumps(report.document(found, about), indent=2) + "\n")
         else:
             _print(args, found)
         sys.stdout.flush()

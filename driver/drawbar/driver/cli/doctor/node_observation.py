@@ -9,10 +9,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from drawbar.driver.cli.doctor import clock, errors, objects, observed, reading
+from drawbar.driver.cli.doctor import observed, reading
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import host as host_plan
-from drawbar.driver.cli.doctor.plans import runtime
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors as node_errors
@@ -120,7 +119,7 @@ def _page(options: settings.Settings, path: str) -> host_plan.Page | None:
     return host_plan.Page(good=verdict.good, text=" ".join(verdict.text.split())[:WORDS_MAX])
 
 
-def _files(root: Path) -> Iterator[runtime.File]:
+def _files(root: Path) -> Iterator[host_plan.File]:
     for name, pattern in _CONFIGURATIONS:
         for path in sorted(root.glob(pattern))[:FILES_MAX]:
             shown = f"/{path.relative_to(root)}"
@@ -129,19 +128,19 @@ def _files(root: Path) -> Iterator[runtime.File]:
                     text = file.read(FILE_LIMIT_BYTES).decode(errors="replace")
             except OSError as error:
                 problem = error.strerror or os.strerror(error.errno or errno.EIO)
-                yield runtime.File(runtime=name, path=shown, problem=problem)
+                yield host_plan.File(runtime=name, path=shown, problem=problem)
             else:
-                yield runtime.File(runtime=name, path=shown, text=text)
+                yield host_plan.File(runtime=name, path=shown, text=text)
 
 
 async def _cluster(
     options: settings.Settings, kubeconfig: str | None
-) -> tuple[observed.Clock | None, observed.Reading[objects.Node | None], str]:
+) -> tuple[observed.Clock | None, observed.Reading[observed.Node | None], str]:
     """The API server's clock, this node's object, and why there is neither."""
     try:
         connection = config.load(kubeconfig or options.kubeconfig)
-        moment = await clock.read(connection)
-    except (kube_errors.ConfigError, errors.CannotCheck) as error:
+        moment = await reading.read_clock(connection)
+    except (kube_errors.ConfigError, reading.CannotCheck) as error:
         return None, None, str(error)
     if not options.node_name:
         return (
@@ -150,5 +149,5 @@ async def _cluster(
             "",
         )
     async with client.connecting(connection) as api:
-        node = await reading.Reader(api).find(kinds.NODE, options.node_name, into=objects.Node)
+        node = await reading.Reader(api).find(kinds.NODE, options.node_name, into=observed.Node)
     return moment, node, ""

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from drawbar.driver.api import attachments, drivers, fabrics
-from drawbar.driver.cli.doctor import clock, errors, objects, observed, permissions, reading, reviews, trials
+from drawbar.driver.cli.doctor import observed, permissions, reading, reviews
 from drawbar.driver.cli.doctor.findings import Unread
-from drawbar.driver.cli.doctor.plans import definitions
+from drawbar.driver.cli.doctor.plans import server
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import publisher
@@ -43,7 +43,7 @@ async def observe(
     Raises:
         errors.CannotCheck: the API server does not answer, or refuses our credentials.
     """
-    moment = await clock.read(connection)
+    moment = await reading.read_clock(connection)
     async with client.connecting(connection) as api:
         version = await greeted(api)
         return await _Look(reading.Reader(api, deadline_seconds=deadline_seconds), where).all(moment, version)
@@ -57,16 +57,16 @@ async def greeted(api: client.Client) -> str:
     """
     try:
         answer = await api.request("GET", "/version")
-        return msgspec.json.decode(answer, type=objects.VersionInfo).git_version
+        return msgspec.json.decode(answer, type=observed.VersionInfo).git_version
     except kube_errors.ConfigError:
         raise
     except kube_errors.Denied as error:
-        raise errors.CannotCheck(
+        raise reading.CannotCheck(
             f"nothing can be looked at: {api.server} refuses the credentials ({error}); log in again, or name another "
             "--kubeconfig"
         ) from error
     except (kube_errors.KubeError, msgspec.MsgspecError) as error:
-        raise errors.CannotCheck(
+        raise reading.CannotCheck(
             f"nothing can be looked at: {api.server} does not answer as an API server does ({error}); is it the right address?"
         ) from error
 
@@ -88,19 +88,19 @@ class _Look:
 
             versions = start(self._versions())
             found = {
-                name: start(reader.find(kinds.CUSTOM_RESOURCE, name, into=objects.Definition))
-                for name in definitions.KINDS
+                name: start(reader.find(kinds.CUSTOM_RESOURCE, name, into=observed.Definition))
+                for name in server.KINDS
             }
             accounts = {name: start(self._exists(name)) for name in (where.controller, where.node)}
-            policies = start(reader.list_all(kinds.ADMISSION_POLICY, into=objects.Policy))
-            bindings = start(reader.list_all(kinds.ADMISSION_BINDING, into=objects.Binding))
+            policies = start(reader.list_all(kinds.ADMISSION_POLICY, into=observed.Policy))
+            bindings = start(reader.list_all(kinds.ADMISSION_BINDING, into=observed.Binding))
             lease = start(
-                reader.find(kinds.LEASE, where.lease, into=objects.Lease, namespace=where.namespace)
+                reader.find(kinds.LEASE, where.lease, into=observed.Lease, namespace=where.namespace)
             )
-            nodes = start(reader.list_all(kinds.NODE, into=objects.Node))
-            node_leases = start(reader.list_all(kinds.LEASE, into=objects.Lease, namespace=NODE_LEASES))
-            pods = start(reader.list_all(kinds.POD, into=objects.Pod, namespace=where.namespace))
-            published = start(reader.list_all(kinds.SLICE, into=objects.Slice, fields=ours))
+            nodes = start(reader.list_all(kinds.NODE, into=observed.Node))
+            node_leases = start(reader.list_all(kinds.LEASE, into=observed.Lease, namespace=NODE_LEASES))
+            pods = start(reader.list_all(kinds.POD, into=observed.Pod, namespace=where.namespace))
+            published = start(reader.list_all(kinds.SLICE, into=observed.Slice, fields=ours))
             attached = start(reader.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment))
             managers = await reader.list_all(kinds.FABRIC, into=fabrics.Fabric)
             served = await versions
@@ -136,13 +136,13 @@ class _Look:
     async def _trials(
         self,
         managers: observed.Reading[tuple[fabrics.Fabric, ...]],
-        nodes: observed.Reading[tuple[objects.Node, ...]],
+        nodes: observed.Reading[tuple[observed.Node, ...]],
         attached: observed.Reading[tuple[attachments.DeviceAttachment, ...]],
         served: observed.Reading[tuple[str, ...]],
         now: datetime.datetime,
     ) -> tuple[observed.Reading[permissions.Trial], ...]:
         driver = self._where.driver
-        writes = trials.planned(
+        writes = reviews.planned_writes(
             self._where,
             [one for one in observed.seen(managers) if one.spec.driver == driver and not one.deleting],
             observed.seen(nodes),
@@ -150,12 +150,12 @@ class _Look:
             modern="v1" in observed.seen(served),
             now=now,
         )
-        return await trials.attempt(self._reader, self._where, writes)
+        return await reviews.try_writes(self._reader, self._where, writes)
 
     async def _versions(self) -> observed.Reading[tuple[str, ...]]:
         async def ask() -> tuple[str, ...]:
             answer = await self._reader.api.request("GET", _GROUP)
-            return tuple(one.version for one in _decoded(answer, objects.Group).versions)
+            return tuple(one.version for one in _decoded(answer, observed.Group).versions)
 
         return await self._reader.attempt("resource.k8s.io", f"get {_GROUP}", ask, absent=())
 
@@ -168,7 +168,7 @@ class _Look:
             found = []
             for version in observed.seen(served):
                 answer = await self._reader.api.request("GET", f"{_GROUP}/{version}")
-                resources = _decoded(answer, objects.ServedResources).resources
+                resources = _decoded(answer, observed.ServedResources).resources
                 if any(one.name == plural for one in resources):
                     found.append(version)
             return tuple(found)
@@ -191,7 +191,7 @@ class _Look:
 
     async def _exists(self, account: str) -> observed.Reading[bool]:
         found = await self._reader.find(
-            _SERVICE_ACCOUNT, account, into=objects.ServiceAccount, namespace=self._where.namespace
+            _SERVICE_ACCOUNT, account, into=observed.ServiceAccount, namespace=self._where.namespace
         )
         return found if isinstance(found, Unread) else found is not None
 

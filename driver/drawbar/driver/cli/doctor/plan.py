@@ -4,20 +4,20 @@ Whatever was observed, and whatever could not be, each topic says something: no 
 """
 
 from drawbar.driver.cli.doctor import findings, observed
-from drawbar.driver.cli.doctor.plans import (
-    access,
-    attachments,
-    clocks,
-    fabrics,
-    features,
-    hosts,
-    nodes,
-    server,
-)
+from drawbar.driver.cli.doctor.plans import access, attachments, clocks, fabrics, nodes, server
 
-_TOPICS = (server, features, access, clocks, nodes, fabrics, hosts, attachments)
+_TOPICS = (
+    server.plan,
+    server.plan_features,
+    access.plan,
+    clocks.plan,
+    nodes.plan,
+    fabrics.plan,
+    fabrics.plan_hosts,
+    attachments.plan,
+)
 
 
 def plan(cluster: observed.Cluster) -> tuple[findings.Finding, ...]:
     """All findings on a cluster, by check, the worst of each first."""
-    return findings.ordered(finding for topic in _TOPICS for finding in topic.plan(cluster))
+    return findings.ordered(finding for topic in _TOPICS for finding in topic(cluster))

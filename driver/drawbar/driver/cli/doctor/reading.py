@@ -1,12 +1,72 @@
-"""Reads whose failure is a finding, each with a deadline, few at once."""
+"""Reads of one API server whose failure is a finding, each with a deadline, few at once.
+
+The clock is read from the `Date` header that every answer has (RFC 9110, 6.6.1); the usual client does not return headers,
+so that is a request of its own. `CannotCheck` ends the doctor without a report.
+"""
 
 import asyncio
+import datetime
+import email.utils
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import aiohttp
+
+from drawbar.driver import errors
 from drawbar.driver.cli.doctor import observed
 from drawbar.driver.cli.doctor.findings import Unread
-from drawbar.driver.kube import client, errors, kinds
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
+
+
+class CannotCheck(errors.DrawbarError):
+    """The API server does not answer, or does not know us."""
+
+    exit_code = 2
+
+
+CLOCK_TIMEOUT_SECONDS = 10.0
+_CLOCK_PATH = "/version"
+
+
+async def read_clock(connection: config.Connection) -> observed.Clock:
+    """The API server's clock between two looks at ours.
+
+    Raises:
+        errors.CannotCheck: it does not answer.
+        kube.errors.ConfigError: the token cannot be read.
+    """
+    header = connection.authorization()
+    connector = aiohttp.TCPConnector(ssl=connection.tls if connection.tls is not None else True)
+    timeout = aiohttp.ClientTimeout(total=CLOCK_TIMEOUT_SECONDS)
+    before = _now()
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+            session.get(
+                connection.server + _CLOCK_PATH, headers={"Authorization": header} if header else {}
+            ) as response,
+        ):
+            return observed.Clock(before=before, date=_date(response.headers.get("Date", "")), after=_now())
+    except (aiohttp.ClientError, TimeoutError) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise CannotCheck(
+            f"nothing can be looked at: {connection.server} (from {connection.origin}) does not answer: {reason}; "
+            "is it the right address, does it run, does a firewall stand between?"
+        ) from error
+
+
+def _date(header: str) -> datetime.datetime | None:
+    try:
+        found = email.utils.parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
 
 T = TypeVar("T")
 
@@ -38,11 +98,11 @@ class Reader:
             try:
                 async with asyncio.timeout(self._deadline):
                     return await ask()
-            except errors.NotFound as error:
+            except kube_errors.NotFound as error:
                 return absent if absent is not None else Unread(what=what, why=str(error))
-            except errors.Denied as error:
+            except kube_errors.Denied as error:
                 return Unread(what=what, why=str(error), permission=permission)
-            except errors.KubeError as error:
+            except kube_errors.KubeError as error:
                 return Unread(what=what, why=str(error))
             except TimeoutError:
                 return Unread(what=what, why=f"no answer within {self._deadline:g} s")

@@ -1,6 +1,7 @@
-"""The report as a table for people, in 80 columns or more."""
+"""The report: a table for people, in 80 columns or more, and JSON for programs, with camelCase keys."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich import console, table, text
 
@@ -72,3 +73,27 @@ def _summary(found: Sequence[Finding]) -> text.Text:
         if count
     ]
     return text.Text("; ").join(parts)
+
+
+def document(found: Sequence[findings.Finding], about: dict[str, str]) -> dict[str, Any]:
+    """Everything that is said.
+
+    Args:
+        found: all findings.
+        about: what was looked at, such as the API server.
+    """
+    return {
+        **about,
+        "summary": {severity.value: count for severity, count in findings.counts(found).items()},
+        "exitStatus": findings.exit_status(found),
+        "findings": [
+            {
+                "check": one.check.value,
+                "severity": one.severity.value,
+                "subject": one.subject,
+                "message": one.message,
+                "remedy": one.remedy,
+            }
+            for one in found
+        ],
+    }

@@ -1,17 +1,26 @@
-"""Asks the API server what the daemons' service accounts may do, by access reviews: objects that are never stored.
+"""What the daemons' service accounts may do: access reviews, and dry runs of the daemons' writes. Nothing is stored.
 
-Whoever may not ask about others, as the daemons themselves, may still ask about themselves.
+Whoever may not ask about other accounts, as the daemons themselves, may still ask about their own.
+
+Roles decide which kinds an account may write, admission policies and webhooks which content; only a write shows whether
+it passes all of them. The user who runs the doctor must be allowed to impersonate the accounts.
+
+Source: Kubernetes "User impersonation", "Dry-run".
 """
 
 import asyncio
+import datetime
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from drawbar.driver.cli.doctor import objects, observed, reading
+from drawbar.driver.api import attachments, bindings, drivers, fabrics, meta, nodepools
+from drawbar.driver.cli.doctor import observed, reading
 from drawbar.driver.cli.doctor.findings import Unread
-from drawbar.driver.cli.doctor.permissions import Answer, Daemon, Permission
-from drawbar.driver.kube import kinds
+from drawbar.driver.cli.doctor.permissions import Answer, Daemon, Permission, Trial
+from drawbar.driver.controller import names
+from drawbar.driver.kube import client, errors, kinds
 
 _GROUP = "authorization.k8s.io"
 _ABOUT_OTHERS = kinds.Kind(
@@ -83,7 +92,7 @@ async def may(reader: reading.Reader, attributes: dict[str, str]) -> observed.Re
 
 async def _name(reader: reading.Reader) -> str:
     body = {"apiVersion": _WHO_AM_I.api_version, "kind": _WHO_AM_I.kind}
-    work = functools.partial(reader.api.create, _WHO_AM_I, body, into=objects.SelfReview)
+    work = functools.partial(reader.api.create, _WHO_AM_I, body, into=observed.SelfReview)
     found = await reader.attempt("who this user is", f"create {_WHO_AM_I.plural}", work)
     return "" if isinstance(found, Unread) else found.status.user_info.username
 
@@ -116,4 +125,274 @@ async def _answer(
 
 async def _allowed(reader: reading.Reader, kind: kinds.Kind, spec: dict[str, Any]) -> bool:
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
-    return (await reader.api.create(kind, body, into=objects.Review)).status.allowed
+    return (await reader.api.create(kind, body, into=observed.Review)).status.allowed
+
+
+# Its own field manager, so that no field of the daemons' seems to be given up.
+MANAGER = "drawbar-doctor"
+# An object that no Drawbar makes.
+PROBE = "drawbar-doctor"
+NODE_NAME = "authentication.kubernetes.io/node-name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One request that a daemon makes in its daily work.
+
+    Attributes:
+        what: for the finding.
+        name: of an object that is patched; empty for one that is created.
+        node: that the token of a node daemon is bound to.
+    """
+
+    daemon: Daemon
+    what: str
+    kind: kinds.Kind
+    body: Any
+    name: str = ""
+    namespace: str | None = None
+    subresource: str | None = None
+    content: client.Patch = client.Patch.APPLY
+    node: str = ""
+
+
+def planned_writes(
+    where: observed.Where,
+    ours: Sequence[fabrics.Fabric],
+    nodes: Sequence[observed.Node],
+    attached: Sequence[attachments.DeviceAttachment],
+    *,
+    modern: bool,
+    now: datetime.datetime,
+) -> tuple[Write, ...]:
+    """The writes to try: one of each kind that there is an object for.
+
+    Args:
+        where: which Drawbar is meant.
+        ours: Fabrics of the driver.
+        nodes: of the cluster.
+        attached: DeviceAttachments of the driver.
+        modern: `resource.k8s.io/v1` is served.
+        now: when conditions are said to change.
+    """
+    fabric = ours[0].metadata.name if ours else PROBE
+    held = [one for one in attached if not one.deleting]
+    found = [*_statuses(ours, held, now)]
+    if nodes:
+        found += _of_node(where, fabric, nodes[0].metadata.name)
+    claimed = [one for one in held if one.spec.claim is not None and one.holds(attachments.ATTACHED)]
+    if modern:
+        found += _slices(where, nodes)
+        found += _claims(where, claimed[:1], now)
+    return tuple(found)
+
+
+def _of_node(where: observed.Where, fabric: str, node: str) -> Iterator[Write]:
+    label = {names.node_label(fabric): drivers.label_value(where.driver)}
+    yield Write(
+        daemon=Daemon.CONTROLLER,
+        what=f"a label of node {node}",
+        kind=kinds.NODE,
+        name=node,
+        body={"metadata": {"labels": label}},
+        content=client.Patch.MERGE,
+    )
+    spec = {
+        "fabric": fabric,
+        "deviceID": PROBE,
+        "driver": where.driver,
+        "pool": names.pool(fabric, PROBE),
+        "device": PROBE,
+        "nodeName": node,
+        "hostID": PROBE,
+        "identity": {"deviceClass": "other"},
+    }
+    metadata = {
+        "name": attachments.name(fabric, PROBE),
+        "labels": {attachments.NODE_LABEL: attachments.node_label(node)},
+        "finalizers": [attachments.FINALIZER],
+    }
+    yield Write(
+        daemon=Daemon.CONTROLLER,
+        what="a DeviceAttachment",
+        kind=kinds.ATTACHMENT,
+        body=_object(kinds.ATTACHMENT, metadata, spec=spec),
+    )
+
+
+def _slices(where: observed.Where, nodes: Sequence[observed.Node]) -> Iterator[Write]:
+    fabric_pool = names.pool(PROBE, "")
+    selector = {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": names.node_label(PROBE), "operator": "In", "values": ["true"]}]}
+        ]
+    }
+    yield Write(
+        daemon=Daemon.CONTROLLER,
+        what="a ResourceSlice",
+        kind=kinds.SLICE,
+        body=_slice(where, fabric_pool, nodeSelector=selector),
+    )
+    for node in nodes[:1]:
+        name = node.metadata.name
+        yield Write(
+            daemon=Daemon.NODE,
+            what=f"a ResourceSlice of node {name}",
+            kind=kinds.SLICE,
+            body=_slice(where, nodepools.pool(name, 0), nodeName=name),
+            node=name,
+        )
+
+
+def _statuses(
+    ours: Sequence[fabrics.Fabric],
+    held: Sequence[attachments.DeviceAttachment],
+    now: datetime.datetime,
+) -> Iterator[Write]:
+    for fabric in ours[:1]:
+        name = fabric.metadata.name
+        yield Write(
+            daemon=Daemon.CONTROLLER,
+            what=f"the status of Fabric {name}",
+            kind=kinds.FABRIC,
+            name=name,
+            subresource="status",
+            body=_object(kinds.FABRIC, {"name": name}, status={"devices": fabric.status.devices}),
+        )
+    for attachment in held[:1]:
+        name, node = attachment.metadata.name, attachment.spec.node_name
+        for daemon, condition in (
+            (Daemon.CONTROLLER, attachments.ATTACHED),
+            (Daemon.NODE, attachments.VISIBLE),
+        ):
+            known = meta.find(attachment.status.conditions, condition)
+            body = {"conditions": [_condition(condition, now, known)]}
+            yield Write(
+                daemon=daemon,
+                what=f"the status of DeviceAttachment {name}",
+                kind=kinds.ATTACHMENT,
+                name=name,
+                subresource="status",
+                body=_object(kinds.ATTACHMENT, {"name": name}, status=body),
+                node=node if daemon is Daemon.NODE else "",
+            )
+
+
+def _claims(
+    where: observed.Where, claimed: Sequence[attachments.DeviceAttachment], now: datetime.datetime
+) -> Iterator[Write]:
+    for attachment in claimed:
+        claim, spec = attachment.spec.claim, attachment.spec
+        if claim is None:
+            continue
+        for daemon, condition in ((Daemon.CONTROLLER, bindings.ATTACHED), (Daemon.NODE, bindings.VISIBLE)):
+            entry = {
+                "driver": spec.driver,
+                "pool": spec.pool,
+                "device": spec.device,
+                "conditions": [_condition(bindings.condition_type(where.driver, condition), now, None)],
+            }
+            metadata = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid}
+            yield Write(
+                daemon=daemon,
+                what=f"the status of claim {claim.namespace}/{claim.name}",
+                kind=kinds.CLAIM,
+                name=claim.name,
+                namespace=claim.namespace,
+                subresource="status",
+                body=_object(kinds.CLAIM, metadata, status={"devices": [entry]}),
+                node=spec.node_name if daemon is Daemon.NODE else "",
+            )
+
+
+def _slice(where: observed.Where, pool: str, **reach: object) -> dict[str, Any]:
+    spec = {
+        "driver": where.driver,
+        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": PROBE, "attributes": {"class": {"string": "other"}}}],
+    }
+    return _object(
+        kinds.SLICE, {"name": names.resource_slice(where.driver, f"{pool}/{PROBE}")}, spec=spec | reach
+    )
+
+
+def _condition(kind: str, now: datetime.datetime, known: meta.Condition | None) -> dict[str, str]:
+    return {
+        "type": kind,
+        "status": known.status if known is not None else "True",
+        "reason": "DryRun",
+        "message": "",
+        "lastTransitionTime": meta.timestamp(now),
+    }
+
+
+def _object(kind: kinds.Kind, metadata: dict[str, Any], **content: Any) -> dict[str, Any]:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata} | content
+
+
+async def try_writes(
+    reader: reading.Reader, where: observed.Where, writes: Sequence[Write]
+) -> tuple[observed.Reading[Trial], ...]:
+    """How each ends; for a daemon that this user may not act as, one that says so."""
+    accounts = {Daemon.CONTROLLER: where.controller, Daemon.NODE: where.node}
+    found: list[observed.Reading[Trial]] = []
+    for daemon, account in accounts.items():
+        own = [one for one in writes if one.daemon is daemon]
+        if not own:
+            continue
+        allowed = await _may_impersonate(reader, where, account, bound=daemon is Daemon.NODE)
+        if allowed is not True:
+            what = f"{daemon}'s writes"
+            found.append(
+                allowed if isinstance(allowed, Unread) else Trial(daemon=daemon, what=what, tried=False)
+            )
+            continue
+        async with asyncio.TaskGroup() as tasks:
+            begun = [tasks.create_task(_try(reader, where.user(account), one), name="trial") for one in own]
+        found += [task.result() for task in begun]
+    return tuple(found)
+
+
+async def _may_impersonate(
+    reader: reading.Reader, where: observed.Where, account: str, *, bound: bool
+) -> observed.Reading[bool]:
+    wanted = [{"resource": "serviceaccounts", "namespace": where.namespace, "name": account}]
+    if bound:
+        wanted.append({"group": "authentication.k8s.io", "resource": "userextras", "subresource": NODE_NAME})
+    for attributes in wanted:
+        allowed = await may(reader, {"verb": "impersonate"} | attributes)
+        if allowed is not True:
+            return allowed
+    return True
+
+
+async def _try(reader: reading.Reader, user: str, write: Write) -> observed.Reading[Trial]:
+    api = reader.api.acting_as(user, {NODE_NAME: write.node} if write.node else {})
+    trial = Trial(daemon=write.daemon, what=write.what)
+    ask = functools.partial(_send, api, write, trial)
+    return await reader.attempt(f"{write.daemon}'s writes", "", ask)
+
+
+async def _send(api: client.Client, write: Write, trial: Trial) -> Trial:
+    try:
+        if write.name:
+            await api.patch(
+                write.kind,
+                write.name,
+                write.body,
+                content=write.content,
+                into=dict,
+                namespace=write.namespace,
+                subresource=write.subresource,
+                manager=MANAGER,
+                dry_run=True,
+            )
+        else:
+            await api.create(write.kind, write.body, into=dict, namespace=write.namespace, dry_run=True)
+    except (errors.Denied, errors.Invalid) as error:
+        # Webhooks may have side effects that a dry run must not have; the API server refuses on their behalf.
+        return replace(trial, tried=False) if "dry run" in str(error) else replace(trial, refused=str(error))
+    except (errors.Conflict, errors.NotFound):
+        # Deleted, or made anew, since it was read: whether the write would pass is not known, and nothing is wrong.
+        return replace(trial, tried=False)
+    return trial

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from drawbar.driver.api import meta
-from drawbar.driver.cli.doctor import findings, objects, observed
+from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 
 SKEW_SECONDS = 2.0
@@ -82,7 +82,7 @@ def here(clock: observed.Clock) -> Finding:
     )
 
 
-def _controller(lease: objects.Lease) -> Iterator[Finding]:
+def _controller(lease: observed.Lease) -> Iterator[Finding]:
     skew = _skew(lease)
     if skew is None:
         return
@@ -136,7 +136,7 @@ def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
         )
 
 
-def _skew(lease: objects.Lease) -> float | None:
+def _skew(lease: observed.Lease) -> float | None:
     """By how many seconds the holder's clock is ahead; None where that is not told."""
     written, renewed = _moment(lease.metadata.renewal_written), _moment(lease.spec.renew_time or "")
     if written is None or renewed is None:

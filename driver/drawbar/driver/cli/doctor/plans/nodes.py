@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.api import nodes as api_nodes
-from drawbar.driver.cli.doctor import findings, objects, observed
+from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import daemons, names
 
@@ -43,7 +43,7 @@ def with_daemon(cluster: observed.Cluster) -> frozenset[str]:
     return frozenset((pods | published) - {""})
 
 
-def _pods(cluster: observed.Cluster) -> list[objects.Pod]:
+def _pods(cluster: observed.Cluster) -> list[observed.Pod]:
     account = cluster.where.node
     return [
         pod
@@ -52,7 +52,7 @@ def _pods(cluster: observed.Cluster) -> list[objects.Pod]:
     ]
 
 
-def _kubelets(cluster: observed.Cluster, known: Sequence[objects.Node]) -> Iterator[Finding]:
+def _kubelets(cluster: observed.Cluster, known: Sequence[observed.Node]) -> Iterator[Finding]:
     versions: dict[str, list[str]] = {}
     for node in known:
         versions.setdefault(node.status.node_info.kubelet_version, []).append(node.metadata.name)
@@ -85,7 +85,7 @@ def _kubelet(cluster: observed.Cluster, version: str, members: Sequence[str]) ->
     return findings.ok(check, subject, told)
 
 
-def runtimes(known: Sequence[objects.Node]) -> Iterator[Finding]:
+def runtimes(known: Sequence[observed.Node]) -> Iterator[Finding]:
     """Whether containers get CDI devices, as far as the version of the runtime tells.
 
     Source: containerd 1.7 (`enable_cdi`, off by default) and 2.0 (on); CRI-O 1.23 and later (always on).
@@ -125,7 +125,7 @@ def _runtime(version: str) -> tuple[Severity, str, str]:
     return Severity.NOTE, message, f"see the runtime's documentation; {_VERIFY}"
 
 
-def _ready(cluster: observed.Cluster, known: Sequence[objects.Node]) -> Iterator[Finding]:
+def _ready(cluster: observed.Cluster, known: Sequence[observed.Node]) -> Iterator[Finding]:
     """A node that is not ready matters where a device is attached to it."""
     holding = {one.spec.node_name for one in observed.seen(cluster.attachments)}
     ill = [
@@ -147,7 +147,7 @@ def _ready(cluster: observed.Cluster, known: Sequence[objects.Node]) -> Iterator
 
 
 def _daemons(
-    cluster: observed.Cluster, known: Sequence[objects.Node], running: Collection[str]
+    cluster: observed.Cluster, known: Sequence[observed.Node], running: Collection[str]
 ) -> Iterator[Finding]:
     pods = _pods(cluster)
     for pod in pods[:UNREADY_MAX]:
@@ -197,7 +197,7 @@ def _daemons(
         )
 
 
-def _in_use(cluster: observed.Cluster, known: Sequence[objects.Node]) -> set[str]:
+def _in_use(cluster: observed.Cluster, known: Sequence[observed.Node]) -> set[str]:
     """Nodes that fabric devices may go to, have gone to, or would go to if a daemon were there."""
     ours = _ours(cluster)
     # A node without a daemon loses the label of its fabric, so what makes it a host counts, too.
@@ -214,7 +214,7 @@ def _in_use(cluster: observed.Cluster, known: Sequence[objects.Node]) -> set[str
     }
 
 
-def _silent(cluster: observed.Cluster, known: Sequence[objects.Node]) -> set[str]:
+def _silent(cluster: observed.Cluster, known: Sequence[observed.Node]) -> set[str]:
     """Nodes on which the controller sees no daemon that is alive, as it says in a Fabric's condition Degraded."""
     degraded = (meta.find(one.status.conditions, fabrics.DEGRADED) for one in _ours(cluster))
     said = {
@@ -227,7 +227,7 @@ def _ours(cluster: observed.Cluster) -> list[fabrics.Fabric]:
     return [one for one in observed.seen(cluster.fabrics) if one.spec.driver == cluster.where.driver]
 
 
-def _unready(cluster: observed.Cluster, pod: objects.Pod) -> Finding:
+def _unready(cluster: observed.Cluster, pod: observed.Pod) -> Finding:
     condition = meta.find(pod.status.conditions, "Ready")
     why = (condition.message or condition.reason) if condition is not None else pod.status.phase
     name = f"{cluster.where.namespace}/{pod.metadata.name}"

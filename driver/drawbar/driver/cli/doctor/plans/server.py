@@ -1,10 +1,287 @@
-"""Whether the API server is one that Drawbar works with; pure."""
+"""Whether the API server is one that Drawbar works with: its version, what it serves and what it drops; pure.
 
-from collections.abc import Iterator
+Of the custom kinds the program's own types are the measure: a field that they have and the schema lacks is dropped by
+the API server without an error, and what the schema has beyond them was written for a newer program.
 
+Source of the releases' defaults: Kubernetes feature gates, 1.34 to 1.37.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
-from drawbar.driver.cli.doctor.plans import definitions
+from drawbar.driver.cli.doctor.observed import Reading
+from drawbar.driver.slices import encoding
+
+VERSION = "v1alpha1"
+FABRICS = "fabrics.drawbar.dev"
+ATTACHMENTS = "deviceattachments.drawbar.dev"
+_SELECTABLE = ".spec.driver"
+_APPLY = (
+    "apply the CRDs of this version (deploy/drawbar/crds/); Helm does not change CRDs that are there already"
+)
+
+
+class _Part(NamedTuple):
+    """One of the two halves of an object, and the type that it is read into."""
+
+    name: str
+    type: type[meta.Struct]
+
+
+KINDS: Mapping[str, tuple[_Part, ...]] = {
+    FABRICS: (_Part("spec", fabrics.FabricSpec), _Part("status", fabrics.FabricStatus)),
+    ATTACHMENTS: (_Part("spec", attachments.AttachmentSpec), _Part("status", attachments.AttachmentStatus)),
+}
+
+
+def plan_definitions(
+    known: Mapping[str, Reading[observed.Definition | None]], *, selectable: bool = True
+) -> Iterator[Finding]:
+    """A finding for everything that is wrong with each of our kinds, or that it is well.
+
+    Args:
+        known: our kinds by name.
+        selectable: this API server can select objects by a field of ours.
+    """
+    for name in KINDS:
+        definition = known[name]
+        if isinstance(definition, Unread):
+            yield findings.unread(Check.SERVER_DEFINITION, definition)
+            continue
+        complaints = list(_complaints(name, definition, selectable))
+        yield from complaints or [
+            findings.ok(
+                Check.SERVER_DEFINITION,
+                f"CRD {name}",
+                f"{VERSION} is served, with the schema of this program",
+            )
+        ]
+
+
+def _complaints(name: str, definition: observed.Definition | None, selectable: bool) -> Iterator[Finding]:
+    if definition is None:
+        yield _error(name, "does not exist", "apply deploy/drawbar/crds/, or install the chart")
+        return
+    version = next((one for one in definition.spec.versions if one.name == VERSION), None)
+    if version is None or not version.served:
+        yield _error(name, f"does not serve {VERSION}", _APPLY)
+        return
+    if not meta.is_true(definition.status.conditions or (), "Established"):
+        yield _error(
+            name,
+            "is not established: the API server does not serve it yet, or refuses it",
+            f"kubectl describe crd {name}, and mend what it says",
+        )
+    if "status" not in version.subresources:
+        yield _error(name, "has no status subresource, so no status can be written", _APPLY)
+    if selectable and {"jsonPath": _SELECTABLE} not in version.selectable_fields:
+        yield _error(
+            name, f"has no selectable field {_SELECTABLE}, so the controller cannot ask for its own", _APPLY
+        )
+    yield from _fields(name, version)
+
+
+def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]:
+    ours = {path for part in KINDS[name] for path in paths(part)}
+    theirs, open_ = schema_paths(version.schema.get("openAPIV3Schema", {}))
+    lost = sorted(path for path in ours - theirs if not any(path.startswith(one) for one in open_))
+    if lost:
+        yield _error(
+            name,
+            f"is older than this program: the API server drops {findings.listed(lost)} without a word",
+            _APPLY,
+        )
+    # Below the two halves nothing is ours to know.
+    newer = sorted(path for path in theirs - ours if path.startswith(("spec.", "status.")))
+    if newer:
+        yield Finding(
+            check=Check.SERVER_DEFINITION,
+            severity=Severity.WARNING,
+            subject=f"CRD {name}",
+            message=f"is newer than this program, which does not know {findings.listed(newer)}",
+            remedy="run the doctor, and the daemons, of the version that the CRDs are of",
+        )
+
+
+def _error(name: str, message: str, remedy: str) -> Finding:
+    return Finding(
+        check=Check.SERVER_DEFINITION,
+        severity=Severity.ERROR,
+        subject=f"CRD {name}",
+        message=message,
+        remedy=remedy,
+    )
+
+
+def paths(part: _Part) -> frozenset[str]:
+    """Every field that this program knows, as `spec.policy.models[].model`."""
+    return frozenset(_below(part.name, msgspec.inspect.type_info(part.type)))
+
+
+def _below(path: str, known: msgspec.inspect.Type) -> Iterator[str]:
+    match known:
+        case msgspec.inspect.StructType(fields=fields):
+            for field in fields:
+                yield f"{path}.{field.encode_name}"
+                yield from _below(f"{path}.{field.encode_name}", field.type)
+        case msgspec.inspect.VarTupleType(item_type=item):
+            yield from _below(f"{path}[]", item)
+        case msgspec.inspect.UnionType(types=types):
+            for one in types:
+                yield from _below(path, one)
+        case _:
+            return
+
+
+def schema_paths(schema: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """The same of a schema; and the paths below which it takes anything."""
+    found, open_ = set(), set()
+    for path, node in _walk("", schema):
+        found.add(path)
+        if node.get("x-kubernetes-preserve-unknown-fields"):
+            open_.add(path)
+    return frozenset(found), frozenset(open_)
+
+
+def _walk(path: str, node: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    if path and not path.endswith("[]"):
+        yield path, node
+    for name, child in (node.get("properties") or {}).items():
+        yield from _walk(f"{path}.{name}".lstrip("."), child)
+    if isinstance(node.get("items"), dict):
+        yield from _walk(f"{path}[]", node["items"])
+
+
+BINDING = "DRADeviceBindingConditions"
+TAINTS = "DRADeviceTaints"
+ON_SINCE = 36
+"""Both gates are alpha, and off, before; from then on they are on unless somebody turns them off."""
+
+
+def plan_features(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Findings on each feature that Drawbar has a use for."""
+    features = cluster.features
+    if isinstance(features, Unread):
+        yield _hearsay(cluster, features)
+    elif features is not None:
+        yield from _binding(cluster, features)
+        yield _taints(cluster, features)
+        yield from _details(features)
+    yield from _rules(cluster)
+
+
+def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
+    """What the controller, which tries the same, says in the condition of a Fabric."""
+    for fabric in observed.seen(cluster.fabrics):
+        said = meta.find(fabric.status.conditions, fabrics.FEATURES_DROPPED)
+        if said is not None and said.is_true:
+            return Finding(
+                check=Check.FEATURES_BINDING_CONDITIONS,
+                severity=Severity.ERROR,
+                subject=f"Fabric {fabric.metadata.name}",
+                message=f"its controller says: {said.message}",
+                remedy=_remedy(cluster.minor, BINDING, "kube-apiserver and kube-scheduler"),
+            )
+        if said is not None:
+            text = f"the controller of Fabric {fabric.metadata.name} says that all are kept"
+            return findings.ok(Check.FEATURES_BINDING_CONDITIONS, "fields of devices", text)
+    return findings.unread(Check.FEATURES_BINDING_CONDITIONS, lost)
+
+
+def _binding(cluster: observed.Cluster, features: observed.Features) -> Iterator[Finding]:
+    lost = [field for field in features.dropped if field != "taints"]
+    if lost:
+        yield Finding(
+            check=Check.FEATURES_BINDING_CONDITIONS,
+            severity=Severity.ERROR,
+            subject="binding conditions",
+            message=(
+                f"the API server drops {', '.join(lost)} without a word ({_why(cluster.minor, BINDING)}); a pod would "
+                "start before its device is attached, so no fabric device is published. Devices that live in a node "
+                "are offered all the same"
+            ),
+            remedy=_remedy(cluster.minor, BINDING, "kube-apiserver and kube-scheduler"),
+        )
+        return
+    yield findings.ok(Check.FEATURES_BINDING_CONDITIONS, "binding conditions", "the API server keeps them")
+    if cluster.minor is not None and cluster.minor < ON_SINCE:
+        yield Finding(
+            check=Check.FEATURES_SCHEDULER,
+            severity=Severity.NOTE,
+            subject="kube-scheduler",
+            message=f"whether it has the gate {BINDING} too cannot be seen from here; without, it skips fabric devices",
+            remedy=f"look for --feature-gates={BINDING}=true in its command line",
+        )
+
+
+def _taints(cluster: observed.Cluster, features: observed.Features) -> Finding:
+    match features.form:
+        case encoding.Encoding.PER_DEVICE:
+            return findings.ok(Check.FEATURES_TAINTS, "device taints", "the API server keeps them")
+        case encoding.Encoding.TAINT_SLICE:
+            text = "the API server takes them in slices of their own (KEP-5055 as proposed), and so they are published"
+            return findings.ok(Check.FEATURES_TAINTS, "device taints", text)
+        case _:
+            return Finding(
+                check=Check.FEATURES_TAINTS,
+                severity=Severity.WARNING,
+                subject="device taints",
+                message=(
+                    f"the API server drops them without a word ({_why(cluster.minor, TAINTS)}); a device that should "
+                    "have one is withdrawn instead, a failed one has no probation, and pods are not evicted from a lost one"
+                ),
+                remedy=_remedy(
+                    cluster.minor, TAINTS, "kube-apiserver, kube-scheduler and kube-controller-manager"
+                ),
+            )
+
+
+def _details(features: observed.Features) -> Iterator[Finding]:
+    lost = sorted(encoding.DETAILS - features.details)
+    if lost and features.form is not encoding.Encoding.WITHDRAWN:
+        yield Finding(
+            check=Check.FEATURES_TAINT_DETAILS,
+            severity=Severity.NOTE,
+            subject="device taints",
+            message=f"have no {', '.join(lost)} here, as in every release up to 1.37; key, value and effect say the rest",
+            remedy="nothing: docs/conditions.md explains each taint",
+        )
+
+
+def _rules(cluster: observed.Cluster) -> Iterator[Finding]:
+    rules = cluster.taint_rules
+    if isinstance(rules, Unread):
+        yield findings.unread(Check.FEATURES_TAINT_RULES, rules)
+    elif rules:
+        yield findings.ok(Check.FEATURES_TAINT_RULES, "DeviceTaintRules", f"are served as {', '.join(rules)}")
+    else:
+        yield Finding(
+            check=Check.FEATURES_TAINT_RULES,
+            severity=Severity.NOTE,
+            subject="DeviceTaintRules",
+            message="are not served: an administrator cannot taint devices by a rule of Kubernetes",
+            remedy="name devices in a Fabric's spec.maintenance, which does the same for fabric devices, or use 1.37",
+        )
+
+
+def _why(minor: int | None, gate: str) -> str:
+    if minor is None:
+        return f"the feature gate {gate} is off"
+    if minor < ON_SINCE:
+        return f"Kubernetes 1.{minor} has them behind the feature gate {gate}, which is off by default"
+    return f"Kubernetes 1.{minor} has them by default, so somebody has turned the feature gate {gate} off"
+
+
+def _remedy(minor: int | None, gate: str, programs: str) -> str:
+    if minor is not None and minor >= ON_SINCE:
+        return f"take {gate}=false out of --feature-gates of {programs}"
+    return f"start {programs} with --feature-gates={gate}=true, or upgrade to Kubernetes 1.36 or later"
+
 
 OLDEST, NEWEST = 34, 37
 """The minor versions of Kubernetes that the tests cover."""
@@ -17,7 +294,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     if isinstance(cluster.contexts, Unread):
         yield findings.unread(Check.SERVER_RESOURCE_API, cluster.contexts)
     # Our controller chooses its own objects by itself where the API server cannot, which is so before 1.31.
-    yield from definitions.plan(cluster.definitions, selectable=cluster.classic != "v1alpha2")
+    yield from plan_definitions(cluster.definitions, selectable=cluster.classic != "v1alpha2")
 
 
 def _version(cluster: observed.Cluster) -> Finding:

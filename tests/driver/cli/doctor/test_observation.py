@@ -16,7 +16,7 @@ from drawbar.mocks import apiserver
 from drawbar.mocks.apiserver import faults, profiles
 from drawbar.mocks.cluster import deployment
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 WHERE = observed.Where(
     driver="drawbar.dev",
     namespace="drawbar",
@@ -415,5 +415,5 @@ async def test_an_address_where_no_api_server_is_ends_with_a_sentence(tmp_path):
         connection = config.Connection(
             server=f"http://127.0.0.1:{port}", tls=None, authorization=lambda: None, origin="here"
         )
-        with pytest.raises(observation.errors.CannotCheck, match="is it the right address"):
+        with pytest.raises(reading.CannotCheck, match="is it the right address"):
             await observation.observe(connection, WHERE)

@@ -18,7 +18,7 @@ from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import settings as node_settings
 from drawbar.mocks.cluster import deployment
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 DOCTOR, TROUBLES = ((DOCS / name).read_text() for name in ("doctor.md", "troubleshooting.md"))
 SPEC = {
     "fabric": "rack-1",

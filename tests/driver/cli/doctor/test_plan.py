@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import attachments, fabrics, leases, meta
-from drawbar.driver.cli.doctor import findings, objects, observed, permissions, plan
+from drawbar.driver.cli.doctor import findings, observed, permissions, plan
 from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.controller import daemons
 from drawbar.driver.slices import encoding
@@ -75,12 +75,12 @@ def attachment(*told, name="rack.gpu", deleted=None, started=500, driver="drawba
 
 
 def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1.4", ready="True", uuid=""):
-    return objects.Node(
+    return observed.Node(
         metadata=meta.ObjectMeta(
             name=name, labels={"fabric.drawbar.dev/rack": "true"} if labels is None else labels
         ),
-        status=objects.NodeStatus(
-            node_info=objects.NodeInfo(
+        status=observed.NodeStatus(
+            node_info=observed.NodeInfo(
                 kubelet_version=kubelet, container_runtime_version=runtime, system_uuid=uuid or f"UUID-{name}"
             ),
             conditions=conditions(("Ready", ready, "Kubelet")),
@@ -89,10 +89,10 @@ def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1
 
 
 def pod(name="n1", ready="True", account="drawbar-node", phase="Running"):
-    return objects.Pod(
+    return observed.Pod(
         metadata=meta.ObjectMeta(name=f"drawbar-node-{name}"),
-        spec=objects.PodSpec(node_name=name, service_account_name=account),
-        status=objects.PodStatus(phase=phase, conditions=conditions(("Ready", ready, "X"))),
+        spec=observed.PodSpec(node_name=name, service_account_name=account),
+        status=observed.PodStatus(phase=phase, conditions=conditions(("Ready", ready, "X"))),
     )
 
 
@@ -100,10 +100,10 @@ def lease(name="drawbar-controller", *, age=2, skew=0, holder="c-0", written=Tru
     """Renewed so long ago by the API server's clock, by a holder whose clock is so far ahead."""
     moment = NOW - age * SECOND
     fields = msgspec.Raw(b'{"f:spec":{"f:renewTime":{}}}')
-    entry = objects.ManagedFields(time=meta.timestamp(moment), fields_v1=fields)
-    return objects.Lease(
-        metadata=objects.LeaseMeta(
-            name=name, managed_fields=(objects.ManagedFields(time=ago(0)), entry) if written else ()
+    entry = observed.ManagedFields(time=meta.timestamp(moment), fields_v1=fields)
+    return observed.Lease(
+        metadata=observed.LeaseMeta(
+            name=name, managed_fields=(observed.ManagedFields(time=ago(0)), entry) if written else ()
         ),
         spec=leases.LeaseSpec(
             holder_identity=holder,
@@ -147,13 +147,13 @@ HEALTHY = observed.Cluster(
     version="v1.37.0",
     resource_versions=("v1",),
     taint_rules=("v1",),
-    definitions={one.metadata.name: one for one in read("CustomResourceDefinition", objects.Definition)},
+    definitions={one.metadata.name: one for one in read("CustomResourceDefinition", observed.Definition)},
     features=FEATURES,
     accounts={"drawbar-controller": True, "drawbar-node": True},
     access=tuple(permissions.Answer(permission=one, allowed=True) for one in NEEDED),
     trials=tuple(permissions.Trial(daemon=daemon, what="a slice") for daemon in permissions.Daemon),
-    policies=read("ValidatingAdmissionPolicy", objects.Policy),
-    bindings=read("ValidatingAdmissionPolicyBinding", objects.Binding),
+    policies=read("ValidatingAdmissionPolicy", observed.Policy),
+    bindings=read("ValidatingAdmissionPolicyBinding", observed.Binding),
     lease=lease(),
     nodes=(node(),),
     node_leases=(lease("n1"),),

@@ -11,9 +11,9 @@ import pytest
 from rich import console
 
 from drawbar.driver.api import meta
-from drawbar.driver.cli.doctor import findings, objects, observed, report, report_json
+from drawbar.driver.cli.doctor import findings, observed, report
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
-from drawbar.driver.cli.doctor.plans import definitions, host, runtime
+from drawbar.driver.cli.doctor.plans import host, server
 from drawbar.mocks.cluster import deployment
 
 CRDS = {
@@ -85,9 +85,9 @@ def unestablished(crd):
 )
 def test_a_definition_that_is_not_this_programs_is_named_with_what_it_lacks(change, severity, word):
     changed = copy.deepcopy(CRDS)
-    change(changed[definitions.FABRICS])
-    known = {name: msgspec.convert(one, objects.Definition) for name, one in changed.items()}
-    said = list(definitions.plan(known))
+    change(changed[server.FABRICS])
+    known = {name: msgspec.convert(one, observed.Definition) for name, one in changed.items()}
+    said = list(server.plan_definitions(known))
     assert unlike(said) == ({f"{severity} server.definition"} if severity else set())
     assert not severity or any(word in one.message for one in said if one.severity == severity)
 
@@ -97,7 +97,7 @@ CONTAINERD, CRIO = "/etc/containerd/config.toml", "/etc/crio/crio.conf"
 
 
 def files(*texts, name="containerd", path=CONTAINERD):
-    return tuple(runtime.File(runtime=name, path=path, text=text) for text in texts)
+    return tuple(host.File(runtime=name, path=path, text=text) for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def files(*texts, name="containerd", path=CONTAINERD):
             id="CRI-O elsewhere",
         ),
         pytest.param(
-            (runtime.File(runtime="containerd", path=CONTAINERD, problem="Permission denied"),),
+            (host.File(runtime="containerd", path=CONTAINERD, problem="Permission denied"),),
             "",
             "/var/run/cdi",
             "unchecked",
@@ -159,16 +159,16 @@ def files(*texts, name="containerd", path=CONTAINERD):
     ],
 )
 def test_what_the_runtimes_configuration_means_for_cdi(known, version, cdi_dir, expected):
-    said = [one.severity for one in runtime.plan(known, cdi_dir, version)]
+    said = [one.severity for one in host.plan_runtime(known, cdi_dir, version)]
     assert said == ([expected] if expected else [])
 
 
 REGISTRY = "/var/lib/kubelet/plugins_registry"
 ALIVE = host.Socket(path=f"{REGISTRY}/drawbar.dev-a-reg.sock", knock=host.Knock.ANSWERS)
 DEAD = host.Socket(path=f"{REGISTRY}/drawbar.dev-b-reg.sock", knock=host.Knock.REFUSES)
-NODE = objects.Node(
+NODE = observed.Node(
     metadata=meta.ObjectMeta(name="n1"),
-    status=objects.NodeStatus(node_info=objects.NodeInfo(container_runtime_version="containerd://2.1.0")),
+    status=observed.NodeStatus(node_info=observed.NodeInfo(container_runtime_version="containerd://2.1.0")),
 )
 LOST = Unread(what="Node n1", why="403", permission="get nodes")
 WELL = host.Host(
@@ -269,7 +269,7 @@ def test_the_table_fits_its_width_and_has_everything(width, brief):
 
 
 def test_the_json_has_findings_sums_and_the_exit_status():
-    said = json.loads(json.dumps(report_json.document(SAID, {"server": "x"})))
+    said = json.loads(json.dumps(report.document(SAID, {"server": "x"})))
     assert said["server"] == "x"
     assert (said["exitStatus"], said["summary"]["error"], said["summary"]["ok"]) == (1, 1, 1)
     assert said["findings"][1]["check"] == "nodes.kubelet"
