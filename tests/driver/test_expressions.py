@@ -56,28 +56,6 @@ def test_a_selector_that_cannot_be_answered_says_why(expression, reason):
         expressions.matches(expression, "drawbar.dev", DEVICE)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("80Gi", 80 * 1024**3),
-        ("1.5", 1.5),
-        ("100m", 0.1),
-        ("2k", 2000),
-        ("-1", -1),
-        (".5Ki", 512),
-        ("1E", 10**18),
-    ],
-)
-def test_a_quantity_is_a_number(text, value):
-    assert expressions.quantity(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "x", "1 Gi", "1GiB", "Gi"])
-def test_what_is_no_quantity_is_refused(text):
-    with pytest.raises(ValueError, match="is no quantity"):
-        expressions.quantity(text)
-
-
 def run(*lines):
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60, check=False

@@ -10,7 +10,6 @@ here (3 MB), and only where a selector is set.
 Source: Kubernetes documentation, "Common Expression Language in Kubernetes"; ResourceSlice API reference.
 """
 
-import decimal
 import functools
 import importlib.machinery
 import importlib.util
@@ -19,13 +18,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from drawbar.driver.api import slices
+from drawbar.driver.api import quantities, slices
 
 _PACKAGE = "cel"
 _DOMAIN = re.compile(r"""\[\s*["']([^"']+)["']\s*\]""")
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?")
-_BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 
 class SelectorError(Exception):
@@ -60,20 +56,6 @@ def matches(expression: str, driver: str, device: slices.Device) -> bool:
     if not isinstance(value, bool):
         raise SelectorError(f"the selector yields {type(value).__name__}, not true or false")
     return value
-
-
-def quantity(text: str) -> int | float:
-    """The number that a quantity such as `80Gi` or `1.5` stands for.
-
-    Raises:
-        ValueError: it is no quantity.
-    """
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no quantity")
-    number, suffix = decimal.Decimal(found[1]), found[2] or ""
-    value = number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(_DECIMAL[suffix])
-    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def library(part: str = "cel") -> Any:
@@ -111,7 +93,7 @@ def _variables(expression: str, driver: str, device: slices.Device) -> dict[str,
     for name, attribute in device.attributes.items():
         _put(boxes["attributes"], driver, name, _value(attribute))
     for name, capacity in device.capacity.items():
-        _put(boxes["capacity"], driver, name, quantity(capacity.value))
+        _put(boxes["capacity"], driver, name, quantities.parse(capacity.value))
     return {"driver": driver, **boxes}
 
 
@@ -130,7 +112,7 @@ def _compare(left: float, right: float) -> int:
 
 
 _FUNCTIONS: Mapping[str, Any] = {
-    "quantity": quantity,
+    "quantity": quantities.parse,
     "compareTo": _compare,
     "isGreaterThan": lambda left, right: _compare(left, right) > 0,
     "isLessThan": lambda left, right: _compare(left, right) < 0,

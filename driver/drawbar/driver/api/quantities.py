@@ -1,11 +1,29 @@
-"""Kubernetes quantities, as the API server gives them back. Source: `k8s.io/apimachinery/pkg/api/resource`."""
+"""Kubernetes quantities. Source: `k8s.io/apimachinery/pkg/api/resource`."""
 
-_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+import decimal
+import re
+
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?")
+_BINARY = {suffix: 1024**power for power, suffix in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+
+def parse(text: str) -> int | float:
+    """Return the number that a quantity such as `80Gi` or `1.5` stands for; no exponents, which the API server removes.
+
+    Raises:
+        ValueError: it is no quantity.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no quantity")
+    number, suffix = decimal.Decimal(match[1]), match[2] or ""
+    value = number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(_DECIMAL[suffix])
+    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def of_bytes(amount: int) -> str:
-    """An amount of bytes in canonical form: the largest binary unit that leaves a whole number."""
-    for power in range(len(_SUFFIXES) - 1, 0, -1):
-        if amount and amount % 1024**power == 0:
-            return f"{amount // 1024**power}{_SUFFIXES[power]}"
-    return str(amount)
+    """Return an amount of bytes in canonical form, as the API server does: with the largest binary unit that divides it."""
+    units = (suffix for suffix, unit in reversed(_BINARY.items()) if amount and amount % unit == 0)
+    suffix = next(units, "")
+    return f"{amount // _BINARY[suffix]}{suffix}"

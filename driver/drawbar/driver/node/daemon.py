@@ -18,10 +18,9 @@ from pathlib import Path
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, events, kinds, mirror, workers
-from drawbar.driver.node import errors, kernel, settings, uevents
+from drawbar.driver.node import claim_versions, errors, kernel, settings, uevents
 from drawbar.driver.node.attachments import executor, own, reporting
 from drawbar.driver.node.classes import users
-from drawbar.driver.node.classic import reading, served
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import attached, monitor, readings
 from drawbar.driver.node.inventory import model, netdevs
@@ -89,8 +88,8 @@ class _Node:
             labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
         )
         self._own = own.Own(self._attachments, options.driver)
-        self._served = served.Served(api)
-        reader = reading.Reader(
+        self._served = claim_versions.Served(api)
+        reader = claim_versions.Reader(
             api, driver=options.driver, node_name=options.node_name, versions=self._served
         )
         boot_id = _boot_id()

@@ -1,12 +1,12 @@
 """A reader of claims for a cluster that is known to have `resource.k8s.io/v1`: it asks nobody which versions there are."""
 
 from drawbar.driver.kube import client
-from drawbar.driver.node.classic import reading, served
+from drawbar.driver.node import claim_versions
 
 
-def modern(api: client.Client, *, driver: str, node_name: str) -> reading.Reader:
+def modern(api: client.Client, *, driver: str, node_name: str) -> claim_versions.Reader:
     """One for that node."""
-    versions = served.Served(api)
+    versions = claim_versions.Served(api)
     versions.known.set()
     versions.modern.set()
-    return reading.Reader(api, driver=driver, node_name=node_name, versions=versions)
+    return claim_versions.Reader(api, driver=driver, node_name=node_name, versions=versions)

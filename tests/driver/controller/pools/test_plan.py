@@ -3,11 +3,10 @@
 import datetime
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawbar.driver.api import meta, quantities, slices
+from drawbar.driver.api import meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import devices, plan
 from drawbar.driver.slices import plan as slice_plan
@@ -201,14 +200,6 @@ def test_attributes_that_do_not_fit_are_left_out_whole():
     found = devices.published(DRIVER, "f", device("a", model="x" * 65, vendor="y" * 64), ())
     assert "model" not in found.attributes
     assert found.attributes["vendor"].string == "y" * 64
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [(0, "0"), (1000, "1000"), (80 * 1024**3, "80Gi"), (1536, "1536"), (3 * 1024, "3Ki")],
-)
-def test_quantities_are_canonical(amount, text):
-    assert quantities.of_bytes(amount) == text
 
 
 @given(

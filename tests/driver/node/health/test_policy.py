@@ -20,8 +20,10 @@ def test_the_defaults_are_in_order():
 
 
 def test_each_finding_has_its_rule_and_there_is_no_other():
-    names = {field.name for field in dataclasses.fields(Rules)}
-    assert names == {finding.value.replace("-", "_") for finding in Finding}
+    names = {finding: finding.value.replace("-", "_") for finding in Finding}
+    assert {field.name for field in dataclasses.fields(Rules)} == set(names.values())
+    rule = Rule(hold_down_seconds=1.5)
+    assert all(Rules(**{name: rule}).of(finding) is rule for finding, name in names.items())
 
 
 @pytest.mark.parametrize(

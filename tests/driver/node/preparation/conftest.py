@@ -11,8 +11,7 @@ import pytest
 
 from drawbar.driver.api import attachments, classic_v1alpha2, classic_v1alpha3, handles, meta
 from drawbar.driver.kube import client, config, kinds
-from drawbar.driver.node import classes
-from drawbar.driver.node.classic import reading, served
+from drawbar.driver.node import claim_versions, classes
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import finding, preparer, store, sweeping
@@ -342,7 +341,9 @@ async def _world(folder, profile="1.36"):
         async with client.connecting(connection) as api:
             found = World(folder, api, arrivals, tree)
             if profile.endswith("classic"):
-                found.reader = reading.Reader(api, driver=DRIVER, node_name=NODE, versions=served.Served(api))
+                found.reader = claim_versions.Reader(
+                    api, driver=DRIVER, node_name=NODE, versions=claim_versions.Served(api)
+                )
             await found.restarted()
             yield found
 

@@ -7,8 +7,7 @@ import pytest
 
 from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import errors
-from drawbar.driver.node.classic import allocations
+from drawbar.driver.node import claim_versions, errors
 from drawbar.driver.node.plugin import servicers
 
 DRIVER = "drawbar.dev"
@@ -83,7 +82,7 @@ BROKEN = [
 @pytest.mark.parametrize(("data", "why"), BROKEN)
 def test_a_handle_that_is_none_is_refused_in_one_clear_sentence(data, why):
     with pytest.raises(errors.PrepareError) as refused:
-        allocations.decoded(data, "claim default/c1")
+        claim_versions.decode(data, "claim default/c1")
     sentence = str(refused.value)
     assert refused.value.reason == errors.HANDLE_WRONG
     assert sentence.startswith("the resource handle of claim default/c1 cannot be used: ")

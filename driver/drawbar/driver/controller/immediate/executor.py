@@ -15,6 +15,7 @@ import msgspec
 
 from drawbar.driver import backoff, evaluation
 from drawbar.driver.api import attachments, claims, demands, fabrics, slices
+from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names, refusals
 from drawbar.driver.controller.allocation import matching, selectors
 from drawbar.driver.controller.attachments import context as attachment_context
@@ -174,7 +175,7 @@ class Allocator:
         decided = plan.review(claim, self.view.driver, node_gone=gone) if self.enabled else None
         if decided is not None:
             await self._carry_out(decided, claim, memory)
-        elif plan.is_ready(claim, self.view.driver):
+        elif claim_index.is_ready(claim, self.view.driver):
             memory.failures, memory.devices, memory.nodes = 0, frozenset(), frozenset()
         return (gone_at - now).total_seconds() if gone_at is not None and not gone else None
 

@@ -131,16 +131,6 @@ def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> Take
     return None
 
 
-def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
-    """Whether all that was allocated is attached and visible."""
-    wanted = bindings.binding_conditions(driver)
-    return all(
-        meta.is_true(claim.conditions(result), condition)
-        for result in claim.results(driver)
-        for condition in wanted
-    )
-
-
 def unsupported(wanted: demands.Devices) -> Wait | None:
     """What only the scheduler can do; None where there is nothing of that."""
     found = "it asks for no device" if not wanted.requests else ""

@@ -6,6 +6,7 @@ that is gone takes pods off it. `docs/health.md` has the table.
 
 import dataclasses
 import math
+from collections.abc import Callable, Mapping
 
 from drawbar.driver.node.health import findings, verdicts
 
@@ -31,7 +32,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rule of each finding; a field is the finding's name with underscores.
+    """The rule of each finding.
 
     Attributes:
         device_lost: the card was pulled or fell off the bus.
@@ -64,9 +65,25 @@ class Rules:
     aer_correctable: Rule = Rule(unhealthy=False)
 
     def of(self, finding: findings.Finding) -> Rule:
-        """The rule of a finding."""
-        rule: Rule = getattr(self, finding.value.replace("-", "_"))
-        return rule
+        """Return the rule of a finding."""
+        return _RULE_OF[finding](self)
+
+
+_RULE_OF: Mapping[findings.Finding, Callable[[Rules], Rule]] = {
+    findings.Finding.DEVICE_LOST: lambda rules: rules.device_lost,
+    findings.Finding.NOT_ANSWERING: lambda rules: rules.not_answering,
+    findings.Finding.AER_FATAL: lambda rules: rules.aer_fatal,
+    findings.Finding.NVME_DEAD: lambda rules: rules.nvme_dead,
+    findings.Finding.AER_NONFATAL: lambda rules: rules.aer_nonfatal,
+    findings.Finding.DRIVER_UNBOUND: lambda rules: rules.driver_unbound,
+    findings.Finding.NVME_NOT_LIVE: lambda rules: rules.nvme_not_live,
+    findings.Finding.CXL_DISABLED: lambda rules: rules.cxl_disabled,
+    findings.Finding.CXL_UNCOMMITTED: lambda rules: rules.cxl_uncommitted,
+    findings.Finding.CXL_LOCKED: lambda rules: rules.cxl_locked,
+    findings.Finding.LINK_NARROW: lambda rules: rules.link_narrow,
+    findings.Finding.LINK_SLOW: lambda rules: rules.link_slow,
+    findings.Finding.AER_CORRECTABLE: lambda rules: rules.aer_correctable,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

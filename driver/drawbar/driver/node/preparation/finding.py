@@ -20,9 +20,8 @@ import msgspec
 from drawbar.cdi import spec
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import classes, edits, errors
+from drawbar.driver.node import claim_versions, classes, edits, errors
 from drawbar.driver.node.classes import nic
-from drawbar.driver.node.classic import allocations, reading
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import naming, nulls
 from drawbar.driver.node.plugin import servicers
@@ -405,7 +404,7 @@ class Lookup:
     it is seen whether there is such a claim at all. Without one it is always so on clusters that have no `v1`.
     """
 
-    def __init__(self, claims_: reading.Reader, finder: Finder) -> None:
+    def __init__(self, claims_: claim_versions.Reader, finder: Finder) -> None:
         self._claims = claims_
         self._finder = finder
 
@@ -423,10 +422,10 @@ class Lookup:
 
     async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[Wanted, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
-        handle = allocations.for_node(allocations.decoded(data, where), where, node)
+        handle = claim_versions.for_node(claim_versions.decode(data, where), where, node)
         if not self._finder.attached_for(claim.uid):
             await self._read(claim)
-        allocated = allocations.claim(meta.ObjectMeta(), handle, self._finder.driver, node)
+        allocated = claim_versions.from_handle(meta.ObjectMeta(), handle, self._finder.driver, node)
         return self._finder.wanted(allocated)
 
     async def _read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:

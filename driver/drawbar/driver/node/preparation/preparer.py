@@ -19,8 +19,7 @@ from typing import Protocol
 
 from drawbar.cdi import spec
 from drawbar.driver.api import attachments
-from drawbar.driver.node import edits, errors
-from drawbar.driver.node.classic import reading
+from drawbar.driver.node import claim_versions, edits, errors
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import finding, records, restoring, store
 
@@ -73,7 +72,7 @@ class Preparer:
     def __init__(
         self,
         *,
-        reader: reading.Reader,
+        reader: claim_versions.Reader,
         finder: finding.Finder,
         files: store.Store,
         boot_id: str,

@@ -16,8 +16,7 @@ from collections.abc import Collection, Mapping
 from drawbar.driver import backoff
 from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import errors
-from drawbar.driver.node.classic import reading
+from drawbar.driver.node import claim_versions, errors
 from drawbar.driver.node.preparation import finding, preparer, records
 
 log = logging.getLogger(__name__)
@@ -31,7 +30,9 @@ RETRY_MAX_SECONDS = 60.0
 class Sweeper:
     """Looks after the claims of one `Preparer` that are not settled."""
 
-    def __init__(self, prepared: preparer.Preparer, finder: finding.Finder, reader: reading.Reader) -> None:
+    def __init__(
+        self, prepared: preparer.Preparer, finder: finding.Finder, reader: claim_versions.Reader
+    ) -> None:
         self._claims = reader
         self._prepared = prepared
         self._finder = finder

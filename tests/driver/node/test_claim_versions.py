@@ -8,7 +8,7 @@ import pytest
 
 from drawbar.driver.api import handles
 from drawbar.driver.kube import client, errors, kinds
-from drawbar.driver.node.classic import reading, served
+from drawbar.driver.node import claim_versions
 from drawbar.mocks.testing import virtualtime
 
 GROUP = "/apis/resource.k8s.io"
@@ -66,7 +66,7 @@ def versions(known):
     ],
 )
 async def test_the_newest_known_version_that_has_claims_comes_first(group, expected):
-    known = served.Served(ApiServer(**group))
+    known = claim_versions.Served(ApiServer(**group))
     await known.ask()
     assert versions(known) == expected
     assert known.modern.is_set() == ("v1" in expected)
@@ -75,7 +75,7 @@ async def test_the_newest_known_version_that_has_claims_comes_first(group, expec
 async def test_where_nobody_may_ask_it_is_taken_for_v1():
     api = ApiServer(v1alpha2=CLAIMS)
     api.trouble = [errors.Denied("403")]
-    known = served.Served(api)
+    known = claim_versions.Served(api)
     await known.run()
     assert versions(known) == ["v1"]
 
@@ -84,7 +84,7 @@ def test_it_is_asked_again_until_there_is_v1(caplog):
     async def upgraded():
         api = ApiServer(v1alpha2=CLAIMS)
         api.trouble = [errors.Unreachable("refused")] * 3
-        known = served.Served(api)
+        known = claim_versions.Served(api)
         async with asyncio.timeout(3600), asyncio.TaskGroup() as tasks:
             tasks.create_task(known.run())
             await known.known.wait()
@@ -97,7 +97,7 @@ def test_it_is_asked_again_until_there_is_v1(caplog):
 
     with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
         assert loop.run_until_complete(upgraded()) == ["v1"]
-    levels = [record.levelname for record in caplog.records if record.name == served.__name__]
+    levels = [record.levelname for record in caplog.records if record.name == claim_versions.__name__]
     assert levels == ["WARNING", "WARNING"], "what fails is said once, and that there is no v1"
 
 
@@ -105,7 +105,9 @@ def test_it_is_asked_again_until_there_is_v1(caplog):
 
 
 def reader(api):
-    return reading.Reader(api, driver="drawbar.dev", node_name="n", versions=served.Served(api))
+    return claim_versions.Reader(
+        api, driver="drawbar.dev", node_name="n", versions=claim_versions.Served(api)
+    )
 
 
 def handed(**fields):

@@ -9,8 +9,7 @@ import pytest
 
 from drawbar.driver.api import handles
 from drawbar.driver.kube import client, config, kinds
-from drawbar.driver.node import daemon, settings
-from drawbar.driver.node.classic import served
+from drawbar.driver.node import claim_versions, daemon, settings
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.cluster import deployment
@@ -159,6 +158,6 @@ async def test_a_device_is_visible_prepared_and_released_without_a_word_on_the_c
         mine = [write for write in server.writes if write.user.endswith(ACCOUNT)]
         assert {write.resource for write in mine} <= {"deviceattachments", "events"}
         assert any(write.resource == "deviceattachments" for write in mine)
-    (said,) = [record for record in caplog.records if record.name == served.__name__]
+    (said,) = [record for record in caplog.records if record.name == claim_versions.__name__]
     assert said.served == version
     assert not [record for record in caplog.records if "resourceslices" in record.getMessage()]

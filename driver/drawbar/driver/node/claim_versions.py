@@ -1,0 +1,263 @@
+"""Claims in whatever versions this cluster serves them, as the `v1` claims that every other part of the node daemon knows.
+
+Which versions are served is asked at the start and followed while there is no `v1`: a cluster that is upgraded under a
+running daemon gets `v1` some day, and then everything is done that waited for it. Several versions may be served at once;
+the newest that this daemon knows comes first. A claim that one version does not find is looked for in the others, and once
+more in what is served by then: it counts as gone only when no version has it.
+
+Up to `v1alpha3` a controller allocates, by a handle that it writes into the claim; the kubelets of 1.26 to 1.30 pass that
+handle with a call, and it alone says which devices there are. A request that goes without a device has the null device of
+the node, which several claims share.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import random
+
+import msgspec
+
+from drawbar.driver import backoff
+from drawbar.driver.api import claims, handles, meta, nodepools
+from drawbar.driver.kube import client, discovery, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.node import errors
+
+log = logging.getLogger(__name__)
+
+V1ALPHA2 = "v1alpha2"
+V1ALPHA3 = "v1alpha3"
+# Of Kubernetes 1.34 and later, 1.33, 1.32, 1.31, and 1.27 to 1.30.
+KNOWN = ("v1", "v1beta2", "v1beta1", V1ALPHA3, V1ALPHA2)
+# A control plane is upgraded within minutes, and a node has nothing to do with it until pods are there.
+FOLLOW_SECONDS = 60.0
+RETRY_FIRST_SECONDS = 0.2
+RETRY_MAX_SECONDS = 30.0
+_CLAIMS = tuple(dataclasses.replace(kinds.CLAIM, version=version) for version in KNOWN)
+
+
+class Served:
+    """The versions of claims. Before `known`, and where the daemon may not ask, `v1` alone.
+
+    Attributes:
+        claims: the kinds of claims, the newest first.
+        known: the API server has answered once.
+        modern: there is `v1`: ResourceSlices of it, and conditions in the status of claims.
+    """
+
+    def __init__(self, api: client.Client, *, follow_seconds: float = FOLLOW_SECONDS) -> None:
+        self._api = api
+        self._follow_seconds = follow_seconds
+        self.claims: tuple[kinds.Kind, ...] = (kinds.CLAIM,)
+        self.known = asyncio.Event()
+        self.modern = asyncio.Event()
+
+    async def run(self) -> None:
+        """Ask until there is `v1`, and return then."""
+        pauses, last = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS), ""
+        while not self.modern.is_set():
+            try:
+                await self.ask()
+                pauses.reset()
+                last, pause = "", self._follow_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads requests
+            except kube_errors.KubeError as error:
+                if str(error) != last:
+                    last = str(error)
+                    log.warning("cannot ask in which versions claims are served, trying again: %s", error)
+                pause = pauses.failed()
+            if not self.modern.is_set():
+                await asyncio.sleep(pause)
+
+    async def ask(self) -> None:
+        """Ask once.
+
+        Raises:
+            kube_errors.KubeError: the API server did not answer.
+        """
+        try:
+            # `v1alpha3` of later releases has device taint rules alone.
+            served = await discovery.resources(self._api, kinds.CLAIM.group)
+            versions = tuple(kind for kind in _CLAIMS if kind.plural in served.get(kind.version, ()))
+        except kube_errors.Denied as error:
+            log.warning("nobody may ask which versions are served; taking it for v1: %s", error)
+            versions = (kinds.CLAIM,)
+        self._report(versions)
+        self.claims = versions
+        if kinds.CLAIM in versions:
+            self.modern.set()
+        self.known.set()
+
+    def _report(self, versions: tuple[kinds.Kind, ...]) -> None:
+        if self.known.is_set() and versions == self.claims:
+            return
+        extra = {"served": ",".join(kind.version for kind in versions) or "none"}
+        if not versions:
+            log.error(
+                "this cluster serves claims in no version that is known here; nothing can be prepared",
+                extra=extra,
+            )
+        elif kinds.CLAIM not in versions:
+            log.warning(
+                "this cluster has no resource.k8s.io/v1: the node's own devices are not published, and claims are told "
+                "nothing of their devices; the attachments say it all",
+                extra=extra,
+            )
+        elif self.known.is_set():
+            log.info("this cluster has resource.k8s.io/v1 now; everything is published", extra=extra)
+
+
+class _Named(meta.Struct, frozen=True):
+    metadata: meta.ObjectMeta
+
+
+class Reader:
+    """Reads claims as `api.claims` has them."""
+
+    def __init__(self, api: client.Client, *, driver: str, node_name: str, versions: Served) -> None:
+        self._api = api
+        self._driver = driver
+        self._node_name = node_name
+        self._versions = versions
+
+    @property
+    def modern(self) -> bool:
+        """Whether the scheduler allocates, so that an attachment may say all there is about its claim's devices."""
+        return self._versions.modern.is_set()
+
+    async def read(self, name: str, namespace: str) -> claims.ResourceClaim:
+        """Return one claim.
+
+        Raises:
+            kube_errors.NotFound: no version that is served has it.
+            kube_errors.KubeError: the API server did not answer.
+            errors.PrepareError: it is allocated by a handle that cannot be used.
+        """
+        asked: tuple[kinds.Kind, ...] = ()
+        missing: kube_errors.NotFound | None = None
+        while kinds_left := [kind for kind in await self._kinds(asked) if kind not in asked]:
+            for kind in kinds_left:
+                try:
+                    return await self._read(kind, name, namespace)
+                except kube_errors.NotFound as error:
+                    missing = missing or error
+            asked = (*asked, *kinds_left)
+        if missing is None:
+            raise kube_errors.Unreachable(
+                f"claim {namespace}/{name} cannot be read: this cluster serves claims in no version that is known here"
+            )
+        raise missing
+
+    async def all_names(self) -> tuple[meta.ObjectMeta, ...]:
+        """Return the metadata of every claim of the cluster.
+
+        Raises:
+            kube_errors.KubeError: the API server did not answer.
+        """
+        by_uid: dict[str, meta.ObjectMeta] = {}
+        for kind in await self._kinds(()):
+            listing = await self._api.list_all(kind, into=_Named)
+            by_uid.update({one.metadata.uid: one.metadata for one in listing.items})
+        return tuple(by_uid.values())
+
+    async def _kinds(self, asked: tuple[kinds.Kind, ...]) -> tuple[kinds.Kind, ...]:
+        """Return the versions to ask; with `asked`, find out whether there are others by now."""
+        versions = self._versions
+        if not versions.known.is_set() or (asked and not versions.modern.is_set()):
+            await versions.ask()
+        return versions.claims
+
+    async def _read(self, kind: kinds.Kind, name: str, namespace: str) -> claims.ResourceClaim:
+        if kind.version != V1ALPHA2:
+            claim = await self._api.read(kind, name, namespace=namespace, into=claims.ResourceClaim)
+            return _from_v1alpha3(claim, self._node_name) if kind.version == V1ALPHA3 else claim
+        # Its types are memory that few clusters need.
+        from drawbar.driver.api import classic_v1alpha2
+
+        stored = await self._api.read(kind, name, namespace=namespace, into=classic_v1alpha2.ResourceClaim)
+        given = stored.status.allocation
+        if given is None:
+            return claims.ResourceClaim(metadata=stored.metadata)
+        # A handle without a driver is for the one that allocated the claim.
+        by_driver = {one.driver_name or stored.status.driver_name: one.data for one in given.resource_handles}
+        handle = decode(by_driver.get(self._driver, ""), f"claim {namespace}/{name}")
+        return from_handle(stored.metadata, handle, self._driver, self._node_name)
+
+
+def decode(data: str, where: str) -> handles.Handle:
+    """Return the handle that a controller wrote.
+
+    Args:
+        data: as it wrote it.
+        where: the claim, for people.
+
+    Raises:
+        errors.PrepareError: it is none.
+    """
+    size = len(data.encode())
+    if size > handles.DATA_BYTES:
+        raise _unusable(where, f"it has {size} bytes, and an allocation has room for {handles.DATA_BYTES}")
+    if not data:
+        raise _unusable(where, "it is empty")
+    try:
+        return handles.decode(data)
+    except handles.InvalidHandle as error:
+        raise _unusable(where, str(error)) from error
+
+
+def for_node(handle: handles.Handle, where: str, node_name: str) -> handles.Handle:
+    """Return the handle, if it is for this node, or for any.
+
+    Raises:
+        errors.PrepareError: it is for another.
+    """
+    if handle.node and handle.node != node_name:
+        raise _unusable(where, f"it is for node {handle.node}, and this is {node_name}")
+    return handle
+
+
+def from_handle(
+    metadata: meta.ObjectMeta, handle: handles.Handle, driver: str, node_name: str
+) -> claims.ResourceClaim:
+    """Return a claim that is allocated by that handle: its devices, and the requests that go without one."""
+    given = [(one.request, one.pool, one.device, None) for one in handle.devices]
+    # The null device has shares.
+    without = [(*one, one[0]) for one in nodepools.without(handle.without, node_name)]
+    results = tuple(
+        claims.AllocationResult(request=request, driver=driver, pool=pool, device=device, share_id=share)
+        for request, pool, device, share in (*given, *without)
+    )
+    allocation = claims.Allocation(
+        devices=claims.DeviceAllocation(results=results), allocation_timestamp=handle.allocated_at or None
+    )
+    return claims.ResourceClaim(metadata=metadata, status=claims.ClaimStatus(allocation=allocation))
+
+
+def _from_v1alpha3(claim: claims.ResourceClaim, node_name: str) -> claims.ResourceClaim:
+    """The handle among its configuration repeats its results, and is no parameter. The null device has shares."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return claim
+    devices = claims.DeviceAllocation(
+        results=tuple(
+            msgspec.structs.replace(one, share_id=one.share_id or one.request)
+            if one.device == nodepools.NULL_DEVICE and nodepools.is_pool(one.pool, node_name)
+            else one
+            for one in allocation.devices.results
+        ),
+        config=tuple(
+            one
+            for one in allocation.devices.config
+            if one.opaque is None or not handles.is_handle(one.opaque.parameters)
+        ),
+    )
+    allocation = msgspec.structs.replace(allocation, devices=devices)
+    status = msgspec.structs.replace(claim.status, allocation=allocation)
+    return msgspec.structs.replace(claim, status=status)
+
+
+def _unusable(where: str, why: str) -> errors.PrepareError:
+    return errors.PrepareError(
+        f"the resource handle of {where} cannot be used: {why}; delete the pod, and let the claim be allocated anew by "
+        f"a controller of this driver",
+        reason=errors.HANDLE_WRONG,
+    )
