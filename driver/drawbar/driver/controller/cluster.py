@@ -1,16 +1,70 @@
-"""Who this cluster is: the UID of its namespace `kube-system`, which it keeps for ever and no other cluster has."""
+"""The cluster as the controller has observed it, and the UID that identifies it."""
 
 import asyncio
+import datetime
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from drawbar.driver import backoff
-from drawbar.driver.api import meta
-from drawbar.driver.kube import client, errors, kinds
+from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
+from drawbar.driver.controller import absences, daemons, refusals
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.controller.pools import publisher
+from drawbar.driver.kube import client, errors, events, kinds, mirror
 
 log = logging.getLogger(__name__)
 
+MANAGER = "drawbar-controller"
 NAMESPACE = "kube-system"
 PAUSE_FIRST_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The mirrors of the API server, their indexes and the fabrics' sessions: what every part of the controller reads.
+
+    Attributes:
+        api: for what is not written through a mirror.
+        driver: the DRA driver's name.
+        clock: the time of day.
+        placed: the attachments by fabric and by node.
+        allocated: the claims by the fabric device that they were given.
+        observers: the claims by the device that they have admin access to.
+        unattached: the claims by the device that they were given without binding conditions.
+        sessions: with the fabric managers, by the name of their Fabric.
+        pools: the fabrics' slices as published.
+        daemons: on which nodes a node daemon is alive.
+        absences: which nodes count as gone, and from when on.
+        refusals: the writes that the API server refuses now.
+        recorder: of Events.
+    """
+
+    api: client.Client
+    driver: str
+    clock: Callable[[], datetime.datetime]
+    fabrics: mirror.Mirror[fabrics.Fabric]
+    attachments: mirror.Mirror[attachments.DeviceAttachment]
+    claims: mirror.Mirror[claims.ResourceClaim]
+    nodes: mirror.Mirror[nodes.Node]
+    slices: mirror.Mirror[slices.ResourceSlice]
+    placed: index.Index
+    allocated: claim_index.Index
+    observers: claim_index.Index
+    unattached: claim_index.Index
+    sessions: sessions.Sessions
+    pools: publisher.Publisher
+    daemons: daemons.Daemons
+    absences: absences.Absences
+    refusals: refusals.Refusals
+    recorder: events.Recorder
+
+    @property
+    def manager(self) -> str:
+        """The field manager of what the controller writes."""
+        return drivers.manager(MANAGER, self.driver)
 
 
 class _Namespace(meta.Struct, frozen=True):
@@ -18,7 +72,10 @@ class _Namespace(meta.Struct, frozen=True):
 
 
 async def identity(api: client.Client) -> str:
-    """The UID, once the API server tells it; empty where it may not be read, so that nothing is marked or taken back."""
+    """Return the UID of the namespace `kube-system`, which no other cluster has and which never changes.
+
+    Empty where it may not be read: then no connection is marked, and none is taken back.
+    """
     pauses = backoff.Backoff(PAUSE_FIRST_SECONDS)
     while True:
         try:

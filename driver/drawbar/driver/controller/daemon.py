@@ -23,18 +23,18 @@ from drawbar.driver.controller import (
     hosts,
     lessons,
     names,
+    refusals,
     settings,
     watches,
 )
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.controller.attachments import actions, calls, context, delays, executor, index
 from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.fabrics import credentials, losses, redacting_adapter, sessions
 from drawbar.driver.controller.immediate import executor as allocator
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
-from drawbar.driver.controller.pools import devices, sources
+from drawbar.driver.controller.pools import devices, publisher, sources
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import bodies, client, config, events, pace, workers
 from drawbar.driver.slices import publisher as slice_publisher
@@ -103,111 +103,81 @@ class _Controller:
         self._options = options
         self._measured = measured
         self._latency = measured.latency
-        self._clock = surroundings.clock
-        self._api = api
         # Given while this one leads: only then are fabrics connected and anything is written.
         self._tasks: asyncio.TaskGroup | None = None
         self._uids: dict[str, names.DeviceKey] = {}
-        self._index = claim_index.Index(options.driver, surroundings.clock)
-        self._observers = claim_index.Index(options.driver, surroundings.clock, devices=adminaccess.devices)
-        self._unattached = claim_index.Index(
-            options.driver, surroundings.clock, devices=claim_index.without_conditions
-        )
-        self._placed = index.Index()
-        self._calls = calls.Calls(self._call_settled)
-        role = drivers.resource(credentials.ROLE, options.driver)
-        vault = credentials.Vault(api, options.lease_namespace, role=role)
-        self._directory = sessions.Sessions(self, measured.adapters(surroundings.adapters), vault)
-        self._recorder = events.Recorder(api, controller=options.driver, instance=options.candidate)
         self._classic = classic.ClassicAllocation(
             api, options.driver, offered.versions, surroundings.evaluator, self._classic_claim_gone
         )
         selector = options.node_daemon_selector
-        self._daemons = daemons.Daemons(judged=bool(selector))
         pods_of_daemons = watches.DaemonPods(namespace=options.lease_namespace, labels=selector)
         watched = watches.Watches(
             api, options.driver, offered, self, daemons=pods_of_daemons if selector else None
         )
-        self._fabrics, self._attachments = watched.fabrics, watched.attachments
-        self._claims, self._nodes, self._slices = watched.claims, watched.nodes, watched.slices
-        self._watched = watched.running | self._classic.mirrors
-        self._chores = fabric_reconciler.FabricReconciler(
-            api,
-            driver=options.driver,
-            view=fabric_reconciler.View(
-                fabrics=self._fabrics,
-                attachments=self._attachments,
-                placed=self._placed,
-                claims=self._claims,
-                allocated=self._index,
-                nodes=self._nodes,
-                slices=self._slices,
-                sessions=self._directory,
-                daemons=self._daemons,
-            ),
-            clock=surroundings.clock,
-            watchdog=measured.watchdog,
-            store=None if offered.modern else slice_publisher.Memory(),
-        )
+        self._mirrors = watched.running | self._classic.mirrors
+        self._cluster = self._observed(api, surroundings, watched, modern=offered.modern)
+        self._reconciler = fabric_reconciler.FabricReconciler(self._cluster, measured.watchdog)
+        self._calls = calls.Calls(self._call_settled)
         self._context = context.Context(
-            api=api,
-            driver=options.driver,
+            cluster=self._cluster,
             patience=datetime.timedelta(seconds=options.patience_seconds),
             binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
-            fabrics=self._directory,
-            attachments=self._attachments,
-            placed=self._placed,
-            claims=self._claims,
-            nodes=self._nodes,
-            index=self._index,
-            pools=self._chores.pools,
-            refusals=self._chores.refusals,
             calls=self._calls,
-            recorder=self._recorder,
             latency=measured.latency,
-            clock=surroundings.clock,
-            absences=absences.Absences(self._nodes, self._directory, surroundings.clock),
             borrowers=self._classic.borrowers,
         )
-        self._classic.serve(
-            self._context,
-            inventory.View(
-                fabrics=self._fabrics,
-                sessions=self._directory,
-                attachments=self._attachments,
-                placed=self._placed,
-                pools=self._chores.pools,
-                clock=surroundings.clock,
-            ),
-        )
-        self._immediate = allocator.of(
-            self._context,
-            self._fabrics,
-            self._directory,
+        self._classic.serve(self._context)
+        self._immediate = allocator.Allocator(
+            cluster=self._cluster,
             enabled=options.immediate_allocation,
             evaluator=surroundings.evaluator,
         )
-        self._chores.done = self._chore_done
+        self._reconciler.done = self._chore_done
         self._devices = workers.PartitionedQueue[names.DeviceKey](
             lambda key: key.fabric, self._work_on_devices, workers=executor.WORKERS
         )
-        self._delays = delays.Delays(context=self._context, unattached=self._unattached)
-        self._watch()
-
-    def _watch(self) -> None:
-        """Shows an administrator what is here."""
-        view = gauges.View(
-            driver=self._options.driver,
-            fabrics=self._fabrics,
-            attachments=self._attachments,
-            placed=self._placed,
-            sessions=self._directory,
-            chores=self._chores,
-            queued=self._devices,
-            recorder=self._recorder,
-            clock=self._clock,
+        self._delays = delays.Delays(context=self._context)
+        shown = gauges.Gauges(
+            cluster=self._cluster,
+            devices_queue=self._devices,
+            fabrics_queue=lambda: self._reconciler.waiting,
         )
-        self._measured.watch(view, {name: found.synced.is_set for name, found in self._watched.items()})
+        measured.watch(shown, {name: one.synced.is_set for name, one in self._mirrors.items()})
+
+    def _observed(
+        self, api: client.Client, surroundings: Surroundings, watched: watches.Watches, *, modern: bool
+    ) -> cluster.Cluster:
+        driver, clock = self._options.driver, surroundings.clock
+        role = drivers.resource(credentials.ROLE, driver)
+        vault = credentials.Vault(api, self._options.lease_namespace, role=role)
+        opened = sessions.Sessions(self, self._measured.adapters(surroundings.adapters), vault)
+        return cluster.Cluster(
+            api=api,
+            driver=driver,
+            clock=clock,
+            fabrics=watched.fabrics,
+            attachments=watched.attachments,
+            claims=watched.claims,
+            nodes=watched.nodes,
+            slices=watched.slices,
+            placed=index.Index(),
+            allocated=claim_index.Index(driver, clock),
+            observers=claim_index.Index(driver, clock, devices=adminaccess.devices),
+            unattached=claim_index.Index(driver, clock, devices=claim_index.without_conditions),
+            sessions=opened,
+            pools=publisher.Publisher(
+                api,
+                driver=driver,
+                published=watched.slices,
+                observe=lambda *seen: fabric_reconciler.observe(self._cluster, *seen),
+                clock=clock,
+                store=None if modern else slice_publisher.Memory(),
+            ),
+            daemons=daemons.Daemons(judged=watched.daemons is not None),
+            absences=absences.Absences(watched.nodes, opened, clock),
+            refusals=refusals.Refusals(self.troubles_changed),
+            recorder=events.Recorder(api, controller=driver, instance=self._options.candidate),
+        )
 
     async def _work_on_devices(self, queue: workers.WorkQueue[names.DeviceKey]) -> None:
         await executor.work(queue, self._reconcile)
@@ -215,22 +185,22 @@ class _Controller:
     async def _reconcile(self, key: names.DeviceKey) -> float | None:
         with (
             self._measured.watchdog.watching(f"device {key.attachment}"),
-            self._chores.refusals.attempt((key.fabric,), f"device {key.device}"),
+            self._cluster.refusals.attempt((key.fabric,), f"device {key.device}"),
         ):
             return await executor.reconcile(self._context, key)
 
     async def serve(self, tasks: asyncio.TaskGroup) -> None:
-        for one in self._watched.values():
+        for one in self._mirrors.values():
             tasks.create_task(one.run(), name="reflector")
-        tasks.create_task(self._recorder.run(), name="events")
-        for one in self._watched.values():
+        tasks.create_task(self._cluster.recorder.run(), name="events")
+        for one in self._mirrors.values():
             await one.synced.wait()
         options = self._options
-        log.info("controller is ready", extra={"driver": options.driver, "server": self._api.server})
+        log.info("controller is ready", extra={"driver": options.driver, "server": self._cluster.api.server})
         if not options.leader_election:
             await self._lead()
         candidate = elector.Elector(
-            self._api.hurried(),
+            self._cluster.api.hurried(),
             namespace=options.lease_namespace,
             name=options.lease,
             identity=options.candidate,
@@ -244,37 +214,37 @@ class _Controller:
         gone, and its device for nobody's.
         """
         async with asyncio.TaskGroup() as renewing:
-            for one in self._watched.values():
+            for one in self._mirrors.values():
                 renewing.create_task(one.renew(), name="renew")
         self._calls.clear()
-        self._chores.refusals.clear()
-        self._directory.cluster = await cluster.identity(self._api)
+        self._cluster.refusals.clear()
+        self._cluster.sessions.cluster = await cluster.identity(self._cluster.api)
         try:
             with self._measured.leading():
                 await self._work()
         finally:
             self._tasks = None
             self._devices.stop()
-            self._directory.clear()
+            self._cluster.sessions.clear()
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            for fabric in self._fabrics:
-                self._directory.put(fabric, tasks)
+            for fabric in self._cluster.fabrics:
+                self._cluster.sessions.put(fabric, tasks)
                 self._look_after(fabric.metadata.name)
             for key in self._keys():
                 self._devices.add(key)
-            for claim in self._observers:
+            for claim in self._cluster.observers:
                 self._answer(claim)
-            for metadata in self._claims.too_large.values():
+            for metadata in self._cluster.claims.too_large.values():
                 self.claim_too_large(metadata)
             tasks.create_task(self._delays.run(), name="delays")
             tasks.create_task(self._immediate.run(), name="immediate")
             self._classic.work(tasks)
             self._devices.start(tasks)
             for number in range(CHORE_WORKERS):
-                tasks.create_task(self._chores.work(), name=f"chores-{number}")
+                tasks.create_task(self._reconciler.work(), name=f"chores-{number}")
             await asyncio.get_running_loop().create_future()
 
     def _chore_done(self) -> None:
@@ -288,12 +258,12 @@ class _Controller:
             return
         name = (new or old).metadata.name  # type: ignore[union-attr] # one of the two is always given
         if new is None:
-            self._directory.drop(name)
+            self._cluster.sessions.drop(name)
             self._measured.metrics.forget_fabric(name)
-            self._chores.refusals.forget(name)
-            self._chores.add(fabric_reconciler.What.LABELS)
+            self._cluster.refusals.forget(name)
+            self._reconciler.add(fabric_reconciler.What.LABELS)
         else:
-            self._directory.put(new, self._tasks)
+            self._cluster.sessions.put(new, self._tasks)
         if new is None or old is None or _asked(old) != _asked(new):
             self._look_after(name)
 
@@ -303,8 +273,8 @@ class _Controller:
             fabric_reconciler.What.STATUS,
             fabric_reconciler.What.FINALIZER,
         ):
-            self._chores.add(what, fabric)
-        self._chores.add(fabric_reconciler.What.LABELS)
+            self._reconciler.add(what, fabric)
+        self._reconciler.add(fabric_reconciler.What.LABELS)
 
     def attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
@@ -316,35 +286,35 @@ class _Controller:
         assert found is not None
         key = names.DeviceKey(fabric=found.spec.fabric, device=found.spec.device)
         self._look_at_release(key, old, new)
-        self._placed.change(old, new, self._clock())
+        self._cluster.placed.change(old, new, self._cluster.clock())
         if new is not None:
             self._uids[new.metadata.uid] = key
         if self._tasks is not None:
             self._latency.changed(key, old, new)
         self._devices.add(key)
         self._classic.look_again()
-        for claim in self._observers.of(key):
+        for claim in self._cluster.observers.of(key):
             self._answer(claim)
-        self._chores.add(fabric_reconciler.What.STATUS, key.fabric, after=COUNTS_SECONDS)
+        self._reconciler.add(fabric_reconciler.What.STATUS, key.fabric, after=COUNTS_SECONDS)
         if new is None:
-            self._chores.add(
+            self._reconciler.add(
                 fabric_reconciler.What.FINALIZER, key.fabric, after=fabric_reconciler.GATHER_SECONDS
             )
-        fabric = self._fabrics.get(key.fabric)
+        fabric = self._cluster.fabrics.get(key.fabric)
         if (old is None or new is None) and fabric is not None and fabric.spec.policy.models:
-            self._chores.add(fabric_reconciler.What.LABELS)
-        view = self._directory.get(key.fabric)
+            self._reconciler.add(fabric_reconciler.What.LABELS)
+        view = self._cluster.sessions.get(key.fabric)
         if view is not None:
             view.reconsider(key.device)
         before, after = sources.verdict(old), sources.verdict(new)
-        if lessons.learn(self._directory.get(key.fabric), old, new, self._clock()):
-            self._chores.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
-            self._chores.add(
+        if lessons.learn(self._cluster.sessions.get(key.fabric), old, new, self._cluster.clock()):
+            self._reconciler.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
+            self._reconciler.add(
                 fabric_reconciler.What.STATUS, key.fabric, after=fabric_reconciler.GATHER_SECONDS
             )
         moved = before.ours != after.ours and self._shows_owner(key)
         if moved or before.shown != after.shown:
-            self._chores.add(
+            self._reconciler.add(
                 fabric_reconciler.What.PUBLISH, key.fabric, after=fabric_reconciler.GATHER_SECONDS
             )
 
@@ -356,25 +326,25 @@ class _Controller:
     ) -> None:
         """A release that takes too long shows in the pool, until it is over."""
         if new is None:
-            seconds = self._placed.release_seconds(key.attachment, self._clock())
+            seconds = self._cluster.placed.release_seconds(key.attachment, self._cluster.clock())
             if seconds is not None and seconds >= index.RELEASE_SECONDS:
-                self._chores.add(
+                self._reconciler.add(
                     fabric_reconciler.What.PUBLISH, key.fabric, after=fabric_reconciler.GATHER_SECONDS
                 )
         elif new.deleting and not (old and old.deleting):
-            self._chores.add(fabric_reconciler.What.PUBLISH, key.fabric, after=index.RELEASE_SECONDS)
+            self._reconciler.add(fabric_reconciler.What.PUBLISH, key.fabric, after=index.RELEASE_SECONDS)
 
     def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        keys = self._index.change(old, new)
+        keys = self._cluster.allocated.change(old, new)
         for key in keys:
             self._devices.add(key)
             if self._has_moved(key, old) or self._has_moved(key, new):
-                self._chores.add(fabric_reconciler.What.PUBLISH, key.fabric)
+                self._reconciler.add(fabric_reconciler.What.PUBLISH, key.fabric)
         if keys and self._tasks is not None:
             self._latency.claim_changed(keys, old, new)
         self._immediate.changed(old, new)
-        self._observers.change(old, new)
-        self._unattached.change(old, new)
+        self._cluster.observers.change(old, new)
+        self._cluster.unattached.change(old, new)
         if adminaccess.devices(new, self._options.driver):
             self._answer(new)
 
@@ -384,7 +354,7 @@ class _Controller:
         regarding = attachments.ClaimReference(
             namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
         )
-        self._recorder.warning(
+        self._cluster.recorder.warning(
             regarding,
             reason=CLAIM_TOO_LARGE,
             message=f"the claim is larger than {bodies.LIMIT_BYTES // 1024**2} MiB as JSON and is not read: nothing is "
@@ -392,7 +362,7 @@ class _Controller:
         )
 
     def _classic_claim_gone(self, uid: str) -> None:
-        for attachment in self._attachments:
+        for attachment in self._cluster.attachments:
             if attachment.spec.claim is not None and attachment.spec.claim.uid == uid:
                 self._devices.add(self._uids[attachment.metadata.uid])
 
@@ -403,36 +373,36 @@ class _Controller:
 
     def _answer(self, claim: claims.ResourceClaim | None) -> None:
         if claim is not None:
-            self._chores.add(
+            self._reconciler.add(
                 fabric_reconciler.What.ADMIN, f"{claim.metadata.namespace}/{claim.metadata.name}"
             )
 
     def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
         if new is not None:
-            self._context.absences.see(new.metadata.name)
+            self._cluster.absences.see(new.metadata.name)
         elif old is not None:
-            self._daemons.forget(old.metadata.name)
-            if any(self._placed.on(old.metadata.name)):
-                self._context.absences.see(old.metadata.name)
+            self._cluster.daemons.forget(old.metadata.name)
+            if any(self._cluster.placed.on(old.metadata.name)):
+                self._cluster.absences.see(old.metadata.name)
         if old is None or new is None or hosts.shape(old) != hosts.shape(new):
-            self._chores.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
+            self._reconciler.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
         if old is not None and (new is None or new.out_of_service != old.out_of_service):
             self._immediate.look_again()
             self._classic.look_again()
-            for attachment in self._placed.on(old.metadata.name):
+            for attachment in self._cluster.placed.on(old.metadata.name):
                 self._devices.add(self._uids[attachment.metadata.uid])
 
     def daemon_changed(self, old: pods.Pod | None, new: pods.Pod | None) -> None:
-        if self._daemons.change(old, new):
-            self._chores.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
+        if self._cluster.daemons.change(old, new):
+            self._reconciler.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
 
     def slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
-        self._chores.pools.changed(old, new)
+        self._cluster.pools.changed(old, new)
         self._immediate.published(old, new)
         found = new or old
         fabric = found.metadata.labels.get(pool_plan.FABRIC_LABEL) if found else None
         if fabric is not None:
-            self._chores.add(
+            self._reconciler.add(
                 fabric_reconciler.What.PUBLISH,
                 fabric,
                 after=0.0 if new is None else fabric_reconciler.GATHER_SECONDS,
@@ -460,15 +430,17 @@ class _Controller:
             and self._is_ours(key)
         )
         if shown and not ours:
-            self._chores.add(fabric_reconciler.What.PUBLISH, fabric, after=fabric_reconciler.GATHER_SECONDS)
+            self._reconciler.add(
+                fabric_reconciler.What.PUBLISH, fabric, after=fabric_reconciler.GATHER_SECONDS
+            )
 
     def hosts_changed(self, fabric: str) -> None:
-        view = self._directory.get(fabric)
+        view = self._cluster.sessions.get(fabric)
         if view is not None and view.nodes.host_of:
             # Ports fill and empty all the time; what that means for the nodes can wait for the next ones.
-            self._chores.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
+            self._reconciler.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
         else:
-            self._chores.map(fabric)
+            self._reconciler.map(fabric)
 
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
         uid = calls.attachment_uid(operation.request_id)
@@ -479,7 +451,7 @@ class _Controller:
         # What the call's answer told already may be overtaken by now.
         known = self._calls.view(uid, side, now).state == "succeeded"
         self._calls.settle(uid, side, operation, now, watched=True)
-        view = self._directory.get(fabric)
+        view = self._cluster.sessions.get(fabric)
         if view is not None and operation.succeeded and operation.device is not None and not known:
             view.learn(operation.device)
         self._devices.add(key)
@@ -490,35 +462,37 @@ class _Controller:
     def witnesses(self, fabric: str) -> dict[str, losses.Witness]:
         return {
             one.spec.device: losses.witness(
-                one, node_gone=self._context.absences.is_gone(one.spec.node_name, (one.spec.fabric,))
+                one, node_gone=self._cluster.absences.is_gone(one.spec.node_name, (one.spec.fabric,))
             )
-            for one in self._placed.of(fabric)
+            for one in self._cluster.placed.of(fabric)
         }
 
     def published(self, fabric: str) -> frozenset[str]:
-        return frozenset(device.name for one in self._chores.pools.of(fabric) for device in one.spec.devices)
+        return frozenset(device.name for one in self._cluster.pools.of(fabric) for device in one.spec.devices)
 
     def troubles_changed(self, fabric: str) -> None:
-        self._chores.add(fabric_reconciler.What.STATUS, fabric, after=fabric_reconciler.GATHER_SECONDS)
+        self._reconciler.add(fabric_reconciler.What.STATUS, fabric, after=fabric_reconciler.GATHER_SECONDS)
 
     def connection_changed(self, fabric: str) -> None:
-        self._chores.add(fabric_reconciler.What.STATUS, fabric)
-        self._chores.add(fabric_reconciler.What.LABELS)
-        self._chores.add(fabric_reconciler.What.PUBLISH, fabric, after=self._chores.grace_seconds(fabric))
+        self._reconciler.add(fabric_reconciler.What.STATUS, fabric)
+        self._reconciler.add(fabric_reconciler.What.LABELS)
+        self._reconciler.add(
+            fabric_reconciler.What.PUBLISH, fabric, after=self._reconciler.grace_seconds(fabric)
+        )
         for key in self._keys():
             if key.fabric == fabric:
                 self._devices.add(key)
 
     def _keys(self) -> tuple[names.DeviceKey, ...]:
         """The devices that are attached or were given to a claim, each once."""
-        return tuple(dict.fromkeys((*self._uids.values(), *self._index.keys())))
+        return tuple(dict.fromkeys((*self._uids.values(), *self._cluster.allocated.keys())))
 
     def _is_ours(self, key: names.DeviceKey) -> bool:
-        return self._attachments.get(key.attachment) is not None
+        return self._cluster.attachments.get(key.attachment) is not None
 
     def _has_moved(self, key: names.DeviceKey, claim: claims.ResourceClaim | None) -> bool:
         """Whether the device was given to the claim out of a pool that its enclosure does not have."""
-        view, given = self._directory.get(key.fabric), claim_index.devices(claim, self._options.driver)
+        view, given = self._cluster.sessions.get(key.fabric), claim_index.devices(claim, self._options.driver)
         device = view.device(key.device) if view is not None else None
         if device is None or key not in given:
             return False
@@ -527,7 +501,7 @@ class _Controller:
 
     def _shows_owner(self, key: names.DeviceKey) -> bool:
         """Whose a device is shows in its pool only while it is connected, or if it is reserved."""
-        view = self._directory.get(key.fabric)
+        view = self._cluster.sessions.get(key.fabric)
         device = view.device(key.device) if view is not None else None
         if view is None or device is None:
             return False

@@ -11,22 +11,20 @@ import logging
 import random
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from drawbar.driver import claimstatus
-from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
-from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, refusals
-from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import context, index
-from drawbar.driver.controller.fabrics import session, sessions, status
+from drawbar.driver.api import drivers, fabrics, meta, slices
+from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies
+from drawbar.driver.controller.cluster import Cluster
+from drawbar.driver.controller.fabrics import session, status
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.controller.pools import publisher, sources
-from drawbar.driver.kube import client, mirror, workers
+from drawbar.driver.controller.pools import sources
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import workers
 from drawbar.driver.operation import readiness
 from drawbar.driver.slices import encoding
-from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.fabric import contract
 
 log = logging.getLogger(__name__)
@@ -66,60 +64,23 @@ _TELLING = frozenset({What.PUBLISH, What.LABELS})
 _NODE = "node "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What the chores look at."""
-
-    fabrics: mirror.Mirror[fabrics.Fabric]
-    attachments: mirror.Mirror[attachments.DeviceAttachment]
-    placed: index.Index
-    claims: mirror.Mirror[claims.ResourceClaim]
-    allocated: claim_index.Index
-    nodes: mirror.Mirror[nodes.Node]
-    slices: mirror.Mirror[slices.ResourceSlice]
-    sessions: sessions.Sessions
-    daemons: daemons.Daemons
-
-
 class FabricReconciler:
     """The chores and their queue. Run `work()` in one or more tasks."""
 
-    def __init__(
-        self,
-        api: client.Client,
-        *,
-        driver: str,
-        view: View,
-        clock: Callable[[], datetime.datetime],
-        watchdog: readiness.Watchdog,
-        store: slice_publisher.Store | None = None,
-    ) -> None:
-        self._api = api
-        self._driver = driver
-        self._manager = drivers.manager(context.MANAGER, driver)
-        self._view = view
-        self._clock = clock
+    def __init__(self, cluster: Cluster, watchdog: readiness.Watchdog) -> None:
+        self._cluster = cluster
         self._watchdog = watchdog
         # Of the Fabrics that are being written.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         # Called after each chore that shows what there is to give: what somebody waits for may be there now.
         self.done: Callable[[], None] | None = None
         self._queue: workers.WorkQueue[tuple[What, str]] = workers.WorkQueue()
-        self.refusals = refusals.Refusals(lambda fabric: self.add(What.STATUS, fabric, after=GATHER_SECONDS))
-        self.pools = publisher.Publisher(
-            api,
-            driver=driver,
-            published=view.slices,
-            observe=self._observe_pools,
-            clock=clock,
-            store=store,
-        )
 
     def add(self, what: What, fabric: str = "", *, after: float = 0.0) -> None:
         """Asks for a chore, now or after some seconds."""
         if what is What.LABELS and after:
-            after += GATHER_SECONDS_PER_NODE * len(self._view.nodes)
-        view = self._view.sessions.get(fabric) if what is What.PUBLISH and after else None
+            after += GATHER_SECONDS_PER_NODE * len(self._cluster.nodes)
+        view = self._cluster.sessions.get(fabric) if what is What.PUBLISH and after else None
         if view is not None:
             after += GATHER_SECONDS_PER_DEVICE * view.count
         if after:
@@ -158,21 +119,21 @@ class FabricReconciler:
         return again
 
     async def _publish(self, fabric: str) -> float | None:
-        dropped, left_out = self.pools.dropped_fields, self.pools.left_out(fabric)
+        dropped, left_out = self._cluster.pools.dropped_fields, self._cluster.pools.left_out(fabric)
         try:
-            with self.refusals.attempt((fabric,), "ResourceSlices"):
-                again = await self.pools.publish(fabric)
+            with self._cluster.refusals.attempt((fabric,), "ResourceSlices"):
+                again = await self._cluster.pools.publish(fabric)
         except (kube_errors.Denied, kube_errors.Invalid) as error:
             self._say_published(fabric, str(error))
             raise
         self._say_published(fabric, "")
-        if dropped != self.pools.dropped_fields:
-            for one in self._view.sessions:
+        if dropped != self._cluster.pools.dropped_fields:
+            for one in self._cluster.sessions:
                 self.add(What.STATUS, one.name)
-        if left_out != self.pools.left_out(fabric):
+        if left_out != self._cluster.pools.left_out(fabric):
             self.add(What.STATUS, fabric)
-        late = self._view.placed.overdue_after(fabric, self._clock())
-        if self._view.fabrics.get(fabric) is None:
+        late = self._cluster.placed.overdue_after(fabric, self._cluster.clock())
+        if self._cluster.fabrics.get(fabric) is None:
             return None
         spread = random.uniform(1.0 - RESYNC_SPREAD, 1.0)  # noqa: S311 - spreads resyncs, guards nothing
         moments = (again, self._grace_left(fabric), late, RESYNC_SECONDS * spread)
@@ -180,7 +141,7 @@ class FabricReconciler:
 
     def _grace_left(self, name: str) -> float | None:
         """Seconds until the silence of the manager shows in its pools; None if it shows, or there is none."""
-        view = self._view.sessions.get(name)
+        view = self._cluster.sessions.get(name)
         if view is None or view.silent_since is None:
             return None
         left = view.spec.policy.unreachable_grace_seconds - view.silent_seconds
@@ -189,39 +150,41 @@ class FabricReconciler:
 
     def grace_seconds(self, fabric: str) -> float:
         """When a change of the connection shows in the pools: at once, or once the silence has lasted."""
-        view = self._view.sessions.get(fabric)
+        view = self._cluster.sessions.get(fabric)
         if view is None or view.silent_since is None:
             return GATHER_SECONDS
         return max(GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
 
     def _say_published(self, fabric: str, refused: str) -> None:
-        view = self._view.sessions.get(fabric)
+        view = self._cluster.sessions.get(fabric)
         if view is not None and view.unpublished != refused:
             view.unpublished = refused
             self.add(What.STATUS, fabric)
 
     async def _write_status(self, name: str) -> None:
-        fabric, view = self._view.fabrics.get(name), self._view.sessions.get(name)
+        fabric, view = self._cluster.fabrics.get(name), self._cluster.sessions.get(name)
         if fabric is None or view is None:
             return
         wanted = status.status(
             fabric,
-            replace(view.view, troubles=self._troubles(fabric), refused=self.refusals.message(name)),
-            dropped_fields=self.pools.dropped_fields,
-            attached=self._view.placed.attached(name),
-            now=self._clock(),
+            replace(view.view, troubles=self._troubles(fabric), refused=self._cluster.refusals.message(name)),
+            dropped_fields=self._cluster.pools.dropped_fields,
+            attached=self._cluster.placed.attached(name),
+            now=self._cluster.clock(),
         )
         if wanted == fabric.status:
             return
         document = status.document(fabric, wanted)
-        await self._view.fabrics.apply(fabric, document, manager=self._manager, subresource="status")
+        await self._cluster.fabrics.apply(
+            fabric, document, manager=self._cluster.manager, subresource="status"
+        )
 
     async def _write_finalizer(self, name: str) -> None:
         """Keeps a Fabric while something is attached through it."""
-        fabric = self._view.fabrics.get(name)
+        fabric = self._cluster.fabrics.get(name)
         if fabric is None:
             return
-        wanted = not fabric.deleting or self._view.placed.has(name)
+        wanted = not fabric.deleting or self._cluster.placed.has(name)
         known = fabric.metadata.finalizers
         if wanted == (fabrics.FINALIZER in known) or (wanted and fabric.deleting):
             return
@@ -231,43 +194,45 @@ class FabricReconciler:
             "resourceVersion": fabric.metadata.resource_version,
             "finalizers": [*others, fabrics.FINALIZER] if wanted else others,
         }
-        with self.refusals.attempt((name,), f"finalizer of Fabric {name}"):
-            await self._view.fabrics.merge(fabric, {"metadata": metadata}, manager=self._manager)
+        with self._cluster.refusals.attempt((name,), f"finalizer of Fabric {name}"):
+            await self._cluster.fabrics.merge(fabric, {"metadata": metadata}, manager=self._cluster.manager)
 
     async def _answer_admin(self, claim_name: str) -> None:
         """Tells a claim with admin access whether its devices are where it is."""
         namespace, _, name = claim_name.partition("/")
-        claim, subject = self._view.claims.get(name, namespace), f"claim {claim_name}"
+        claim, subject = self._cluster.claims.get(name, namespace), f"claim {claim_name}"
         if claim is None:
-            self.refusals.settled(subject)
+            self._cluster.refusals.settled(subject)
             return
         known = {
-            key: self._view.attachments.get(key.attachment)
-            for key in adminaccess.devices(claim, self._driver)
+            key: self._cluster.attachments.get(key.attachment)
+            for key in adminaccess.devices(claim, self._cluster.driver)
         }
-        body = adminaccess.applied(claim, self._driver, known, meta.timestamp(self._clock()))
+        body = adminaccess.applied(claim, self._cluster.driver, known, meta.timestamp(self._cluster.clock()))
         if body is None:
-            self.refusals.settled(subject)
+            self._cluster.refusals.settled(subject)
             return
-        with self.refusals.attempt({key.fabric for key in known}, subject):
-            manager = drivers.manager(ADMIN_MANAGER, self._driver)
-            stored = await claimstatus.apply(self._api, claim, body, manager=manager)
-        self._view.claims.learn(stored)
+        with self._cluster.refusals.attempt({key.fabric for key in known}, subject):
+            manager = drivers.manager(ADMIN_MANAGER, self._cluster.driver)
+            stored = await claimstatus.apply(self._cluster.api, claim, body, manager=manager)
+        self._cluster.claims.learn(stored)
 
     async def _write_labels(self) -> None:
-        value = drivers.label_value(self._driver)
-        for view in self._view.sessions:
+        value = drivers.label_value(self._cluster.driver)
+        for view in self._cluster.sessions:
             self.map(view.name)
-            mapped = [node for name in sorted(view.nodes.host_of) if (node := self._view.nodes.get(name))]
+            mapped = [node for name in sorted(view.nodes.host_of) if (node := self._cluster.nodes.get(name))]
             view.report("node labels", "; ".join(labels.foreign(mapped, view.name, value=value)))
-            namesake = self._view.nodes.get(view.name) is not None
+            namesake = self._cluster.nodes.get(view.name) is not None
             view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
-        reached = {view.name: self._with_room(view) if view.listed else None for view in self._view.sessions}
-        changes = labels.plan(self._view.nodes, reached, self._closed(), value=value)
-        self.refusals.retain(_NODE, {_NODE + change.node for change in changes})
+        reached = {
+            view.name: self._with_room(view) if view.listed else None for view in self._cluster.sessions
+        }
+        changes = labels.plan(self._cluster.nodes, reached, self._closed(), value=value)
+        self._cluster.refusals.retain(_NODE, {_NODE + change.node for change in changes})
         # One node that may not be labelled must not keep the others from their labels.
         refused: list[kube_errors.KubeError] = []
-        for change in sorted(changes, key=lambda one: self.refusals.is_refused(_NODE + one.node)):
+        for change in sorted(changes, key=lambda one: self._cluster.refusals.is_refused(_NODE + one.node)):
             try:
                 await self._label(change)
             except (kube_errors.Denied, kube_errors.Invalid) as error:
@@ -278,26 +243,26 @@ class FabricReconciler:
             raise refused[0]
 
     async def _label(self, change: labels.Change) -> None:
-        node = self._view.nodes.get(change.node)
+        node = self._cluster.nodes.get(change.node)
         if node is None:
             return
         limited = {
-            view.name: [rule.model for rule in view.spec.policy.models] for view in self._view.sessions
+            view.name: [rule.model for rule in view.spec.policy.models] for view in self._cluster.sessions
         }
         body = {"metadata": {"labels": change.labels}}
-        with self.refusals.attempt(labels.concerned(change, limited), _NODE + change.node):
-            await self._view.nodes.merge(node, body, manager=self._manager)
+        with self._cluster.refusals.attempt(labels.concerned(change, limited), _NODE + change.node):
+            await self._cluster.nodes.merge(node, body, manager=self._cluster.manager)
 
     def map(self, fabric: str) -> None:
         """Finds out which nodes the fabric's hosts are; what depends on it becomes a chore."""
-        view = self._view.sessions.get(fabric)
+        view = self._cluster.sessions.get(fabric)
         if view is None or not view.listed:
             return
         held = {host: node for node, host in view.nodes.host_of.items()}
         if not held:
             # Just begun: what is attached tells who was which host.
-            held = {one.spec.host_id: one.spec.node_name for one in self._view.placed.of(fabric)}
-        mapped = hosts.node_map(view.spec, view.hosts, self._view.nodes, held)
+            held = {one.spec.host_id: one.spec.node_name for one in self._cluster.placed.of(fabric)}
+        mapped = hosts.node_map(view.spec, view.hosts, self._cluster.nodes, held)
         if mapped != view.nodes:
             view.nodes = mapped
             self.add(What.STATUS, fabric, after=GATHER_SECONDS)
@@ -306,48 +271,20 @@ class FabricReconciler:
     def _closed(self) -> dict[str, set[str]]:
         """By node name the labels of the models that it may have no more of."""
         found: dict[str, set[str]] = {}
-        for fabric in self._view.fabrics:
+        for fabric in self._cluster.fabrics:
             name, rules = fabric.metadata.name, fabric.spec.policy.models
             if rules:
-                attached = policies.models_by_node(self._view.placed.of(name))
+                attached = policies.models_by_node(self._cluster.placed.of(name))
                 for node, models in policies.closed(rules, attached).items():
                     found.setdefault(node, set()).update(names.closed_label(name, one) for one in models)
         return found
 
-    def _observe_pools(
-        self, name: str, published: tuple[slices.ResourceSlice, ...], kept: encoding.Kept
-    ) -> pool_plan.Observed | None:
-        fabric, view = self._view.fabrics.get(name), self._view.sessions.get(name)
-        if fabric is None:
-            # Its slices are left over.
-            return pool_plan.withdrawal(self._driver, name, published)
-        told = sources.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
-        if view is not None:
-            told = sources.Told(
-                fabric=fabric,
-                devices=view.devices if view.listed else None,
-                silent_seconds=view.silent_seconds,
-                probations=view.faults.probations(_probation(fabric), self._blamed(fabric)),
-                failures=view.faults.failures(),
-                missing=view.missing,
-                claimed=self._view.allocated.pools(name),
-            )
-        overdue = self._view.placed.overdue(name, self._clock())
-        return sources.observed(
-            self._driver, told, self._view.placed.of(name), published, kept, overdue=overdue
-        )
-
-    def _blamed(self, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
-        """The hosts at fault, each with the moment until which it is avoided."""
-        view = self._view.sessions.get(fabric.metadata.name)
-        return view.faults.blamed(_probation(fabric), self._clock()) if view is not None else {}
-
     def _with_room(self, view: session.Session) -> frozenset[str]:
         """The nodes that can take one more device and are not at fault."""
-        fabric = self._view.fabrics.get(view.name)
-        blamed = self._blamed(fabric) if fabric is not None else {}
+        fabric = self._cluster.fabrics.get(view.name)
+        blamed = _blamed(self._cluster, fabric) if fabric is not None else {}
         for until in blamed.values():
-            self.add(What.LABELS, after=max(1.0, (until - self._clock()).total_seconds()))
+            self.add(What.LABELS, after=max(1.0, (until - self._cluster.clock()).total_seconds()))
         living = self._living(view)
         return frozenset(
             node for node in view.nodes.with_room if view.nodes.host_of[node] not in blamed and node in living
@@ -355,15 +292,15 @@ class FabricReconciler:
 
     def _living(self, view: session.Session) -> frozenset[str]:
         """The fabric's nodes whose daemon is alive; the others are reported, and a label that goes later is looked at then."""
-        now, label = self._clock(), names.node_label(view.name)
+        now, label = self._cluster.clock(), names.node_label(view.name)
         living, silent = set(), []
         for name in sorted(view.nodes.host_of):
-            node = self._view.nodes.get(name)
-            state = self._view.daemons.look(node, now) if node is not None else daemons.State.NODE_DOWN
+            node = self._cluster.nodes.get(name)
+            state = self._cluster.daemons.look(node, now) if node is not None else daemons.State.NODE_DOWN
             if state is daemons.State.SILENT:
                 silent.append(name)
             elif state is daemons.State.FADING:
-                self.add(What.LABELS, after=self._view.daemons.grace_left(name, now) + LOOK_AGAIN_SECONDS)
+                self.add(What.LABELS, after=self._cluster.daemons.grace_left(name, now) + LOOK_AGAIN_SECONDS)
             offered = node is not None and label in node.metadata.labels
             if state is daemons.State.ALIVE or (state is daemons.State.FADING and offered):
                 living.add(name)
@@ -371,11 +308,11 @@ class FabricReconciler:
         return frozenset(living)
 
     def _troubles(self, fabric: fabrics.Fabric) -> tuple[str, ...]:
-        view = self._view.sessions.get(fabric.metadata.name)
-        left_out = self.pools.left_out(fabric.metadata.name)
+        view = self._cluster.sessions.get(fabric.metadata.name)
+        left_out = self._cluster.pools.left_out(fabric.metadata.name)
         found = []
         if view is not None:
-            for host in sorted(self._blamed(fabric)):
+            for host in sorted(_blamed(self._cluster, fabric)):
                 failed = ", ".join(view.faults.devices_on(host))
                 found.append(f"host {host} is avoided: attaches of {failed} failed there; look at its ports")
             found += self._stranded(view)
@@ -389,7 +326,7 @@ class FabricReconciler:
     def _stranded(self, view: session.Session) -> tuple[str, ...]:
         def recorded(device: contract.Device) -> bool:
             key = names.DeviceKey(fabric=view.name, device=names.label(device.id))
-            return self._view.attachments.get(key.attachment) is not None
+            return self._cluster.attachments.get(key.attachment) is not None
 
         # While nothing is mapped yet, everything would look stranded.
         if not view.nodes.host_of:
@@ -400,3 +337,32 @@ class FabricReconciler:
 
 def _probation(fabric: fabrics.Fabric) -> datetime.timedelta:
     return datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+
+
+def observe(
+    cluster: Cluster, name: str, published: tuple[slices.ResourceSlice, ...], kept: encoding.Kept
+) -> pool_plan.Observed | None:
+    """Return what the plan of a fabric's pools rests on; None where there is no such Fabric and nothing published."""
+    fabric, view = cluster.fabrics.get(name), cluster.sessions.get(name)
+    if fabric is None:
+        # Its slices are left over.
+        return pool_plan.withdrawal(cluster.driver, name, published)
+    told = sources.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
+    if view is not None:
+        told = sources.Told(
+            fabric=fabric,
+            devices=view.devices if view.listed else None,
+            silent_seconds=view.silent_seconds,
+            probations=view.faults.probations(_probation(fabric), _blamed(cluster, fabric)),
+            failures=view.faults.failures(),
+            missing=view.missing,
+            claimed=cluster.allocated.pools(name),
+        )
+    overdue = cluster.placed.overdue(name, cluster.clock())
+    return sources.observed(cluster.driver, told, cluster.placed.of(name), published, kept, overdue=overdue)
+
+
+def _blamed(cluster: Cluster, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
+    """The hosts at fault, each with the moment until which it is avoided."""
+    view = cluster.sessions.get(fabric.metadata.name)
+    return view.faults.blamed(_probation(fabric), cluster.clock()) if view is not None else {}

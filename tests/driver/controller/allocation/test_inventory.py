@@ -72,10 +72,10 @@ def test_a_device_that_comes_takes_one_port_of_its_node(ports, devices, left):
     assert (found.hosts, found.ports) == ({"n": "h"}, {"n": left})
 
 
-class View:
+class Cluster:
     """What immediate allocation looks at: the session, what is attached, and nothing published."""
 
-    driver, nodes, given = "drawbar.dev", {}, claim_index.Index("drawbar.dev", lambda: NOW)
+    driver, nodes, allocated = "drawbar.dev", {}, claim_index.Index("drawbar.dev", lambda: NOW)
 
     def __init__(self, opened, placed):
         reserved = fabrics.Policy(immediate=fabrics.Reservation(models=("M",)))
@@ -103,15 +103,15 @@ def opened_with(count):
 def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
     opened = opened_with(slice_plan.DEVICES_MAX + 1)
     for placed, later in ((coming(), "d-64"), (coming("d-64"), "d-63")):
-        found = observation.inventory(View(opened, placed), frozenset())
+        found = observation.inventory(Cluster(opened, placed), frozenset())
         assert [key.device for key, one in found.devices.items() if one.pool == "fab/e/1"] == [later]
 
 
 def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
     opened = opened_with(1)
-    assert observation.inventory(View(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
+    assert observation.inventory(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
     opened.silent_since = 1.0
-    assert observation.inventory(View(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
+    assert observation.inventory(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
 
 
 def device(name="d", **attributes):

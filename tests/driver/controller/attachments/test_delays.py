@@ -46,12 +46,15 @@ class Context(types.SimpleNamespace):
             index.change(None, claim(number))
         down = types.SimpleNamespace(connected=False, message="down")
         keys = [names.DeviceKey(fabric="fab", device=f"d{number}") for number in range(PODS)]
-        super().__init__(
+        cluster = types.SimpleNamespace(
             driver=DRIVER,
-            index=index,
-            fabrics={"fab": types.SimpleNamespace(connection=down)},
+            allocated=index,
+            sessions={"fab": types.SimpleNamespace(connection=down)},
             attachments={},
             recorder=events.Recorder(None, controller=DRIVER, instance="i"),
+        )
+        super().__init__(
+            cluster=cluster,
             latency=types.SimpleNamespace(waiting=lambda _seconds: tuple(keys)),
         )
 
@@ -60,33 +63,33 @@ class Context(types.SimpleNamespace):
 def test_what_was_dropped_because_the_queue_is_full_is_not_tried_again_every_five_seconds(monkeypatch, room):
     monkeypatch.setattr(events, "QUEUE_LIMIT", room)
     context = Context()
-    looking = delays.Delays(context=context, unattached=claim_index.Index(DRIVER, lambda: NOW))
+    looking = delays.Delays(context=context)
     looking.look(5.0)
-    dropped = context.recorder.dropped
+    dropped = context.cluster.recorder.dropped
     # Of each device the claim and its pod.
     assert dropped == max(0, 2 * PODS - room)
     for number in range(20):
         # The words of a manager that is down may change with every try.
-        context.fabrics["fab"].connection.message = f"down for {number} s"
+        context.cluster.sessions["fab"].connection.message = f"down for {number} s"
         looking.look(5.0)
-    assert context.recorder.dropped == dropped
+    assert context.cluster.recorder.dropped == dropped
 
 
 def test_another_cause_and_another_allocation_are_told_and_a_cause_that_comes_back_is_not():
     context = Context()
-    looking = delays.Delays(context=context, unattached=claim_index.Index(DRIVER, lambda: NOW))
-    queued = context.recorder._queue.qsize
+    looking = delays.Delays(context=context)
+    queued = context.cluster.recorder._queue.qsize
 
     def told():
         before = queued()
         looking.look(5.0)
         return queued() - before
 
-    down = context.fabrics["fab"]
+    down = context.cluster.sessions["fab"]
     assert told() == 2 * PODS
-    context.fabrics.clear()
+    context.cluster.sessions.clear()
     assert told() == 2 * PODS
-    context.fabrics["fab"] = down
+    context.cluster.sessions["fab"] = down
     assert told() == 0
     old = claim(0)
     allocation = msgspec.structs.replace(old.status.allocation, allocation_timestamp="2026-01-02T01:00:00Z")
@@ -95,5 +98,5 @@ def test_another_cause_and_another_allocation_are_told_and_a_cause_that_comes_ba
         metadata=msgspec.structs.replace(old.metadata, resource_version="2"),
         status=msgspec.structs.replace(old.status, allocation=allocation),
     )
-    context.index.change(old, new)
+    context.cluster.allocated.change(old, new)
     assert told() == 2

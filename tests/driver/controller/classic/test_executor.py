@@ -40,18 +40,16 @@ class Hands:
             gone=lambda uid: None,
         )
         device = contract.Device(id="gpu-0", device_class=contract.DeviceClass.GPU)
-        context = types.SimpleNamespace(
-            api=api,
+        cluster = types.SimpleNamespace(
             driver=DRIVER,
             manager="drawbar-controller",
-            fabrics={"fab": types.SimpleNamespace(device={"gpu-0": device}.get)},
+            sessions={"fab": types.SimpleNamespace(device={"gpu-0": device}.get)},
             attachments=mirror.Mirror(
                 api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=lambda old, new: None
             ),
-            calls=calls.Calls(),
             clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
-            latency=self.seen,
         )
+        context = types.SimpleNamespace(cluster=cluster, calls=calls.Calls(), latency=self.seen)
         return executor.Executor(context=context, watch=known)
 
     async def made(self, kind, body):

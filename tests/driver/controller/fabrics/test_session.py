@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import types
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from tests.driver.scenes import sessions
 from tests.driver.scenes.sessions import FABRIC
 
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller import fabric_reconciler
+from drawbar.driver.controller import fabric_reconciler, refusals
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract, errors
@@ -207,20 +208,10 @@ class Counting(fabrics.Reservation, frozen=True):
 
 def chores_of(**sessions):
     """The chores of these Fabrics' sessions, in a cluster with nothing in it."""
-    view = fabric_reconciler.View(
-        fabrics={},
-        attachments={},
-        placed={},
-        claims={},
-        allocated={},
-        nodes={},
-        slices={},
-        sessions=sessions,
-        daemons={},
+    cluster = types.SimpleNamespace(
+        driver="drawbar.dev", fabrics={}, nodes={}, sessions=sessions, refusals=refusals.Refusals(None)
     )
-    return fabric_reconciler.FabricReconciler(
-        None, driver="drawbar.dev", view=view, clock=None, watchdog=readiness.Watchdog()
-    )
+    return fabric_reconciler.FabricReconciler(cluster, readiness.Watchdog())
 
 
 async def test_a_wish_to_publish_does_not_look_at_every_device():

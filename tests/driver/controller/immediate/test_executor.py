@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime
+import types
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from drawbar.driver.controller import absences, faults, hosts, names, refusals
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.immediate import executor, observation
+from drawbar.driver.controller.immediate import executor
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import errors
@@ -108,7 +109,12 @@ class World:
         self.index = claim_index.Index(DRIVER, _now)
         self.refusals = refusals.Refusals(lambda fabric: None)
         self.nodes = Store({"node-1": nodes.Node(metadata=meta.ObjectMeta(name="node-1"))})
-        view = observation.View(
+        cluster = types.SimpleNamespace(
+            api=self,
+            claims=self.claims,
+            recorder=self,
+            refusals=self.refusals,
+            manager="m",
             driver=DRIVER,
             fabrics=Store({"fab": fabric}),
             sessions=[self.session],
@@ -116,19 +122,14 @@ class World:
             placed=index.Index(),
             nodes=self.nodes,
             absences=absences.Absences(self.nodes, Store({"fab": self.session}), self.now),
-            given=self.index,
+            allocated=self.index,
             pools=self.pools,
             clock=self.now,
         )
         self.allocator = executor.Allocator(
-            api=self,
-            view=view,
-            watched=self.claims,
-            recorder=self,
-            refusals=self.refusals,
+            cluster=cluster,
             enabled=enabled,
             evaluator=evaluator or evaluation.Inline(),
-            manager="m",
             settle_seconds=settle,
         )
         self.pools.changed = self.allocator.published
@@ -325,7 +326,7 @@ UNFIT = {
 async def test_a_device_that_cannot_be_used_is_not_given(until, why):
     world = World(dataclasses.replace(gpu("g-0"), **UNFIT[why]), gpu("g-1"))
     if why == "attached":
-        world.allocator.view.attachments[names.DeviceKey(fabric="fab", device="g-0").attachment] = object()
+        world.allocator.cluster.attachments[names.DeviceKey(fabric="fab", device="g-0").attachment] = object()
     async with running(world):
         world.ask()
         assert await until(world.has, bool) == ["g-1"]

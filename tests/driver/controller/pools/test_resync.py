@@ -3,14 +3,16 @@
 import asyncio
 import contextlib
 import itertools
+import types
 
 import pytest
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
 from drawbar.driver.controller import claims as claims_index
-from drawbar.driver.controller import daemons, fabric_reconciler
+from drawbar.driver.controller import fabric_reconciler, refusals
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.driver.operation import readiness
 from drawbar.fabric import registry
@@ -68,15 +70,24 @@ async def resyncs(loop, path):
                 ("slices", kinds.SLICE, slices.ResourceSlice),
             )
         }
-        opened = sessions.Sessions(None, registry.adapter_class)
-        living = daemons.Daemons(judged=False)
-        allocated = claims_index.Index("drawbar.dev", loop.now)
-        view = fabric_reconciler.View(
-            **known, placed=index.Index(), allocated=allocated, sessions=opened, daemons=living
+        pools = publisher.Publisher(
+            api,
+            driver="drawbar.dev",
+            published=known["slices"],
+            observe=lambda *seen: fabric_reconciler.observe(cluster, *seen),
+            clock=loop.now,
         )
-        done = fabric_reconciler.FabricReconciler(
-            api, driver="drawbar.dev", view=view, clock=loop.now, watchdog=rounds
+        cluster = types.SimpleNamespace(
+            **known,
+            driver="drawbar.dev",
+            clock=loop.now,
+            placed=index.Index(),
+            allocated=claims_index.Index("drawbar.dev", loop.now),
+            sessions=sessions.Sessions(None, registry.adapter_class),
+            pools=pools,
+            refusals=refusals.Refusals(lambda fabric: None),
         )
+        done = fabric_reconciler.FabricReconciler(cluster, rounds)
         tasks = [loop.create_task(one.run()) for one in known.values()]
         tasks.append(loop.create_task(done.work()))
         for one in known.values():

@@ -2,41 +2,27 @@
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from drawbar.driver.api import attachments, fabrics, slices
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.fabrics import session, sessions
-from drawbar.driver.controller.pools import publisher
-from drawbar.driver.kube import mirror
+from drawbar.driver.controller.cluster import Cluster
+from drawbar.driver.controller.fabrics import session
 from drawbar.fabric import contract
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """Where it is looked up."""
-
-    fabrics: mirror.Mirror[fabrics.Fabric]
-    sessions: sessions.Sessions
-    attachments: mirror.Mirror[attachments.DeviceAttachment]
-    placed: index.Index
-    pools: publisher.Publisher
-    clock: Callable[[], datetime.datetime]
-
-
-def inventory(view: View) -> matching.Inventory:
+def inventory(cluster: Cluster) -> matching.Inventory:
     """All fabrics that were listed once, with their devices as they are shown."""
     reached: dict[str, matching.Fabric] = {}
     found: dict[names.DeviceKey, matching.Device] = {}
-    for opened in view.sessions:
-        fabric = view.fabrics.get(opened.name)
+    for opened in cluster.sessions:
+        fabric = cluster.fabrics.get(opened.name)
         if fabric is None or fabric.deleting or not opened.listed:
             continue
-        reached[opened.name] = fabric_of(fabric, opened, view.placed, view.clock())
-        for pool, shown in _shown(view, opened.name):
+        reached[opened.name] = fabric_of(fabric, opened, cluster.placed, cluster.clock())
+        for pool, shown in _shown(cluster, opened.name):
             key = names.DeviceKey(fabric=opened.name, device=shown.name)
             told = opened.device(shown.name)
             free = told is not None and told.connection is None
@@ -44,13 +30,13 @@ def inventory(view: View) -> matching.Inventory:
                 key=key,
                 pool=pool,
                 shown=shown,
-                free=free and view.attachments.get(key.attachment) is None,
+                free=free and cluster.attachments.get(key.attachment) is None,
             )
     return matching.Inventory(fabrics=reached, devices=found)
 
 
-def _shown(view: View, fabric: str) -> Iterator[tuple[str, slices.Device]]:
-    for one in view.pools.of(fabric):
+def _shown(cluster: Cluster, fabric: str) -> Iterator[tuple[str, slices.Device]]:
+    for one in cluster.pools.of(fabric):
         for device in one.spec.devices:
             yield one.spec.pool.name, device
 

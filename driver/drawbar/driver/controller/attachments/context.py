@@ -1,29 +1,14 @@
-"""What the executor of attachments works with."""
+"""What the reconciliation of attachments needs beside the cluster."""
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from drawbar.driver.api import attachments, claims, drivers, nodes
-from drawbar.driver.controller import absences, names, refusals
-from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.api import attachments
+from drawbar.driver.controller import cluster, names
 from drawbar.driver.controller.attachments import actions, calls
-from drawbar.driver.controller.attachments import index as attachment_index
-from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.operation import latency
-from drawbar.driver.controller.pools import publisher
-from drawbar.driver.kube import client, events, mirror
-
-MANAGER = "drawbar-controller"
-
-
-class Fabrics(Protocol):
-    """The sessions, by the name of their Fabric."""
-
-    def get(self, name: str, /) -> session.Session | None:
-        """The session, if there is such a Fabric."""
-        ...
 
 
 class Borrowers(Protocol):
@@ -49,38 +34,19 @@ class Borrowers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the executor works with.
+    """The settings of attaches, and what is remembered of them.
 
     Attributes:
         patience: from an allocation that was first seen to giving up, shorter than the scheduler's.
         binding_timeout: how long the scheduler itself waits.
-        placed: the same attachments, by fabric and by node.
         intended: node and model of the attachments that are being created at this moment.
-        absences: which nodes count as gone, and from when on.
         borrowers: who else has devices attached; None where nobody can.
     """
 
-    api: client.Client
-    driver: str
+    cluster: cluster.Cluster
     patience: datetime.timedelta
     binding_timeout: datetime.timedelta
-    fabrics: Fabrics
-    attachments: mirror.Mirror[attachments.DeviceAttachment]
-    placed: attachment_index.Index
-    claims: mirror.Mirror[claims.ResourceClaim]
-    nodes: mirror.Mirror[nodes.Node]
-    index: claim_index.Index
-    pools: publisher.Publisher
-    refusals: refusals.Refusals
     calls: calls.Calls
-    recorder: events.Recorder
     latency: latency.Latency
-    clock: Callable[[], datetime.datetime]
-    absences: absences.Absences
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
     borrowers: Borrowers | None = None
-
-    @property
-    def manager(self) -> str:
-        """The field manager of what is written."""
-        return drivers.manager(MANAGER, self.driver)

@@ -42,7 +42,6 @@ class Delays:
     """Those who wait, and what they were told of their allocation."""
 
     context: context.Context
-    unattached: claim_index.Index
     _told: dict[names.DeviceKey, tuple[tuple[str, str], set[Cause]]] = field(default_factory=dict)
     _told_of_node: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
     _told_never: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
@@ -51,7 +50,7 @@ class Delays:
         """Looks until cancelled, for those too who waited before this process led."""
         for told in (self._told, self._told_of_node, self._told_never):
             told.clear()
-        keys = self.context.index.keys()
+        keys = self.context.cluster.allocated.keys()
         self.context.latency.resume(key for key in keys if not self._is_attached(key))
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -67,7 +66,10 @@ class Delays:
         for key in waiting:
             claim = self._claim(key)
             why = cause(
-                key, claim, self.context.fabrics.get(key.fabric), self.context.attachments.get(key.attachment)
+                key,
+                claim,
+                self.context.cluster.sessions.get(key.fabric),
+                self.context.cluster.attachments.get(key.attachment),
             )
             if claim is None or why is None:
                 continue
@@ -80,19 +82,19 @@ class Delays:
 
     def look_at_nodes(self, patience_seconds: float) -> None:
         """Tells everybody whose device is attached and has waited for its node as long as that, once per allocation."""
-        now, waiting = self.context.clock(), set()
-        given = self.context.index.keys()
+        now, waiting = self.context.cluster.clock(), set()
+        given = self.context.cluster.allocated.keys()
         for key in given:
-            known = self.context.attachments.get(key.attachment)
+            known = self.context.cluster.attachments.get(key.attachment)
             if known is None or known.deleting or not known.holds(attachments.ATTACHED):
                 continue
-            for claim in self.context.index.of(key):
-                seen = self.context.index.seen(claim)
-                wish = claim_index.wish(claim, self.context.driver, key, None, seen)
+            for claim in self.context.cluster.allocated.of(key):
+                seen = self.context.cluster.allocated.seen(claim)
+                wish = claim_index.wish(claim, self.context.cluster.driver, key, None, seen)
                 if wish is None or not wish.attached_said or wish.visible_said or wish.failed_said:
                     continue
                 waiting.add(key)
-                since = self.context.placed.attached_since(key.attachment) or now
+                since = self.context.cluster.placed.attached_since(key.attachment) or now
                 told = (claim.metadata.uid, wish.allocation_timestamp or "")
                 if (now - since).total_seconds() >= patience_seconds and self._told_of_node.get(key) != told:
                     self._told_of_node[key] = told
@@ -103,14 +105,14 @@ class Delays:
 
     def look_at_allocations(self) -> None:
         """Tells everybody who was given a fabric device without binding conditions, once per allocation."""
-        here, given = set(), self.unattached.keys()
+        here, given = set(), self.context.cluster.unattached.keys()
         for key in given:
-            fabric = self.context.fabrics.get(key.fabric)
+            fabric = self.context.cluster.sessions.get(key.fabric)
             # A node's own pool may have the name of a Fabric.
             if fabric is None or fabric.device(key.device) is None:
                 continue
             here.add(key)
-            for claim in self.unattached.of(key):
+            for claim in self.context.cluster.unattached.of(key):
                 if self._told_never.get(key) != _allocation(claim):
                     self._told_never[key] = _allocation(claim)
                     self._tell(claim, key, NEVER_ATTACHED, NO_CONDITIONS, warning=True)
@@ -126,16 +128,20 @@ class Delays:
         *,
         warning: bool = False,
     ) -> None:
-        statements.emit(self.context.recorder, claim, key, warning=warning, reason=reason, message=message)
+        statements.emit(
+            self.context.cluster.recorder, claim, key, warning=warning, reason=reason, message=message
+        )
 
     def _is_attached(self, key: names.DeviceKey) -> bool:
-        known = self.context.attachments.get(key.attachment)
+        known = self.context.cluster.attachments.get(key.attachment)
         return known is not None and known.holds(attachments.ATTACHED)
 
     def _claim(self, key: names.DeviceKey) -> claims.ResourceClaim | None:
         """The claim that has waited longest and was not told that it failed."""
-        for claim in self.context.index.of(key):
-            wish = claim_index.wish(claim, self.context.driver, key, None, self.context.index.seen(claim))
+        for claim in self.context.cluster.allocated.of(key):
+            wish = claim_index.wish(
+                claim, self.context.cluster.driver, key, None, self.context.cluster.allocated.seen(claim)
+            )
             if wish is not None and not wish.failed_said and not wish.attached_said:
                 return claim
         return None

@@ -53,7 +53,7 @@ async def reconcile(context: attachment_context.Context, key: names.DeviceKey) -
     Raises:
         kube.errors.KubeError, fabric.errors.FabricError: something failed; observe again and decide again.
     """
-    now = context.clock()
+    now = context.cluster.clock()
     work = _Round(context, key)
     again: float | None = None
     try:
@@ -78,6 +78,7 @@ class _Round:
 
     def __init__(self, context: attachment_context.Context, key: names.DeviceKey) -> None:
         self._context = context
+        self._cluster = context.cluster
         self._key = key
         seen = observation.Observation(context, key)
         self._session, self._attachment, self._device = seen.session, seen.attachment, seen.device
@@ -133,11 +134,11 @@ class _Round:
                 await self._write_down(action, now)
             case actions.Taint():
                 # The pool's plan sees the recorded failure; this only waits for its write.
-                await self._context.pools.publish(self._key.fabric)
+                await self._cluster.pools.publish(self._key.fabric)
             case actions.SayFailed(wish=wish, failure=failure):
                 await self._say_failed(wish, failure, now)
             case actions.Delete(abandoned=abandoned):
-                await self._context.attachments.delete(self._known)
+                await self._cluster.attachments.delete(self._known)
                 self._tell_of_release(abandoned)
             case actions.RemoveFinalizer():
                 await self._remove_finalizer()
@@ -159,7 +160,7 @@ class _Round:
 
     async def _create(self, wish: actions.Wish) -> None:
         assert self._device is not None
-        body = statements.intent(self._context.driver, self._key, self._device, wish)
+        body = statements.intent(self._cluster.driver, self._key, self._device, wish)
         # Before the first await: another worker may decide about the same node meanwhile.
         self._context.intended[self._key] = (wish.node, self._device.model)
         try:
@@ -168,7 +169,7 @@ class _Round:
             del self._context.intended[self._key]
         if self.observed.owner is marks.Owner.OURS:
             kept = f"claim {wish.claim.namespace}/{wish.claim.name} keeps it"
-            statements.emit_taken_back(self._context.recorder, stored, kept)
+            statements.emit_taken_back(self._cluster.recorder, stored, kept)
         extra = {"attachment": self._key.attachment, "node": wish.node, "claim": wish.claim.name}
         log.info("attachment created", extra=extra)
 
@@ -178,15 +179,15 @@ class _Round:
         await self._open.read()
         if seen is None or self._open.device(self._key.device) != seen:
             return
-        stored = await self._store(statements.restored(self._context.driver, self._key, seen, where, now))
+        stored = await self._store(statements.restored(self._cluster.driver, self._key, seen, where, now))
         statements.emit_taken_back(
-            self._context.recorder, stored, "it is detached once its node lets go of it"
+            self._cluster.recorder, stored, "it is detached once its node lets go of it"
         )
         extra = {"attachment": self._key.attachment, "node": where.node, "host": where.host_id}
         log.warning("found a device attached by this cluster without a record; it is taken back", extra=extra)
 
     async def _store(self, body: object) -> attachments.DeviceAttachment:
-        stored = await self._context.attachments.create(body)
+        stored = await self._cluster.attachments.create(body)
         # Made just now, so nobody can have called the fabric for it.
         for side in actions.Side:
             self._context.calls.never_asked(stored.metadata.uid, side)
@@ -240,13 +241,13 @@ class _Round:
             f"(request {blocker.request_id}) {whose}; end it at the fabric manager"
         )
         if self._open.report(self._key.device, message):
-            self._context.recorder.attachment_warning(self._known, reason=plan.PENDING, message=message)
+            self._cluster.recorder.attachment_warning(self._known, reason=plan.PENDING, message=message)
 
     async def _call(self, side: actions.Side) -> None:
         spec, adapter, seen = self._known.spec, self._open.adapter(), self._device
         request_id = self._request_id(side)
         self._context.latency.asked(self._key, side)
-        self._context.calls.asked(self._known.metadata.uid, side, self._context.clock())
+        self._context.calls.asked(self._known.metadata.uid, side, self._cluster.clock())
         try:
             if side is actions.Side.ATTACH:
                 operation = await adapter.attach(
@@ -317,7 +318,7 @@ class _Round:
         claim = self._claim(wish)
         if claim is None:
             return
-        body = statements.claim_attached(claim, self._context.driver, self._key, self._where(), now)
+        body = statements.claim_attached(claim, self._cluster.driver, self._key, self._where(), now)
         if body is not None:
             await self._apply_to(claim, body)
             self._context.latency.told(self._key)
@@ -330,8 +331,8 @@ class _Round:
         own = self._claim(wish)
         if own is None:
             return
-        for claim in self._context.index.failed_with(own):
-            body = statements.claim_failed(claim, self._context.driver, failure, now)
+        for claim in self._cluster.allocated.failed_with(own):
+            body = statements.claim_failed(claim, self._cluster.driver, failure, now)
             if body is not None:
                 await self._apply_to(claim, body)
         log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
@@ -351,16 +352,16 @@ class _Round:
 
     def _tell(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
         statements.emit(
-            self._context.recorder, claim, self._key, warning=warning, reason=reason, message=message
+            self._cluster.recorder, claim, self._key, warning=warning, reason=reason, message=message
         )
 
     def _claim(self, wish: actions.Wish) -> claims.ResourceClaim | None:
-        claim = self._context.claims.get(wish.claim.name, wish.claim.namespace)
+        claim = self._cluster.claims.get(wish.claim.name, wish.claim.namespace)
         return claim if claim is not None and claim.metadata.uid == wish.claim.uid else None
 
     async def _apply_to(self, claim: claims.ResourceClaim, body: dict[str, Any]) -> None:
-        stored = await claimstatus.apply(self._context.api, claim, body, manager=self._context.manager)
-        self._context.claims.learn(stored)
+        stored = await claimstatus.apply(self._cluster.api, claim, body, manager=self._cluster.manager)
+        self._cluster.claims.learn(stored)
 
     async def _write_down(
         self, outcome: actions.RecordAttached | actions.RecordFailure, now: datetime.datetime
@@ -375,8 +376,8 @@ class _Round:
         log.info("device attached", extra=self._extras())
 
     async def _record(self, body: object) -> None:
-        await self._context.attachments.apply(
-            self._known, body, manager=self._context.manager, subresource="status"
+        await self._cluster.attachments.apply(
+            self._known, body, manager=self._cluster.manager, subresource="status"
         )
 
     async def _adopt(self) -> None:
@@ -394,7 +395,7 @@ class _Round:
                 f"its Fabric is given up: {spec.device_id} was not detached, and stays connected to host {spec.host_id} if it "
                 "was; disconnect it at the fabric manager before anybody else uses it"
             )
-            self._context.recorder.attachment_warning(self._known, reason="GivenUp", message=message)
+            self._cluster.recorder.attachment_warning(self._known, reason="GivenUp", message=message)
         if self._session is not None:
             self._session.report(self._key.device)
 
@@ -413,7 +414,7 @@ class _Round:
         body = {"metadata": precondition | (metadata or {}), "spec": spec or {}}
         # One that is gone needs no change.
         with contextlib.suppress(kube_errors.NotFound):
-            await self._context.attachments.merge(self._known, body, manager=self._context.manager)
+            await self._cluster.attachments.merge(self._known, body, manager=self._cluster.manager)
 
     def _request_id(self, side: actions.Side) -> str:
         return self._context.calls.request_id(self._known.metadata.uid, side)

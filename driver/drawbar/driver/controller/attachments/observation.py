@@ -22,9 +22,10 @@ class Observation:
 
     def __init__(self, context: attachment_context.Context, key: names.DeviceKey) -> None:
         self._context = context
+        self._cluster = context.cluster
         self._key = key
-        self.session = context.fabrics.get(key.fabric)
-        self.attachment = context.attachments.get(key.attachment)
+        self.session = self._cluster.sessions.get(key.fabric)
+        self.attachment = self._cluster.attachments.get(key.attachment)
         self.device = self.session.device(key.device) if self.session else None
 
     def whole(self) -> plan.Observed:
@@ -35,7 +36,7 @@ class Observation:
         if self.session is not None:
             limit = datetime.timedelta(seconds=self.session.spec.policy.attach_timeout_seconds)
             patience = min(patience, limit)
-        placed, name = context.placed, self._key.attachment
+        placed, name = self._cluster.placed, self._key.attachment
         connection = self.device.connection if self.device else None
         wish = self._wish()
         if wish is not None and wish.patience is not None:
@@ -52,10 +53,10 @@ class Observation:
             tainted=(
                 attachment is not None
                 and plan.problem(attachment) is not None
-                and context.pools.is_tainted(self._key.fabric, self._key.device)
+                and self._cluster.pools.is_tainted(self._key.fabric, self._key.device)
             ),
             node_gone_at=(
-                context.absences.gone_at(attachment.spec.node_name, (self._key.fabric,))
+                self._cluster.absences.gone_at(attachment.spec.node_name, (self._key.fabric,))
                 if attachment is not None
                 else None
             ),
@@ -102,11 +103,13 @@ class Observation:
     def _models(self, node: str) -> Counter[str]:
         """What the node has of this fabric, with what is being written by others now."""
         fabric, context = self._key.fabric, self._context
-        found = Counter(one.spec.model for one in context.placed.on(node) if one.spec.fabric == fabric)
+        found = Counter(one.spec.model for one in self._cluster.placed.on(node) if one.spec.fabric == fabric)
         found.update(
             model
             for key, (where, model) in context.intended.items()
-            if where == node and key.fabric == fabric and context.attachments.get(key.attachment) is None
+            if where == node
+            and key.fabric == fabric
+            and self._cluster.attachments.get(key.attachment) is None
         )
         return found
 
@@ -115,7 +118,7 @@ class Observation:
 
         One that was told of a failure waits no longer; it counts only while there is no other.
         """
-        found = self._context.index.of(self._key)
+        found = self._cluster.allocated.of(self._key)
         spec = self.attachment.spec if self.attachment else None
         mine = [claim for claim in found if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
         wishes = [wish for claim in (*mine, *found) if (wish := self._wish_of(claim)) is not None]
@@ -130,15 +133,15 @@ class Observation:
         if context.borrowers is None:
             return None
         host_of = self.session.nodes.host_of if self.session is not None else {}
-        seen_at = context.placed.held_since(self._key.attachment) or context.clock()
+        seen_at = self._cluster.placed.held_since(self._key.attachment) or self._cluster.clock()
         return context.borrowers.wish(self._key, self.attachment, host_of, seen_at)
 
     def _rivals(self, wish: actions.Wish | None) -> tuple[actions.Wish, ...]:
         """Those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""
-        found = self._context.index.of(self._key)
+        found = self._cluster.allocated.of(self._key)
         if wish is None or len(found) < 2:
             return ()
-        driver = self._context.driver
+        driver = self._cluster.driver
         others = [
             self._wish_of(claim)
             for claim in found
@@ -150,5 +153,5 @@ class Observation:
     def _wish_of(self, claim: claims.ResourceClaim) -> actions.Wish | None:
         node = claim_index.node_of(claim)
         host_id = self.session.nodes.host_of.get(node) if self.session and node else None
-        seen = self._context.index.seen(claim)
-        return claim_index.wish(claim, self._context.driver, self._key, host_id, seen)
+        seen = self._cluster.allocated.seen(claim)
+        return claim_index.wish(claim, self._cluster.driver, self._key, host_id, seen)

@@ -167,14 +167,14 @@ class _Subject:
         stored = await self._watch.claim_mirrors[claim.version].merge(
             document,
             body,
-            manager=self._context.manager,
+            manager=self._context.cluster.manager,
             subresource="status" if finalizers is None else None,
         )
         self._version = stored.metadata.resource_version
 
     async def _attach(self, step: actions.Attach) -> None:
         context, key = self._context, step.key
-        session = context.fabrics.get(key.fabric)
+        session = context.cluster.sessions.get(key.fabric)
         device = session.device(key.device) if session is not None else None
         if device is None:
             raise kube_errors.Conflict(f"fabric {key.fabric} has no device {key.device} any more")
@@ -184,12 +184,12 @@ class _Subject:
             host_id=step.host_id,
             pool=step.pool,
             allocated_at=step.allocated_at,
-            seen_at=context.clock(),
+            seen_at=context.cluster.clock(),
         )
-        body = attachment_statements.intent(context.driver, key, device, wanted)
+        body = attachment_statements.intent(context.cluster.driver, key, device, wanted)
         context.latency.begun(key)
         try:
-            stored = await context.attachments.create(body)
+            stored = await context.cluster.attachments.create(body)
         except kube_errors.KubeError:
             context.latency.never_begun(key)
             raise
@@ -205,17 +205,19 @@ class _Subject:
             key = names.DeviceKey(fabric=known.spec.fabric, device=known.spec.device)
             self._context.latency.failed(key, step.reason)
             self._report(step.claim, step.reason, f"{known.spec.device}: {step.message}", warning=True)
-        await self._context.attachments.delete(known)
+        await self._context.cluster.attachments.delete(known)
         log.info("release asked for", extra={"attachment": known.metadata.name, "reason": step.reason})
 
     async def _allocate(self, step: actions.Allocate) -> None:
         claim, handle = step.claim, step.handle
         if claim.version is classic.Version.V1ALPHA2:
-            status = classic_v1alpha2.allocated(handle, self._context.driver, shareable=step.shareable)
+            status = classic_v1alpha2.allocated(
+                handle, self._context.cluster.driver, shareable=step.shareable
+            )
         else:
             # A kubelet asks only the drivers of devices.
             nothing = nodepools.without(handle.without, handle.node)
-            status = classic_v1alpha3.allocated(handle, self._context.driver, nothing, step.config)
+            status = classic_v1alpha3.allocated(handle, self._context.cluster.driver, nothing, step.config)
         consumers = list(claim.reserved_for)
         if step.pod is not None and all(one.uid != step.pod.uid for one in consumers):
             consumers.append(step.pod)
@@ -238,7 +240,7 @@ class _Subject:
         }
         document = classic.PodSchedulingContext(metadata=_metadata(context.name, context.uid))
         mirror = self._watch.context_mirrors[context.version]
-        await mirror.merge(document, body, manager=self._context.manager, subresource="status")
+        await mirror.merge(document, body, manager=self._context.cluster.manager, subresource="status")
 
     def _report(
         self,
@@ -250,7 +252,7 @@ class _Subject:
         pod: claims.Consumer | None = None,
     ) -> None:
         """Record an Event on the claim, and on the pods that use it or are about to."""
-        recorder = self._context.recorder
+        recorder = self._context.cluster.recorder
         (recorder.warning if warning else recorder.normal)(reference(claim), reason=reason, message=message)
         consumers = claim.reserved_for if pod is None else (pod,)
         users = claims.ResourceClaim(

@@ -82,10 +82,10 @@ class ClassicAllocation:
             )
             self.mirrors, self.borrowers = self._watch.mirrors, Borrowers(self._watch)
 
-    def serve(self, context: attachment_context.Context, view: inventory.View) -> None:
+    def serve(self, context: attachment_context.Context) -> None:
         """Prepare the rounds."""
         if self._watch is not None:
-            self._service = Service(context, self._watch, view, self._judge)
+            self._service = Service(context, self._watch, self._judge)
 
     def work(self, tasks: asyncio.TaskGroup) -> None:
         """Begin the rounds, since this controller leads."""
@@ -105,12 +105,10 @@ class Service:
         self,
         context: attachment_context.Context,
         watch: claim_watch.ClaimWatch,
-        view: inventory.View,
         judge: selectors.Judge,
     ) -> None:
         self._context = context
         self._watch = watch
-        self._view = view
         self._judge = judge
         self._executor = executor.Executor(context=context, watch=watch)
         self._history = history.History()
@@ -129,7 +127,7 @@ class Service:
         pauses = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
         while True:
             self._changed.clear()
-            now = self._context.clock()
+            now = self._context.cluster.clock()
             decision = await self._decide(now)
             self._history = decision.history
             if not await self._executor.carry_out(decision.actions):
@@ -212,24 +210,24 @@ class Service:
         """Return what the plan rests on."""
         context, claims = self._context, self._watch.claims()
         gone_at, seen = {}, {}
-        for one in context.attachments:
+        for one in context.cluster.attachments:
             name = one.metadata.name
-            moment = context.absences.gone_at(one.spec.node_name, (one.spec.fabric,))
+            moment = context.cluster.absences.gone_at(one.spec.node_name, (one.spec.fabric,))
             if moment is not None:
                 gone_at[name] = moment
-            since = context.placed.held_since(name)
+            since = context.cluster.placed.held_since(name)
             if since is not None:
                 seen[name] = since
         return observation.Observed(
-            driver=context.driver,
+            driver=context.cluster.driver,
             claims=claims,
             wanted=self._watch.wanted(claims),
             contexts=dict(self._watch.contexts),
             pods=dict(self._watch.pods),
-            nodes={node.metadata.name: node for node in context.nodes},
+            nodes={node.metadata.name: node for node in context.cluster.nodes},
             gone_at=gone_at,
-            attachments=tuple(context.attachments),
-            inventory=inventory.inventory(self._view),
+            attachments=tuple(context.cluster.attachments),
+            inventory=inventory.inventory(context.cluster),
             judge=self._judge.meets,
             patience=context.patience,
             seen=seen,

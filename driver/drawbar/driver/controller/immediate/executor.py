@@ -14,16 +14,15 @@ from typing import assert_never
 import msgspec
 
 from drawbar.driver import backoff, evaluation
-from drawbar.driver.api import attachments, claims, demands, fabrics, slices
+from drawbar.driver.api import attachments, claims, demands, slices
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names, refusals
+from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching, selectors
-from drawbar.driver.controller.attachments import context as attachment_context
-from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.immediate import observation, plan
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.kube import client, events, kinds, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import kinds, workers
 
 log = logging.getLogger(__name__)
 
@@ -78,20 +77,14 @@ class Allocator:
     """The one who allocates claims at once. Run `run()` as a task while this controller leads.
 
     Attributes:
-        watched: all claims.
         evaluator: of the claims' selectors.
         enabled: an administrator wants it; without, a claim that asks for it is told.
         settle_seconds: how long a device is left alone that was withdrawn from the scheduler.
     """
 
-    api: client.Client
-    view: observation.View
-    watched: mirror.Mirror[claims.ResourceClaim]
-    recorder: events.Recorder
-    refusals: refusals.Refusals
+    cluster: Cluster
     enabled: bool
     evaluator: evaluation.Evaluator
-    manager: str
     settle_seconds: float = SETTLE_SECONDS
     _queue: workers.WorkQueue[Name] = field(default_factory=workers.WorkQueue)
     _known: dict[Name, _Memory] = field(default_factory=dict)
@@ -103,7 +96,7 @@ class Allocator:
     _budget: selectors.Budget = field(init=False)
 
     def __post_init__(self) -> None:
-        self._judge = selectors.Judge(self.view.driver, self.evaluator)
+        self._judge = selectors.Judge(self.cluster.driver, self.evaluator)
         self._budget = selectors.Budget()
 
     def changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
@@ -145,9 +138,9 @@ class Allocator:
 
     async def _round(self, name: Name) -> float | None:
         """Looks at one claim; gives the seconds after which to look again, if time alone can change anything."""
-        claim, memory = self.watched.get(name[1], name[0]), self._known.get(name)
+        claim, memory = self.cluster.claims.get(name[1], name[0]), self._known.get(name)
         if claim is None or memory is None or claim.metadata.deletion_timestamp is not None:
-            self.refusals.settled(_subject(name))
+            self.cluster.refusals.settled(_subject(name))
             return None
         if claim.status.allocation is not None:
             memory.asked = None
@@ -156,7 +149,7 @@ class Allocator:
             message = "the claim asks for immediate allocation, which is off (immediateAllocation of the controller)"
             self._tell(claim, memory, TURNED_OFF, message)
             return None
-        if not self.view.pools.keeps_conditions:
+        if not self.cluster.pools.keeps_conditions:
             # A pod would be bound before its device is there.
             message = "not allocated at once: the API server drops binding conditions, or was not asked yet"
             self._tell(claim, memory, DROPPED, message)
@@ -168,22 +161,22 @@ class Allocator:
         self, claim: claims.ResourceClaim, allocation: claims.Allocation, memory: _Memory
     ) -> float | None:
         """Takes an allocation back that came to nothing; gives the seconds until its node counts as gone."""
-        of_fabrics = {names.fabric_of(one.pool) for one in claim.results(self.view.driver)}
-        gone_at = self.view.absences.gone_at(allocation.node or "", of_fabrics)
-        now = self.view.clock()
+        of_fabrics = {names.fabric_of(one.pool) for one in claim.results(self.cluster.driver)}
+        gone_at = self.cluster.absences.gone_at(allocation.node or "", of_fabrics)
+        now = self.cluster.clock()
         gone = gone_at is not None and gone_at <= now
-        decided = plan.review(claim, self.view.driver, node_gone=gone) if self.enabled else None
+        decided = plan.review(claim, self.cluster.driver, node_gone=gone) if self.enabled else None
         if decided is not None:
             await self._carry_out(decided, claim, memory)
-        elif claim_index.is_ready(claim, self.view.driver):
+        elif claim_index.is_ready(claim, self.cluster.driver):
             memory.failures, memory.devices, memory.nodes = 0, frozenset(), frozenset()
         return (gone_at - now).total_seconds() if gone_at is not None and not gone else None
 
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
         while True:
             self._withdrawn = self._settling()
-            offered = observation.shown(self.view) | self._withdrawn.keys()
-            found = observation.inventory(self.view, offered)
+            offered = observation.shown(self.cluster) | self._withdrawn.keys()
+            found = observation.inventory(self.cluster, offered)
             again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
             if not any(one.free for one in found.devices.values()):
                 message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
@@ -211,15 +204,15 @@ class Allocator:
         self, asked: demands.Claim, memory: _Memory, found: matching.Inventory
     ) -> plan.Allocate | plan.Wait:
         observed = plan.Observed(
-            driver=self.view.driver,
+            driver=self.cluster.driver,
             claim=asked,
             classes=await self._read_classes(asked),
             inventory=found,
-            nodes=observation.places(self.view, asked, memory.nodes, found),
+            nodes=observation.places(self.cluster, asked, memory.nodes, found),
             avoided=memory.devices,
         )
         self._judge.begin()
-        decided = plan.plan(observed, self._judge.meets, self.view.clock())
+        decided = plan.plan(observed, self._judge.meets, self.cluster.clock())
         if isinstance(decided, plan.Wait) and self._judge.faults:
             expression, reason = next(iter(self._judge.faults.items()))
             text = f"{decided.message}; a selector fails: {reason}; it is {demands.shown(expression)}"
@@ -271,14 +264,14 @@ class Allocator:
         """Sets or clears the allocation of the claim as it was seen; the API server drops what was said of devices."""
         metadata = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
         subject = _subject((claim.metadata.namespace, claim.metadata.name))
-        with self.refusals.attempt({key.fabric for key in devices}, subject):
+        with self.cluster.refusals.attempt({key.fabric for key in devices}, subject):
             body = {"metadata": metadata, "status": {"allocation": allocation}}
-            await self.watched.merge(claim, body, manager=self.manager, subresource="status")
+            await self.cluster.claims.merge(claim, body, manager=self.cluster.manager, subresource="status")
 
     async def _read(self, claim: claims.ResourceClaim, memory: _Memory) -> demands.Claim | None:
         """The claim with what it asks for, which never changes; None where it is another one by now."""
         if memory.asked is None:
-            found = await self.api.read(
+            found = await self.cluster.api.read(
                 kinds.CLAIM, claim.metadata.name, namespace=claim.metadata.namespace, into=demands.Claim
             )
             if found.metadata.uid != claim.metadata.uid:
@@ -305,7 +298,7 @@ class Allocator:
 
     async def _read_class(self, name: str) -> demands.DeviceClass | None:
         try:
-            return await self.api.read(kinds.DEVICE_CLASS, name, into=demands.DeviceClass)
+            return await self.cluster.api.read(kinds.DEVICE_CLASS, name, into=demands.DeviceClass)
         except kube_errors.NotFound:
             return None
 
@@ -324,7 +317,7 @@ class Allocator:
         regarding = attachments.ClaimReference(
             namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid
         )
-        tell = self.recorder.warning if warning else self.recorder.normal
+        tell = self.cluster.recorder.warning if warning else self.cluster.recorder.normal
         tell(regarding, reason=reason, message=message)
 
 
@@ -338,37 +331,4 @@ def _selectors_chars(claim: demands.Claim) -> int:
         for request in claim.spec.devices.requests
         for _, way in request.ways()
         for expression in demands.expressions(way.selectors)
-    )
-
-
-def of(
-    context: attachment_context.Context,
-    known: mirror.Mirror[fabrics.Fabric],
-    sessions: sessions.Sessions,
-    *,
-    enabled: bool,
-    evaluator: evaluation.Evaluator,
-) -> Allocator:
-    """The allocator of the controller whose attachments have this context."""
-    view = observation.View(
-        driver=context.driver,
-        fabrics=known,
-        sessions=sessions,
-        attachments=context.attachments,
-        placed=context.placed,
-        nodes=context.nodes,
-        absences=context.absences,
-        given=context.index,
-        pools=context.pools,
-        clock=context.clock,
-    )
-    return Allocator(
-        api=context.api,
-        view=view,
-        watched=context.claims,
-        recorder=context.recorder,
-        refusals=context.refusals,
-        enabled=enabled,
-        evaluator=evaluator,
-        manager=context.manager,
     )

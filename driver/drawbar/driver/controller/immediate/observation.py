@@ -1,88 +1,70 @@
 """Which reserved devices are free, and which nodes they can go to; looks only at what is known already."""
 
 import datetime
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Set
+from dataclasses import replace
 
-from drawbar.driver.api import attachments, claims, demands, fabrics, nodes
-from drawbar.driver.controller import absences, names, policies
-from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.api import claims, demands, fabrics, nodes
+from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.allocation import inventory as fabric_inventory
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.fabrics import session, sessions
-from drawbar.driver.controller.pools import devices, homes, publisher, sources
-from drawbar.driver.kube import mirror
+from drawbar.driver.controller.cluster import Cluster
+from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.pools import devices, homes, sources
 from drawbar.fabric import contract
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """Where it is looked up."""
-
-    driver: str
-    fabrics: mirror.Mirror[fabrics.Fabric]
-    sessions: sessions.Sessions
-    attachments: mirror.Mirror[attachments.DeviceAttachment]
-    placed: index.Index
-    nodes: mirror.Mirror[nodes.Node]
-    absences: absences.Absences
-    given: claim_index.Index
-    pools: publisher.Publisher
-    clock: Callable[[], datetime.datetime]
-
-
-def inventory(view: View, offered: Set[names.DeviceKey]) -> matching.Inventory:
+def inventory(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Inventory:
     """The reserved devices of all Fabrics.
 
     Args:
-        view: where to look.
+        cluster: where to look.
         offered: devices that the scheduler was shown a moment ago, so that it may be giving them to somebody.
     """
     found: dict[names.DeviceKey, matching.Device] = {}
     reached: dict[str, matching.Fabric] = {}
-    for fabric, opened in _reserving(view):
-        does = fabric_inventory.fabric_of(fabric, opened, view.placed, view.clock())
+    for fabric, opened in _reserving(cluster):
+        does = fabric_inventory.fabric_of(fabric, opened, cluster.placed, cluster.clock())
         # A classic claim is attached before it is allocated; this one would be bound to wait.
         reached[opened.name] = does if opened.silent_since is None else replace(does, hosts={})
         places = homes.pools(
             opened.name,
             opened.devices,
-            view.pools.of(opened.name),
+            cluster.pools.of(opened.name),
             homes.Rules(
                 restricted=policies.restricted(fabric.spec.policy.models),
-                given=sources.given(view.placed.of(opened.name)),
+                given=sources.given(cluster.placed.of(opened.name)),
             ),
         )
-        resting = _resting(view, fabric, opened)
+        resting = _resting(cluster, fabric, opened)
         for told in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(told.id))
             if fabric.spec.policy.immediate.holds(told.id, told.model):
                 found[key] = matching.Device(
                     key=key,
                     pool=places[key.device],
-                    shown=devices.published(view.driver, opened.name, told, ()),
+                    shown=devices.published(cluster.driver, opened.name, told, ()),
                     free=key not in offered
                     and key.device not in resting
-                    and _is_free(view, fabric, told, key),
+                    and _is_free(cluster, fabric, told, key),
                 )
     return matching.Inventory(fabrics=reached, devices=found)
 
 
-def shown(view: View) -> frozenset[names.DeviceKey]:
+def shown(cluster: Cluster) -> frozenset[names.DeviceKey]:
     """Reserved devices that are published now: the scheduler had given them away, or is not yet told that they went."""
     return frozenset(
         names.DeviceKey(fabric=opened.name, device=device.name)
-        for fabric, opened in _reserving(view)
+        for fabric, opened in _reserving(cluster)
         for reserved in (sources.reserved(fabric.spec.policy.immediate, opened.devices),)
-        for one in view.pools.of(opened.name)
+        for one in cluster.pools.of(opened.name)
         for device in one.spec.devices
         if device.name in reserved
     )
 
 
 def places(
-    view: View, claim: demands.Claim, avoided: frozenset[str], found: matching.Inventory
+    cluster: Cluster, claim: demands.Claim, avoided: frozenset[str], found: matching.Inventory
 ) -> tuple[str, ...]:
     """The nodes that come into question, the best first.
 
@@ -90,12 +72,12 @@ def places(
     """
     wish = claim.metadata.annotations.get(claims.NODE_ANNOTATION)
     reached = {name for one in found.fabrics.values() for name in one.hosts}
-    known = {node.metadata.name: node for node in view.nodes if node.metadata.name in reached}
+    known = {node.metadata.name: node for node in cluster.nodes if node.metadata.name in reached}
     usable = [node for name, node in known.items() if _is_usable(node) and wish in (None, "", name)]
 
     def merit(node: nodes.Node) -> tuple[bool, bool, int, str]:
         name = node.metadata.name
-        return bool(node.spec.taints), name in avoided, sum(1 for _ in view.placed.on(name)), name
+        return bool(node.spec.taints), name in avoided, sum(1 for _ in cluster.placed.on(name)), name
 
     return tuple(node.metadata.name for node in sorted(usable, key=merit))
 
@@ -105,10 +87,10 @@ def _is_usable(node: nodes.Node) -> bool:
     return not node.out_of_service and not node.spec.unschedulable
 
 
-def _reserving(view: View) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
+def _reserving(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
     """The Fabrics with a reservation whose managers answer."""
-    for opened in view.sessions:
-        fabric = view.fabrics.get(opened.name)
+    for opened in cluster.sessions:
+        fabric = cluster.fabrics.get(opened.name)
         if fabric is None or fabric.deleting or not opened.listed:
             continue
         wanted = fabric.spec.policy.immediate
@@ -116,17 +98,17 @@ def _reserving(view: View) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
             yield fabric, opened
 
 
-def _is_free(view: View, fabric: fabrics.Fabric, told: contract.Device, key: names.DeviceKey) -> bool:
+def _is_free(cluster: Cluster, fabric: fabrics.Fabric, told: contract.Device, key: names.DeviceKey) -> bool:
     return (
         told.connection is None
         and told.health is not contract.Health.CRITICAL
         and not {told.id, key.device, "*"} & set(fabric.spec.maintenance)
-        and view.attachments.get(key.attachment) is None
-        and not view.given.of(key)
+        and cluster.attachments.get(key.attachment) is None
+        and not cluster.allocated.of(key)
     )
 
 
-def _resting(view: View, fabric: fabrics.Fabric, opened: session.Session) -> frozenset[str]:
+def _resting(cluster: Cluster, fabric: fabrics.Fabric, opened: session.Session) -> frozenset[str]:
     probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
-    now = view.clock()
+    now = cluster.clock()
     return opened.faults.resting(probation, opened.faults.blamed(probation, now), now)

@@ -42,14 +42,14 @@ class Instrumentation:
 
     # What is to be seen at any moment.
 
-    def watch(self, view: gauges.View, synced: Mapping[str, Callable[[], bool]]) -> None:
+    def watch(self, shown: gauges.Gauges, synced: Mapping[str, Callable[[], bool]]) -> None:
         """Shows what the controller has.
 
         Args:
-            view: what there is to show.
+            shown: what there is to show.
             synced: by resource whether all of it is known.
         """
-        self._gauges = gauges.Gauges(view=view)
+        self._gauges = shown
         self._gauges.show(self.metrics)
         self._synced = dict(synced)
 
