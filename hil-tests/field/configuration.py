@@ -23,7 +23,7 @@ from lab import errors
 from drawbar.fabric import contract
 from field import reading
 
-CLASSES = tuple(str(one) for one in contract.DeviceClass)
+CLASSES = tuple(str(one) for one in contract.OFFERED_CLASSES)
 CONTENTS = ("keep", "lose")
 WAIT_SECONDS = 120.0
 

@@ -39,7 +39,7 @@ def test_secrets_do_not_show_in_a_configuration():
 
 
 def test_the_device_classes_have_their_agreed_names():
-    assert [str(kind) for kind in contract.DeviceClass] == [
+    assert [str(kind) for kind in contract.OFFERED_CLASSES] == [
         "gpu",
         "accelerator",
         "fpga",

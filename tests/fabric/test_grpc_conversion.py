@@ -33,7 +33,7 @@ pci_ids = st.none() | st.integers(1, 0xFFFF)
 devices = st.builds(
     contract.Device,
     id=names,
-    device_class=st.sampled_from(contract.DeviceClass),
+    device_class=st.sampled_from(contract.OFFERED_CLASSES),
     model=texts,
     vendor=texts,
     pci_vendor_id=pci_ids,

@@ -8,7 +8,7 @@ import pytest
 
 from drawbar.driver import errors, main
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import ImpossibleWorld, SysfsTree, build, command, nodes
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
@@ -21,7 +21,7 @@ def test_discovery_finds_exactly_the_cards_that_were_put_in(name, tmp_path):
     cards = [
         (each.slot, each.device_class.value, each.vendor, each.device, each.serial)
         for each in found.functions
-        if each.device_class is not model.FunctionClass.BRIDGE and each.physical_function is None
+        if each.device_class is not DeviceClass.BRIDGE and each.physical_function is None
     ]
     put_in = tree.attached()
     assert put_in == nodes.NODES[name].cards

@@ -14,6 +14,7 @@ from drawbar.driver.cli import command, discover_json, discover_record, discover
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import index, model, names
+from drawbar.fabric.contract import DeviceClass
 
 _WIDTH_IF_NO_TERMINAL = 160  # a file or a pipe has no edge; this leaves room for every column
 
@@ -32,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--class",
         dest="classes",
         action="append",
-        choices=[kind.value for kind in model.FunctionClass],
+        choices=[kind.value for kind in DeviceClass],
         metavar="CLASS",
         help="show only this class; may be repeated (%(choices)s)",
     )

@@ -6,11 +6,12 @@ from typing import Literal
 from rich import console, table, text
 
 from drawbar.driver.node.inventory import index, model, names
+from drawbar.fabric.contract import DeviceClass
 
 _STYLES = {
-    model.FunctionClass.BRIDGE: "dim",
-    model.FunctionClass.STORAGE: "dim",
-    model.FunctionClass.OTHER: "dim",
+    DeviceClass.BRIDGE: "dim",
+    DeviceClass.STORAGE: "dim",
+    DeviceClass.OTHER: "dim",
 }
 _OFFERED_STYLE = "bold cyan"
 _WITH_LINK_COLUMNS = 100
@@ -103,7 +104,7 @@ def _nodes(function: model.PciFunction) -> str:
 
 
 def _is_bridge(card: model.Card) -> bool:
-    return card.device_class is model.FunctionClass.BRIDGE
+    return card.device_class is DeviceClass.BRIDGE
 
 
 def _card_table(cards: Sequence[model.Card]) -> table.Table:

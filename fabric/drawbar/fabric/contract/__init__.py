@@ -14,6 +14,7 @@ from drawbar.fabric.contract.changes import (
 from drawbar.fabric.contract.credentials import Credentials, Tls
 from drawbar.fabric.contract.inventory import (
     COMPUTE_CAPABILITY,
+    OFFERED_CLASSES,
     Connection,
     Device,
     DeviceClass,
@@ -41,6 +42,7 @@ __all__ = [
     "FabricAdapter",
     "COMPUTE_CAPABILITY",
     "DeviceClass",
+    "OFFERED_CLASSES",
     "Health",
     "Host",
     "Port",

@@ -14,7 +14,10 @@ COMPUTE_CAPABILITY = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8}
 
 
 class DeviceClass(StrEnum):
-    """What a device is, as far as preparing and quiescing it are concerned."""
+    """What a device is, as far as preparing and quiescing it are concerned.
+
+    `BRIDGE` and `STORAGE` are what a node's kernel shows besides; no fabric offers them.
+    """
 
     GPU = "gpu"
     ACCELERATOR = "accelerator"
@@ -23,6 +26,12 @@ class DeviceClass(StrEnum):
     CXL_MEMORY = "cxl-memory"
     NIC = "nic"
     OTHER = "other"
+    BRIDGE = "bridge"
+    STORAGE = "storage"
+
+
+OFFERED_CLASSES = tuple(one for one in DeviceClass if one not in (DeviceClass.BRIDGE, DeviceClass.STORAGE))
+"""What a fabric can list, in the order in which documents name them."""
 
 
 class Health(StrEnum):

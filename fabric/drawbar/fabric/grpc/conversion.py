@@ -118,7 +118,7 @@ def device_message(device: contract.Device) -> pb.Device:
     """A device on the wire."""
     return pb.Device(
         id=device.id,
-        device_class=pb.DeviceClass.Value(f"DEVICE_CLASS_{device.device_class.name}"),
+        device_class=_WIRE_CLASSES.get(device.device_class, pb.DEVICE_CLASS_OTHER),
         model=device.model,
         vendor=device.vendor,
         pci_vendor_id=device.pci_vendor_id or 0,
@@ -184,7 +184,13 @@ def _connection(message: pb.Connection) -> contract.Connection:
 
 _PORT_STATES = {pb.PortState.Value(f"PORT_STATE_{state.name}"): state for state in contract.PortState}
 _HEALTHS = {pb.Health.Value(f"HEALTH_{health.name}"): health for health in contract.Health}
-_DEVICE_CLASSES = {pb.DeviceClass.Value(f"DEVICE_CLASS_{kind.name}"): kind for kind in contract.DeviceClass}
+# A class that the protocol does not have is another one on the wire.
+_WIRE_CLASSES: dict[contract.DeviceClass, pb.DeviceClass.ValueType] = {
+    kind: pb.DeviceClass.Value(name)
+    for kind in contract.OFFERED_CLASSES
+    if (name := f"DEVICE_CLASS_{kind.name}") in pb.DeviceClass.keys()  # noqa: SIM118 - an enum of protobuf is no mapping
+}
+_DEVICE_CLASSES = {number: kind for kind, number in _WIRE_CLASSES.items()}
 
 
 # --- operations ---

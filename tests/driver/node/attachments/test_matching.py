@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.inventory import index, model
-from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.fabric.contract import DeviceClass
 
 DSN = "48-b0-2d-00-00-00-00-01"
-GPU = {"device_class": FunctionClass.GPU, "vendor": 0x10DE, "device": 0x2330}
-NVME = {"device_class": FunctionClass.NVME, "vendor": 0x144D, "device": 0xA824}
+GPU = {"device_class": DeviceClass.GPU, "vendor": 0x10DE, "device": 0x2330}
+NVME = {"device_class": DeviceClass.NVME, "vendor": 0x144D, "device": 0xA824}
 
 
 def function(slot, *, serial=None, dsn=None, number=0, nvme=None, **what):
@@ -124,7 +124,7 @@ CASES = {
         ("found", "0000:02:00.0", "serial"),
     ),
     "by-a-cxl-serial": (
-        inventory(function("2", serial="0x1234", device_class=FunctionClass.CXL_MEMORY)),
+        inventory(function("2", serial="0x1234", device_class=DeviceClass.CXL_MEMORY)),
         identity(device_class="cxl-memory", serial="4660"),
         "",
         ("found", "0000:02:00.0", "serial"),

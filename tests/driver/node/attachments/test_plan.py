@@ -10,7 +10,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, executor, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.fabric.contract import DeviceClass
 
 START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
 CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="claim-1")
@@ -33,7 +33,7 @@ def card(bus=2, **changes):
             "address": f"0000:{bus:02x}:00.0",
             "path": f"devices/pci0000:00/0000:{bus:02x}:00.0",
             "class_code": 0x010802,
-            "device_class": FunctionClass.NVME,
+            "device_class": DeviceClass.NVME,
             "vendor": 0x144D,
             "device": 0xA824,
             "driver": "nvme",

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, matching, plan
 from drawbar.driver.node.inventory import index, model
-from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.release import plan as release_plan
+from drawbar.fabric.contract import DeviceClass
 
 START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
 CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="claim-1")
@@ -34,7 +34,7 @@ def function(slot, driver, address=None):
         address=address,
         path=f"devices/pci0000:00/{address}",
         class_code=0x010802,
-        device_class=FunctionClass.NVME,
+        device_class=DeviceClass.NVME,
         vendor=0x144D,
         device=0xA824,
         subsystem_vendor=None,

@@ -6,11 +6,11 @@ import pytest
 
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import index, model
-from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
 
-def function(address, kind=FunctionClass.OTHER, **changes):
+def function(address, kind=DeviceClass.OTHER, **changes):
     described = {
         "path": f"devices/pci0000:00/{address}",
         "class_code": 0,
@@ -53,7 +53,7 @@ def grouped(*functions, **others):
 
 
 def test_the_functions_of_one_multi_function_device_are_a_card():
-    gpu = function("0000:01:00.0", FunctionClass.GPU)
+    gpu = function("0000:01:00.0", DeviceClass.GPU)
     audio = function("0000:01:00.1")
     other = function("0000:01:01.0")
     assert grouped(gpu, audio, other) == [["0000:01:00.0", "0000:01:00.1"], ["0000:01:01.0"]]
@@ -61,32 +61,32 @@ def test_the_functions_of_one_multi_function_device_are_a_card():
 
 def test_everything_behind_one_slot_is_a_card_and_its_bridges_come_last():
     functions = [
-        function("0000:01:00.0", FunctionClass.BRIDGE, slot="7"),
-        function("0000:02:00.0", FunctionClass.BRIDGE, slot="7"),
-        function("0000:03:00.0", FunctionClass.ACCELERATOR, slot="7"),
-        function("0000:04:00.0", FunctionClass.ACCELERATOR, slot="7"),
+        function("0000:01:00.0", DeviceClass.BRIDGE, slot="7"),
+        function("0000:02:00.0", DeviceClass.BRIDGE, slot="7"),
+        function("0000:03:00.0", DeviceClass.ACCELERATOR, slot="7"),
+        function("0000:04:00.0", DeviceClass.ACCELERATOR, slot="7"),
     ]
     found = index.Inventory(functions=tuple(functions), slots=(slot("7"),))
     [card] = found.cards
     assert [each.address for each in card.functions] == [functions[n].address for n in (2, 3, 0, 1)]
-    assert (card.address, card.device_class) == ("0000:03:00.0", FunctionClass.ACCELERATOR)
+    assert (card.address, card.device_class) == ("0000:03:00.0", DeviceClass.ACCELERATOR)
     assert card.slot == slot("7")
 
 
 def test_virtual_functions_belong_to_the_card_of_their_physical_one():
-    physical = function("0000:01:00.0", FunctionClass.NIC)
+    physical = function("0000:01:00.0", DeviceClass.NIC)
     virtual = [
-        function(f"0000:01:{n:02x}.1", FunctionClass.NIC, physical_function=physical.address) for n in (1, 2)
+        function(f"0000:01:{n:02x}.1", DeviceClass.NIC, physical_function=physical.address) for n in (1, 2)
     ]
-    second = function("0000:01:00.1", FunctionClass.NIC)
+    second = function("0000:01:00.1", DeviceClass.NIC)
     assert grouped(*virtual, physical, second) == [
         ["0000:01:00.0", "0000:01:00.1", "0000:01:01.1", "0000:01:02.1"]
     ]
 
 
 def test_a_card_of_nothing_but_bridges_is_told_apart_by_its_class():
-    [card] = index.Inventory(functions=(function("0000:00:1c.0", FunctionClass.BRIDGE),)).cards
-    assert card.device_class is FunctionClass.BRIDGE
+    [card] = index.Inventory(functions=(function("0000:00:1c.0", DeviceClass.BRIDGE),)).cards
+    assert card.device_class is DeviceClass.BRIDGE
 
 
 def test_a_card_shows_the_memory_devices_of_its_functions_and_their_files():
@@ -102,7 +102,7 @@ def test_a_card_shows_the_memory_devices_of_its_functions_and_their_files():
         firmware=None,
         device_node=node,
     )
-    memory = function("0000:01:00.0", FunctionClass.CXL_MEMORY, device_nodes=(node,))
+    memory = function("0000:01:00.0", DeviceClass.CXL_MEMORY, device_nodes=(node,))
     found = index.Inventory(functions=(memory, function("0000:02:00.0")), memdevs=(memdev,))
     card = found.card_of("0000:01:00.0")
     assert card is not None
@@ -162,7 +162,7 @@ def test_mocked_nodes_show_the_cards_that_are_in_them(name, sizes, tmp_path):
     found = reader.read(sysfs.build(name, tmp_path / "sys").root)
     shown = {}
     for card in found.cards:
-        if card.device_class is not FunctionClass.BRIDGE:
+        if card.device_class is not DeviceClass.BRIDGE:
             assert card.slot is not None
             assert card.slot.present
             shown.setdefault(card.device_class.value, []).append(len(card.functions))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from drawbar.driver.node import classes
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model, names, pci
-from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -19,30 +19,30 @@ from drawbar.mocks.sysfs import MockDevice, SysfsTree
 @pytest.mark.parametrize(
     ("class_code", "vendor", "device", "expected"),
     [
-        (0x030000, 0x1002, 0x73BF, FunctionClass.GPU),
-        (0x030200, 0x10DE, 0x2330, FunctionClass.GPU),
-        (0x038000, 0x1002, 0x740F, FunctionClass.GPU),
-        (0x120000, 0x1DA3, 0x1020, FunctionClass.ACCELERATOR),
-        (0x0B4000, 0x8086, 0x4940, FunctionClass.ACCELERATOR),
-        (0x120000, 0x10EE, 0x5000, FunctionClass.FPGA),
-        (0x058000, 0x10EE, 0x903F, FunctionClass.FPGA),
-        (0xFF0000, 0x1172, 0x2494, FunctionClass.FPGA),
-        (0x120000, 0x8086, 0x0B2B, FunctionClass.FPGA),
-        (0x120000, 0x8086, 0x1234, FunctionClass.ACCELERATOR),
-        (0x020000, 0x10EE, 0x5084, FunctionClass.NIC),
-        (0x060400, 0x10EE, 0x9134, FunctionClass.BRIDGE),
-        (0x010802, 0x144D, 0xA80A, FunctionClass.NVME),
-        (0x010800, 0x1B36, 0x0001, FunctionClass.STORAGE),
-        (0x010601, 0x8086, 0x2922, FunctionClass.STORAGE),
-        (0x020700, 0x15B3, 0x1021, FunctionClass.NIC),
-        (0x050210, 0x8086, 0x0D93, FunctionClass.CXL_MEMORY),
-        (0x050000, 0x8086, 0x0001, FunctionClass.OTHER),
-        (0x0C0330, 0x8086, 0x0001, FunctionClass.OTHER),
-        (0x040300, 0x10DE, 0x22BA, FunctionClass.OTHER),
+        (0x030000, 0x1002, 0x73BF, DeviceClass.GPU),
+        (0x030200, 0x10DE, 0x2330, DeviceClass.GPU),
+        (0x038000, 0x1002, 0x740F, DeviceClass.GPU),
+        (0x120000, 0x1DA3, 0x1020, DeviceClass.ACCELERATOR),
+        (0x0B4000, 0x8086, 0x4940, DeviceClass.ACCELERATOR),
+        (0x120000, 0x10EE, 0x5000, DeviceClass.FPGA),
+        (0x058000, 0x10EE, 0x903F, DeviceClass.FPGA),
+        (0xFF0000, 0x1172, 0x2494, DeviceClass.FPGA),
+        (0x120000, 0x8086, 0x0B2B, DeviceClass.FPGA),
+        (0x120000, 0x8086, 0x1234, DeviceClass.ACCELERATOR),
+        (0x020000, 0x10EE, 0x5084, DeviceClass.NIC),
+        (0x060400, 0x10EE, 0x9134, DeviceClass.BRIDGE),
+        (0x010802, 0x144D, 0xA80A, DeviceClass.NVME),
+        (0x010800, 0x1B36, 0x0001, DeviceClass.STORAGE),
+        (0x010601, 0x8086, 0x2922, DeviceClass.STORAGE),
+        (0x020700, 0x15B3, 0x1021, DeviceClass.NIC),
+        (0x050210, 0x8086, 0x0D93, DeviceClass.CXL_MEMORY),
+        (0x050000, 0x8086, 0x0001, DeviceClass.OTHER),
+        (0x0C0330, 0x8086, 0x0001, DeviceClass.OTHER),
+        (0x040300, 0x10DE, 0x22BA, DeviceClass.OTHER),
     ],
 )
 def test_a_function_is_classified_by_class_code_and_fpga_vendor(class_code, vendor, device, expected):
-    assert model.classify(class_code, vendor, device) is expected
+    assert classes.classify(class_code, vendor, device) is expected
 
 
 def space(*capabilities: tuple[int, int, bytes]) -> bytes:

@@ -8,18 +8,10 @@ import pytest
 from drawbar.driver.node import errors
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import index, model
-from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
 NVME = "0000:01:00.0"
-
-
-def test_every_function_class_a_fabric_offers_is_known_to_the_inventory():
-    assert {kind.value for kind in FunctionClass} == {kind.value for kind in DeviceClass} | {
-        "bridge",
-        "storage",
-    }
 
 
 CARDS = [
@@ -47,7 +39,7 @@ def test_a_mocked_host_shows_exactly_the_cards_that_were_put_in(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=9)
     addresses = {card.device_class: tree.attach(slot, card) for slot, card in enumerate(CARDS, start=2)}
     found = reader.read(tree.root)
-    shown = {f.address: f for f in found.functions if f.device_class is not FunctionClass.BRIDGE}
+    shown = {f.address: f for f in found.functions if f.device_class is not DeviceClass.BRIDGE}
     assert sorted(shown) == sorted(addresses.values())
     for slot, card in enumerate(CARDS, start=2):
         function = shown[addresses[card.device_class]]
@@ -112,7 +104,7 @@ def test_attributes_that_answer_with_an_errno_leave_the_function_readable(tmp_pa
     (device / "still_here").touch()
     function = reader.read_function(root, NVME)
     assert function is not None
-    assert (function.vendor, function.device, function.device_class) == (0xFFFF, 0xFFFF, FunctionClass.OTHER)
+    assert (function.vendor, function.device, function.device_class) == (0xFFFF, 0xFFFF, DeviceClass.OTHER)
     assert (function.numa_node, function.serial, function.link) == (None, None, model.Link())
 
 
@@ -121,7 +113,7 @@ def test_ids_come_from_their_own_files_where_the_uevent_does_not_say(tmp_path):
     (device / "uevent").write_text("DRIVER=nvidia\nPCI_ID=zz\n")
     function = reader.read_function(root, NVME)
     assert function is not None
-    assert (function.vendor, function.device, function.device_class) == (0x10DE, 0x2330, FunctionClass.GPU)
+    assert (function.vendor, function.device, function.device_class) == (0x10DE, 0x2330, DeviceClass.GPU)
     assert (function.subsystem_vendor, function.subsystem_device) == (0x1AF4, 0x1100)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import load_recording
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "kernel-6.1-qemu"
@@ -44,7 +44,7 @@ def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
         address=NVME,
         path="devices/pci0000:00/0000:00:03.0/0000:01:00.0",
         class_code=0x010802,
-        device_class=FunctionClass.NVME,
+        device_class=DeviceClass.NVME,
         vendor=0x1B36,
         device=0x0010,
         subsystem_vendor=0x1AF4,
@@ -79,7 +79,7 @@ def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
     function = found.by_address(CXL)
     assert function is not None
     assert (function.device_class, function.driver, function.slot) == (
-        FunctionClass.CXL_MEMORY,
+        DeviceClass.CXL_MEMORY,
         "cxl_pci",
         "3",
     )

@@ -6,13 +6,13 @@ import pytest
 
 from drawbar.driver.api import attachments, meta, nodepools
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.local import choice, naming, selection
+from drawbar.fabric.contract import DeviceClass
 
 BOOT = "boot-1"
 
 
-def function(address="0000:65:00.0", device_class=FunctionClass.GPU, **changes):
+def function(address="0000:65:00.0", device_class=DeviceClass.GPU, **changes):
     values = {
         "address": address,
         "path": f"devices/pci0000:64/{address}",
@@ -78,11 +78,11 @@ def test_a_card_that_lives_here_is_offered():
 @pytest.mark.parametrize(
     ("one", "situation", "reason"),
     [
-        pytest.param(card(device_class=FunctionClass.BRIDGE), {}, "bridge", id="bridge"),
+        pytest.param(card(device_class=DeviceClass.BRIDGE), {}, "bridge", id="bridge"),
         pytest.param(card(vendor=0x1A03, device=0x2000), {}, "screen of a management", id="bmc-screen"),
         pytest.param(card(vendor=0x1234, device=0x1111), {}, "screen", id="emulated-screen"),
         pytest.param(
-            card(device_class=FunctionClass.NVME), {}, "nvme driver is not bound", id="disk-without-driver"
+            card(device_class=DeviceClass.NVME), {}, "nvme driver is not bound", id="disk-without-driver"
         ),
         pytest.param(card(function(slot="3")), {}, "hot-plug slot 3", id="slot-not-known"),
         pytest.param(card(function(slot="3"), slot=slot()), {}, "hot-plug slot 3", id="hot-plug-slot"),
@@ -226,7 +226,7 @@ def test_devices_are_named_by_serial_and_without_one_by_address():
 def test_a_serial_that_two_cards_claim_names_neither():
     first, second = card(serial="0", address="0000:01:00.0"), card(serial="0", address="0000:02:00.0")
     assert names(first, second) == ["gpu-0000-01-00-0", "gpu-0000-02-00-0"]
-    nic = card(serial="0", address="0000:03:00.0", device_class=FunctionClass.NIC)
+    nic = card(serial="0", address="0000:03:00.0", device_class=DeviceClass.NIC)
     assert names(first, nic) == ["gpu-0", "nic-0"]
 
 
@@ -237,13 +237,13 @@ def test_two_serials_that_look_alike_as_labels_name_neither():
 
 @pytest.mark.parametrize("text", ["0x1234", "00-00-00-00-00-00-12-34"])
 def test_a_cxl_device_has_one_name_whether_its_driver_is_bound_or_not(text):
-    assert names(card(serial=text, device_class=FunctionClass.CXL_MEMORY)) == [
+    assert names(card(serial=text, device_class=DeviceClass.CXL_MEMORY)) == [
         "cxl-memory-00-00-00-00-00-00-12-34"
     ]
 
 
 def test_the_class_of_a_name_is_found_again():
-    assert naming.class_of("cxl-memory-00") is FunctionClass.CXL_MEMORY
+    assert naming.class_of("cxl-memory-00") is DeviceClass.CXL_MEMORY
     assert naming.class_of("disk-1") is None
 
 

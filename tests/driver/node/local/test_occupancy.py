@@ -4,8 +4,8 @@ import pytest
 
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.local import occupancy
+from drawbar.fabric.contract import DeviceClass
 
 INITIAL = "pid:[4026531836]"
 
@@ -18,7 +18,7 @@ def function(address="0000:01:00.0", nodes=(), interfaces=()):
         address=address,
         path=f"devices/pci0000:00/{address}",
         class_code=0x010802,
-        device_class=FunctionClass.NVME,
+        device_class=DeviceClass.NVME,
         vendor=1,
         device=2,
         link=model.Link(),

@@ -19,9 +19,9 @@ from drawbar.driver.node.attachments import actions, matching, plan, reporting
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.release import plan as release_plan
 from drawbar.driver.node.release import releaser
+from drawbar.fabric.contract import DeviceClass
 
 STEPS_MAX = 64
 """A device that takes more to come to rest is looked at again later."""
@@ -52,7 +52,7 @@ async def clean(kernel: kernel.Kernel, host: classes.Host, card: model.Card, dev
             if function.sriov is not None and function.sriov.num_vfs:
                 await kernel.set_vfs(function.address, 0)
         for function in card.functions:
-            if function.physical_function is None and function.device_class is not FunctionClass.BRIDGE:
+            if function.physical_function is None and function.device_class is not DeviceClass.BRIDGE:
                 await kernel.reset(function.address)
     except errors.KernelRefused as refused:
         return str(refused)

@@ -14,15 +14,15 @@ from typing import Literal, TypeGuard
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.inventory import index, model
-from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.fabric.contract import DeviceClass
 
 # A board's designer, its vendor's driver and its fabric manager each choose which of these it is.
 _VAGUE = frozenset(
     {
-        FunctionClass.GPU.value,
-        FunctionClass.ACCELERATOR.value,
-        FunctionClass.FPGA.value,
-        FunctionClass.OTHER.value,
+        DeviceClass.GPU.value,
+        DeviceClass.ACCELERATOR.value,
+        DeviceClass.FPGA.value,
+        DeviceClass.OTHER.value,
     }
 )
 
@@ -119,7 +119,7 @@ def _contradiction(card: model.Card, identity: attachments.Identity) -> str | No
         if not _is_model(card, identity.pci_id):
             return f"it is {_pci_id(card.first)}, not {identity.pci_id}"
         return None
-    if identity.device_class == FunctionClass.OTHER:
+    if identity.device_class == DeviceClass.OTHER:
         return "the fabric tells neither a serial number that it shows nor a PCI id to know it by"
     if not _is_class(card, identity.device_class):
         return f"it is of class {card.first.device_class}, not {identity.device_class}"
@@ -144,7 +144,7 @@ def _shown(card: model.Card, device_class: str) -> frozenset[str]:
 
     A disk's own is shown by its driver alone; the Device Serial Number that it may have beside it is another one.
     """
-    if device_class == FunctionClass.NVME:
+    if device_class == DeviceClass.NVME:
         return frozenset(one.serial for one in _controllers(card.functions) if one.serial)
     return frozenset(text for function in card.functions for text in (function.serial, function.dsn) if text)
 

@@ -3,8 +3,13 @@
 from dataclasses import dataclass
 
 from drawbar.driver.node.classes import generic
+from drawbar.fabric.contract import DeviceClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator(generic.Generic):
-    """See `operations.DeviceOperations`."""
+    """See `generic.Generic`."""
+
+    device_class: DeviceClass = DeviceClass.ACCELERATOR
+    class_codes: tuple[str, ...] = ("12", "40", "0b40")
+    in_local_pool: bool = True

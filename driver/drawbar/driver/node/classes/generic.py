@@ -1,4 +1,4 @@
-"""The port that every class of device implements, and what most classes have in common.
+"""What a class of device is, and what most classes have in common.
 
 A kernel driver makes device files, and whoever has one open uses the device. Functions that vfio has are handed on as they
 are, to a virtual machine or a driver in user space: whoever has the group's file open has every function of the group, and
@@ -8,57 +8,13 @@ Source: Documentation/driver-api/vfio.rst.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from drawbar.cdi import spec
 from drawbar.driver.node import kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import files, model
-from drawbar.driver.node.inventory.model import FunctionClass
-
-
-class DeviceOperations(Protocol):
-    """One class of device.
-
-    A `Card` is a value: whoever calls asks the inventory for it anew each time. Every method is idempotent.
-    """
-
-    def lacks(self, card: model.Card) -> str | None:
-        """What the card itself still shows to be missing before it is ready, in one clause; None when nothing. Pure."""
-        ...
-
-    async def initialise(self, kernel: kernel.Kernel, card: model.Card) -> str | None:
-        """Goes towards ready as far as the kernel lets it at once, and gives what is still missing; None: ready.
-
-        A class may need more than its card shows (`lacks`), so a device is ready when this said so, not before. What
-        was done shows in the next `Card`.
-
-        Raises:
-            errors.KernelRefused: the kernel will not; the message has the remedy.
-        """
-        ...
-
-    def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
-        """Who uses the device now; none found is no proof (see `openers`). Reads files: call it in a thread."""
-        ...
-
-    def unrest(self, host: Host, card: model.Card) -> str | None:
-        """What `quiesce` has to bring to rest next, in one clause; None when nothing. Reads files, as `users`."""
-        ...
-
-    async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        """One step that brings the device to rest. Called while there is `unrest`, and once more before unbinding.
-
-        Raises:
-            errors.KernelRefused: the kernel will not; the message has the remedy.
-        """
-        ...
-
-    def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
-        """What a container gets to use the device: never a device file of another one."""
-        ...
-
+from drawbar.fabric.contract import DeviceClass
 
 VFIO = "vfio-pci"
 VFIO_CONTAINER = "/dev/vfio/vfio"
@@ -99,20 +55,41 @@ NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generic:
-    """A class of device; implements `operations.DeviceOperations`.
+    """A class of device; itself it is `other`, of which the node knows nothing more. Each class is a subclass.
+
+    A `Card` is a value: whoever calls asks the inventory for it anew each time. Every method is idempotent.
 
     Attributes:
+        device_class: its name.
+        class_codes: the PCI class codes of its functions, as two, four or six hexadecimal digits: base class, subclass,
+            interface. The longest that fits counts.
+        certain: a function with such a code is of this class, whoever made it.
         needs_driver: what it is good for comes from its kernel driver.
         needs_files: without a device file a container could not use it.
         subsystems: whose device files a container gets; empty for all.
+        in_local_pool: it is offered by default where it lives in a node.
+        slows_idle_link: its drivers slow an idle device's link down to save power.
+        asks_the_driver: `edits` reads files of the driver, which may hang as long as that does, so it runs in a thread.
+            For other classes, whose cards tell everything, a thread would cost a tenth of the whole Prepare.
     """
 
+    device_class: DeviceClass = DeviceClass.OTHER
+    class_codes: tuple[str, ...] = ()
+    certain: bool = False
     needs_driver: bool = False
     needs_files: bool = False
     subsystems: frozenset[str] = frozenset()
+    in_local_pool: bool = False
+    slows_idle_link: bool = False
+    asks_the_driver: bool = False
+
+    def is_model(self, vendor: int, device: int) -> bool:
+        """Whether a function of these PCI ids is of this class, unless its class code is `certain` to say otherwise."""
+        del vendor, device
+        return False
 
     def lacks(self, card: model.Card) -> str | None:
-        """See `operations.DeviceOperations`."""
+        """What the card itself still shows to be missing before it is ready, in one clause; None when nothing. No I/O."""
         driver = card.first.driver
         if driver == VFIO:
             return (
@@ -125,35 +102,59 @@ class Generic:
         return None
 
     async def initialise(self, kernel: kernel.Kernel, card: model.Card) -> str | None:
-        """Asks the kernel for drivers of functions that have none; where none fits, nothing happens."""
+        """Go towards ready as far as the kernel lets it at once, and return what is still missing; None: ready.
+
+        A class may need more than its card shows (`lacks`), so a device is ready when this said so, not before. What was
+        done shows in the next `Card`. Here: ask the kernel for drivers of functions that have none.
+
+        Raises:
+            errors.KernelRefused: the kernel will not; the message has the remedy.
+        """
         lack = self.lacks(card)
         if lack is not None:
             for function in card.functions:
-                if function.driver is None and function.device_class is not FunctionClass.BRIDGE:
+                if function.driver is None and function.device_class is not DeviceClass.BRIDGE:
                     await kernel.probe(function.address)
         return lack
 
     def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
-        """Open device files, and whatever else uses a disk."""
+        """Return who uses the device now, each in a clause; none found is no proof (see `users`). Reads files.
+
+        Here: open device files, and whatever else uses a disk.
+        """
         nodes = card.device_nodes
         wanted = users.of_nodes(nodes) | vfio_numbers(host, card)
         return (*users.find_openers(host.proc, wanted), *users.find_storage_users(host, nodes))
 
     def unrest(self, host: Host, card: model.Card) -> str | None:
-        """Nothing."""
+        """Return what `quiesce` has to bring to rest next, in one clause; None when nothing. Reads files."""
         del host, card
         return None
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        """Nothing to do: the driver stops the device when it is unbound."""
+        """One step that brings the device to rest. Called while there is `unrest`, and once more before unbinding.
+
+        Here: nothing, for the driver stops the device when it is unbound.
+
+        Raises:
+            errors.KernelRefused: the kernel will not; the message has the remedy.
+        """
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
-        """The device files of all functions."""
+        """Return what a container gets to use the device: never a device file of another one.
+
+        Here: the device files of all functions.
+        """
         del host
         nodes = tuple(
             node for node in card.device_nodes if not self.subsystems or node.subsystem in self.subsystems
         )
         return spec.ContainerEdits(device_nodes=(*(described(node) for node in nodes), *vfio_nodes(card)))
+
+    def interfaces(self, card: model.Card) -> tuple[str, ...] | None:
+        """Return the network interfaces that a container gets, by their names on the host; None of a class without any."""
+        del card
+        return None
 
 
 def described(node: model.DeviceNode) -> spec.DeviceNode:

@@ -13,6 +13,7 @@ from drawbar.cdi import spec
 from drawbar.driver.node.classes import generic, users
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import files, model
+from drawbar.fabric.contract import DeviceClass
 
 _NVIDIA_MAJOR = 195  # Documentation/admin-guide/devices.txt
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
@@ -22,8 +23,13 @@ _SHARED = {"nvidia": ("nvidiactl", "nvidia-uvm"), "amdgpu": ("kfd",)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu(generic.Generic):
-    """See `operations.DeviceOperations`."""
+    """See `generic.Generic`."""
 
+    device_class: DeviceClass = DeviceClass.GPU
+    class_codes: tuple[str, ...] = ("03",)
+    in_local_pool: bool = True
+    slows_idle_link: bool = True
+    asks_the_driver: bool = True
     needs_driver: bool = True
     subsystems: frozenset[str] = frozenset({"drm", "accel"})
 

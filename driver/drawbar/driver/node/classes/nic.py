@@ -14,6 +14,7 @@ from drawbar.cdi import spec
 from drawbar.driver.node.classes import generic
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import DeviceClass
 
 _POD_INTERFACE = "eth0"
 _INSTEAD = "nic0"
@@ -21,24 +22,26 @@ _INSTEAD = "nic0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic(generic.Generic):
-    """See `operations.DeviceOperations`."""
+    """See `generic.Generic`."""
 
+    device_class: DeviceClass = DeviceClass.NIC
+    class_codes: tuple[str, ...] = ("02",)
+    certain: bool = True
     needs_driver: bool = True
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
         """Device files, and the interfaces of the card itself under their own names; those of virtual functions stay."""
         moved = tuple(
             spec.NetDevice(host_name=name, name=_INSTEAD if name == _POD_INTERFACE else name)
-            for name in interfaces(card)
+            for name in self.interfaces(card)
         )
         return msgspec.structs.replace(generic.Generic.edits(self, card, host), net_devices=moved)
 
-
-def interfaces(card: model.Card) -> tuple[str, ...]:
-    """Those of the card that go into a container, by their names on the host."""
-    return tuple(
-        name
-        for function in card.functions
-        if function.physical_function is None
-        for name in function.net_interfaces
-    )
+    def interfaces(self, card: model.Card) -> tuple[str, ...]:
+        """Those of the card itself; those of virtual functions stay."""
+        return tuple(
+            name
+            for function in card.functions
+            if function.physical_function is None
+            for name in function.net_interfaces
+        )

@@ -11,14 +11,18 @@ from drawbar.driver.node import errors, kernel
 from drawbar.driver.node.classes import generic
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import DeviceClass
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nvme(generic.Generic):
-    """See `operations.DeviceOperations`."""
+    """See `generic.Generic`."""
 
+    device_class: DeviceClass = DeviceClass.NVME
+    class_codes: tuple[str, ...] = ("010802", "010803")  # I/O controller, administrative controller
+    certain: bool = True
     needs_driver: bool = True
     needs_files: bool = True
 

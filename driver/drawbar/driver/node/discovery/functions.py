@@ -11,8 +11,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
+from drawbar.driver.node import classes
 from drawbar.driver.node.inventory import files, model, pci
-from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.fabric.contract import DeviceClass
 
 _NO_DEVICE = 0xFFFF  # the id that configuration space answers where nothing answers
 _NO_CLASS = 0xFF0000  # "does not fit in any defined class"
@@ -24,7 +25,7 @@ class Ids:
     """The ids of a function, its class, and the driver that is bound to it."""
 
     class_code: int
-    kind: FunctionClass
+    kind: DeviceClass
     vendor: int
     device: int
     subsystem_vendor: int | None
@@ -80,7 +81,7 @@ def _made(
     vendor, device = ids
     return Ids(
         class_code=code,
-        kind=model.classify(code, vendor, device),
+        kind=classes.classify(code, vendor, device),
         vendor=vendor,
         device=device,
         subsystem_vendor=subsystem[0],
@@ -164,7 +165,7 @@ def _entries(descriptor: int, ids: Ids) -> tuple[frozenset[str], tuple[str, ...]
 
     There is nothing if it is gone. A listing is dearer than all the rest.
     """
-    if ids.kind is FunctionClass.BRIDGE:
+    if ids.kind is DeviceClass.BRIDGE:
         return _BRIDGES_OWN, ()
     if ids.known and ids.driver in _BOUND_TO:
         return _CORE, _BOUND_TO[ids.driver]
@@ -177,7 +178,7 @@ def _entries(descriptor: int, ids: Ids) -> tuple[frozenset[str], tuple[str, ...]
 
 def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     ids, names, descriptor = place.ids, place.names, place.descriptor
-    bridge = ids.kind is FunctionClass.BRIDGE
+    bridge = ids.kind is DeviceClass.BRIDGE
     owner = files.link_name("physfn", descriptor) if "physfn" in names else None
     physical = owner is None
     number, hidden = _device_serial_number(descriptor) if physical and "config" in names else (None, False)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.discovery.reader import Subject
 from drawbar.driver.node.inventory import cxl, index, model, pci
-from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.fabric.contract import DeviceClass
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class Live:
         for each in (before, function):
             if each is not None and each.physical_function is not None:
                 notes.further.add(reader.function_subject(each.physical_function))
-            if each is not None and each.device_class is FunctionClass.BRIDGE:
+            if each is not None and each.device_class is DeviceClass.BRIDGE:
                 notes.further.add(reader.SLOTS)  # a hot-plug driver may have taken it, or left it
 
     def _take_slot(self, name: str, slot: model.Slot | None, notes: _Notes) -> None:

@@ -16,13 +16,13 @@ from drawbar.driver.node.inventory.model import (
     Card,
     DaxDevice,
     Decoder,
-    FunctionClass,
     Memdev,
     PciFunction,
     Port,
     Region,
     Slot,
 )
+from drawbar.fabric.contract import DeviceClass
 
 _Item = TypeVar("_Item")
 
@@ -213,7 +213,7 @@ def _keys(function: model.PciFunction) -> frozenset[str | int]:
     found: set[str | int] = {model.canonical_serial(text) for text in (function.serial, function.dsn) if text}
     if function.dsn:
         found |= model.serial_numbers(function.dsn)
-    if function.serial and function.device_class is FunctionClass.CXL_MEMORY:
+    if function.serial and function.device_class is DeviceClass.CXL_MEMORY:
         found |= model.serial_numbers(function.serial)
     return frozenset(key for key in found if key != "")
 

@@ -14,77 +14,10 @@ Device Serial Number only in configuration space. A fabric manager writes the sa
 """
 
 import dataclasses
-import enum
 import re
 from collections.abc import Iterable, Mapping
 
-
-class FunctionClass(enum.StrEnum):
-    """The kinds of device a fabric offers (`DeviceClass`), and two that it never does."""
-
-    GPU = "gpu"
-    ACCELERATOR = "accelerator"
-    FPGA = "fpga"
-    NVME = "nvme"
-    CXL_MEMORY = "cxl-memory"
-    NIC = "nic"
-    OTHER = "other"
-    BRIDGE = "bridge"
-    STORAGE = "storage"
-
-
-_FPGA_VENDORS = frozenset(
-    {
-        0x10EE,  # Xilinx, AMD
-        0x1172,  # Altera
-        0x1204,  # Lattice
-        0x1B59,  # Achronix
-    }
-)
-# Intel's own FPGA cards share 0x8086 with everything else Intel makes (drivers/fpga/dfl-pci.c).
-_INTEL_FPGA_DEVICES = frozenset(
-    {0x09C4, 0x09C5, 0x0B2B, 0x0B2C, 0x0B30, 0x0B31, 0xBCBD, 0xBCC0, 0xBCCE, 0xBCCF}
-)
-_NVME_INTERFACES = frozenset({0x02, 0x03})  # I/O controller, administrative controller
-
-_BY_BASE = {
-    0x01: FunctionClass.STORAGE,
-    0x02: FunctionClass.NIC,
-    0x03: FunctionClass.GPU,
-    0x06: FunctionClass.BRIDGE,
-    0x12: FunctionClass.ACCELERATOR,
-    0x40: FunctionClass.ACCELERATOR,
-}
-_BY_SUBCLASS = {
-    0x0502: FunctionClass.CXL_MEMORY,
-    0x0B40: FunctionClass.ACCELERATOR,
-}
-# A card of an FPGA vendor that says it is one of these means it.
-_CERTAIN = frozenset({FunctionClass.BRIDGE, FunctionClass.NIC, FunctionClass.NVME, FunctionClass.CXL_MEMORY})
-
-
-def classify(class_code: int, vendor: int, device: int) -> FunctionClass:
-    """The kind of a function.
-
-    Args:
-        class_code: 24 bits: base class, subclass, programming interface.
-        vendor: PCI vendor id.
-        device: PCI device id.
-    """
-    by_class = _by_class_code(class_code)
-    if by_class in _CERTAIN:
-        return by_class
-    if vendor in _FPGA_VENDORS or (vendor == 0x8086 and device in _INTEL_FPGA_DEVICES):
-        return FunctionClass.FPGA
-    return by_class
-
-
-def _by_class_code(class_code: int) -> FunctionClass:
-    subclass = class_code >> 8
-    if subclass == 0x0108 and class_code & 0xFF in _NVME_INTERFACES:
-        return FunctionClass.NVME
-    return _BY_SUBCLASS.get(subclass) or _BY_BASE.get(subclass >> 8, FunctionClass.OTHER)
-
+from drawbar.fabric.contract import DeviceClass
 
 _PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
 _SIXTEEN_DIGITS = re.compile(r"[0-9a-f]{16}")
@@ -214,7 +147,7 @@ class PciFunction:
     address: str
     path: str
     class_code: int
-    device_class: FunctionClass
+    device_class: DeviceClass
     vendor: int
     device: int
     subsystem_vendor: int | None
@@ -370,7 +303,7 @@ class Card:
         return self.first.address
 
     @property
-    def device_class(self) -> FunctionClass:
+    def device_class(self) -> DeviceClass:
         """What the first function is; `BRIDGE` for a card of nothing but bridges."""
         return self.first.device_class
 
@@ -382,7 +315,7 @@ class Card:
         """
         for function in self.functions:
             text = function.serial
-            if text and function.device_class is FunctionClass.CXL_MEMORY:
+            if text and function.device_class is DeviceClass.CXL_MEMORY:
                 numbers = serial_numbers(text)
                 return dashed_serial(min(numbers)) if len(numbers) == 1 else text
             if text:
@@ -434,7 +367,7 @@ def address_order(address: str) -> tuple[int, str]:
 
 
 def _rank(function: PciFunction) -> tuple[bool, bool, tuple[int, str]]:
-    bridge = function.device_class is FunctionClass.BRIDGE
+    bridge = function.device_class is DeviceClass.BRIDGE
     return bridge, function.physical_function is not None, address_order(function.address)
 
 

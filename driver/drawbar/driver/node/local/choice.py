@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.local import naming, selection
+from drawbar.fabric.contract import DeviceClass
 
 # Displays of management controllers and hypervisors: of class "display", and no GPU. By vendor and device; None is all.
 SCREENS = frozenset(
@@ -91,11 +91,11 @@ def choose(
 
 def _reason(one: naming.Resident, wanted: selection.Selection, situation: Situation) -> str | None:
     first = one.card.first
-    if first.device_class is FunctionClass.BRIDGE:
+    if first.device_class is DeviceClass.BRIDGE:
         return "it is a bridge"
     if (first.vendor, None) in SCREENS or (first.vendor, first.device) in SCREENS:
         return "it is the screen of a management controller or hypervisor"
-    if first.device_class is FunctionClass.NVME and not first.nvme:
+    if first.device_class is DeviceClass.NVME and not first.nvme:
         return "its serial number is not known, since the nvme driver is not bound to it"
     return (
         _partition(one, wanted)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.inventory.model import FunctionClass
+from drawbar.fabric.contract import DeviceClass
 
 LABEL_CHARS = 63
 HASH_CHARS = 8
@@ -69,7 +69,7 @@ def serial(card: model.Card) -> str | None:
     for text, device_class in texts:
         if text:
             # Whether its driver is bound or not, a CXL device has one number; it is written as the Device Serial Number.
-            numbers = model.serial_numbers(text) if device_class is FunctionClass.CXL_MEMORY else ()
+            numbers = model.serial_numbers(text) if device_class is DeviceClass.CXL_MEMORY else ()
             return model.dashed_serial(min(numbers)) if len(numbers) == 1 else text
     return next((model.dashed_serial(one.serial) for one in card.memdevs if one.serial is not None), None)
 
@@ -88,9 +88,9 @@ def label(text: str) -> str:
     return f"{short or 'x'}-{_hash(text)}"
 
 
-def class_of(name: str) -> FunctionClass | None:
+def class_of(name: str) -> DeviceClass | None:
     """The class of the devices that can have that name; None for a name that none of ours has."""
-    found = [one for one in FunctionClass if name.startswith(f"{one}-")]
+    found = [one for one in DeviceClass if name.startswith(f"{one}-")]
     return found[0] if found else None
 
 

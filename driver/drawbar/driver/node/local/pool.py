@@ -18,7 +18,6 @@ from drawbar.driver.api import attachments, nodepools, slices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import index, model
-from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.local import (
     choice,
     description,
@@ -28,6 +27,7 @@ from drawbar.driver.node.local import (
     plan,
     selection,
 )
+from drawbar.fabric.contract import DeviceClass
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +99,8 @@ class LocalPool:
         self._refused: Mapping[str, str] = {}
         # The residents of a class as of one inventory: a snapshot never changes, and is the same until something does.
         self._snapshot: index.Inventory | None = None
-        self._cards: dict[FunctionClass, list[model.Card]] = {}
-        self._residents: dict[FunctionClass, Mapping[str, naming.Resident]] = {}
+        self._cards: dict[DeviceClass, list[model.Card]] = {}
+        self._residents: dict[DeviceClass, Mapping[str, naming.Resident]] = {}
 
     def owns(self, pool: str) -> bool:
         """Whether devices of that pool live here."""
@@ -184,10 +184,10 @@ class LocalPool:
     def _candidates(self) -> tuple[naming.Resident, ...]:
         if not self._wanted.enabled:
             return ()
-        classes = [one for one in FunctionClass if one.value in self._wanted.classes]
+        classes = [one for one in DeviceClass if one.value in self._wanted.classes]
         return tuple(one for each in classes for one in self._of_class(each).values())
 
-    def _of_class(self, device_class: FunctionClass) -> Mapping[str, naming.Resident]:
+    def _of_class(self, device_class: DeviceClass) -> Mapping[str, naming.Resident]:
         snapshot = self._around.inventory()
         if snapshot is not self._snapshot:
             self._snapshot = snapshot

@@ -4,7 +4,7 @@ import fnmatch
 from dataclasses import dataclass
 
 from drawbar.driver import expressions
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
 
 DEFAULT_CLASSES = ("gpu", "accelerator", "fpga", "cxl-memory")
 # Chipset parts, USB controllers and whatever else has no class of ours.
@@ -37,7 +37,7 @@ class Selection:
 
 def problems(settings: Selection) -> list[str]:
     """One sentence for each wrong value."""
-    known = [one.value for one in DeviceClass]
+    known = [one.value for one in OFFERED_CLASSES]
     found = [
         f"the local pool has no class of device {name!r}: choose of {', '.join(known)}"
         for name in settings.classes

@@ -21,12 +21,10 @@ from drawbar.cdi import spec
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
-from drawbar.driver.node.classes import nic
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import naming, nulls
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import records
-from drawbar.fabric.contract import DeviceClass
 
 # The kubelet gives up a call after 45 s and then tells its user nothing but that; the waits come one after the other.
 CLAIM_READ_SECONDS = 5.0
@@ -138,16 +136,14 @@ class Found:
 
     @property
     def asks_the_driver(self) -> bool:
-        """Whether `content` reads files of the device's driver, which may hang as long as that does.
-
-        Other classes know everything from the card; a thread costs them a tenth of the whole Prepare.
-        """
-        return self.device_class == DeviceClass.GPU
+        """Whether `content` reads files of the device's driver, which may hang as long as that does."""
+        return classes.of(self.device_class).asks_the_driver
 
     @property
     def interfaces(self) -> int | None:
         """How many network interfaces a container gets; None of a class that has none."""
-        return len(nic.interfaces(self.card)) if self.device_class == DeviceClass.NIC else None
+        names = classes.of(self.device_class).interfaces(self.card)
+        return None if names is None else len(names)
 
     def content(self) -> spec.Device:
         """What a container gets. Call it in a thread where it `asks_the_driver`.

@@ -22,8 +22,8 @@ from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import cxl, files, model, pci
-from drawbar.driver.node.inventory.model import FunctionClass
 from drawbar.driver.node.release import plan
+from drawbar.fabric.contract import DeviceClass
 
 HIGHEST_SECONDS = 3600.0
 
@@ -142,7 +142,7 @@ def _is_same(fresh: model.PciFunction, known: model.PciFunction) -> bool:
 
 def _is_nameless(function: model.PciFunction) -> bool:
     """Without a driver, and so without the serial number that the inventory knows it by."""
-    named = function.serial is not None and function.device_class is not FunctionClass.NVME
+    named = function.serial is not None and function.device_class is not DeviceClass.NVME
     return function.driver is None and not named
 
 
@@ -180,7 +180,7 @@ def _card(host: classes.Host, own: Iterable[model.PciFunction]) -> model.Card | 
 
 def _rank(function: model.PciFunction) -> tuple[bool, bool, str]:
     """As in the inventory: what the card is known by comes first."""
-    bridge = function.device_class is FunctionClass.BRIDGE
+    bridge = function.device_class is DeviceClass.BRIDGE
     return bridge, function.physical_function is not None, function.address
 
 
@@ -188,7 +188,7 @@ def _function(function: model.PciFunction) -> plan.Function:
     return plan.Function(
         address=function.address,
         path=function.path,
-        bound=function.driver is not None and function.device_class is not FunctionClass.BRIDGE,
+        bound=function.driver is not None and function.device_class is not DeviceClass.BRIDGE,
         vfs=function.sriov.num_vfs if function.sriov is not None else 0,
         virtual=function.physical_function is not None,
     )

@@ -13,6 +13,7 @@ from drawbar.driver.node.classes import generic, users
 from drawbar.driver.node.classes.cxl_memory import plan
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import cxl, files, model, pci
+from drawbar.fabric.contract import DeviceClass
 
 _MEMORY = "devices/system/memory"
 _DAX = "bus/dax/devices"
@@ -193,8 +194,12 @@ BLOCKS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CxlMemory(generic.Generic):
-    """See `operations.DeviceOperations`."""
+    """See `generic.Generic`."""
 
+    device_class: DeviceClass = DeviceClass.CXL_MEMORY
+    class_codes: tuple[str, ...] = ("0502",)  # CXL 2.0, 8.1.12.1
+    certain: bool = True
+    in_local_pool: bool = True
     needs_driver: bool = True
     needs_files: bool = True
 
