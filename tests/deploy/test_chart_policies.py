@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from tests.scenes import attachments
 
 from drawbar.driver.kube import client, errors, kinds
 
@@ -34,14 +35,7 @@ def resource_slice(name, driver="drawbar.dev", **where):
 
 
 def attachment(name, node, driver="drawbar.dev"):
-    spec = {"fabric": "fab", "deviceID": name, "driver": driver, "pool": "p", "device": name}
-    spec |= {"nodeName": node, "hostID": "h", "identity": {"deviceClass": "gpu"}}
-    return {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "DeviceAttachment",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return attachments.document(name, node, driver=driver)
 
 
 def said(name, condition):

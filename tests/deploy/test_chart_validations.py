@@ -9,6 +9,7 @@ import contextlib
 import aiohttp
 import pytest
 import yaml
+from tests.scenes import attachments
 
 from drawbar.driver.kube import client, kinds
 
@@ -55,14 +56,7 @@ def resource_slice(driver="drawbar.dev", pool="", **where):
 
 
 def attachment(name, node, driver="drawbar.dev", **metadata):
-    spec = {"fabric": "fab", "deviceID": name, "driver": driver, "pool": "p", "device": name}
-    spec |= {"nodeName": node, "hostID": "h", "identity": {"deviceClass": "gpu"}}
-    return {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "DeviceAttachment",
-        "metadata": {"name": name, **metadata},
-        "spec": spec,
-    }
+    return attachments.document(name, node, driver=driver, metadata=metadata)
 
 
 def said(name, status="True"):

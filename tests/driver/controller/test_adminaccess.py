@@ -1,6 +1,7 @@
 """Claims that look at a device where it is."""
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import adminaccess, names
@@ -39,20 +40,8 @@ def claim(*devices, said=()):
 
 
 def attachment(device, *conditions, node="n1", deleting=False):
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(name=f"f.{device}", deletion_timestamp=NOW if deleting else None),
-        spec=attachments.AttachmentSpec(
-            fabric="f",
-            device_id=device,
-            driver=DRIVER,
-            pool="f/e",
-            device=device,
-            node_name=node,
-            host_id="h",
-            identity=attachments.Identity(device_class="gpu"),
-        ),
-        status=attachments.AttachmentStatus(conditions=conditions),
-    )
+    place = {"fabric": "f", "device": device, "pool": "f/e", "node_name": node}
+    return scenes.attachment(*conditions, deleting=deleting, **place)
 
 
 def said(body):

@@ -4,8 +4,9 @@ import datetime
 
 import msgspec
 import pytest
+from tests.scenes import attachmentplan as scenes
 
-from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.api import attachments, claims
 from drawbar.driver.controller import adminaccess, names
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import actions, plan
@@ -61,26 +62,9 @@ def observed(wanted, **changes):
 
 
 def attachment(*, uid="u", deleting=False):
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(
-            name="f.d",
-            uid="a1",
-            finalizers=(attachments.FINALIZER,),
-            deletion_timestamp="now" if deleting else None,
-        ),
-        spec=attachments.AttachmentSpec(
-            fabric="f",
-            device_id="d",
-            driver="drawbar.dev",
-            pool="f/e",
-            device="d",
-            node_name="n1",
-            host_id="h1",
-            identity=attachments.Identity(device_class="gpu"),
-            claim=attachments.ClaimReference(namespace="ns", name="c", uid=uid),
-            allocation_timestamp="2026-01-02T00:00:00Z",
-        ),
-    )
+    claim = attachments.ClaimReference(namespace="ns", name="c", uid=uid)
+    known = {"claim": claim, "allocation_timestamp": "2026-01-02T00:00:00Z"}
+    return scenes.attachment(deleting=deleting, **known)
 
 
 def test_a_wish_says_what_is_wrong_with_the_claims_parameters():

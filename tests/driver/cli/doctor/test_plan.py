@@ -5,6 +5,7 @@ import datetime
 
 import msgspec
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, fabrics, leases, meta
 from drawbar.driver.cli.doctor import findings, observed, permissions, plan
@@ -51,27 +52,10 @@ def fabric(*told, name="rack", driver="drawbar.dev", created=500, **spec):
     )
 
 
-def attachment(*told, name="rack.gpu", deleted=None, started=500, driver="drawbar.dev", at="n1", **status):
-    spec = attachments.AttachmentSpec(
-        fabric="rack",
-        device_id="gpu",
-        driver=driver,
-        pool="rack/e",
-        device="gpu",
-        node_name=at,
-        host_id="h",
-        identity=attachments.Identity(device_class="gpu"),
-    )
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(
-            name=name, creation_timestamp=ago(started), deletion_timestamp=ago(deleted) if deleted else None
-        ),
-        spec=spec,
-        status=attachments.AttachmentStatus(
-            conditions=conditions(*told),
-            **status,
-        ),
-    )
+def attachment(*told, name="rack.gpu", deleted=None, started=500, at="n1", **status):
+    times = {"created": ago(started), "deleting": ago(deleted) if deleted else None}
+    place = {"fabric": "rack", "device": "gpu", "pool": "rack/e", "node_name": at}
+    return scenes.attachment(*conditions(*told), name=name, **times, **place, **status)
 
 
 def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1.4", ready="True", uuid=""):

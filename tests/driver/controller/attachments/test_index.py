@@ -4,6 +4,7 @@ import datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller.attachments import index
@@ -13,22 +14,8 @@ FABRICS, NODES = ("f", "g"), ("n1", "n2")
 
 
 def attachment(name, fabric, node, attached):
-    spec = attachments.AttachmentSpec(
-        fabric=fabric,
-        device_id=name,
-        driver="d",
-        pool="p",
-        device=name,
-        node_name=node,
-        host_id="h",
-        identity=attachments.Identity(device_class="gpu"),
-    )
-    said = meta.Condition(type=attachments.ATTACHED, status="True" if attached else "False")
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(name=name),
-        spec=spec,
-        status=attachments.AttachmentStatus(conditions=(said,)),
-    )
+    status = meta.Condition(type=attachments.ATTACHED, status="True" if attached else "False")
+    return scenes.attachment(status, name=name, device=name, fabric=fabric, node_name=node)
 
 
 CHANGES = st.lists(

@@ -3,9 +3,9 @@
 import datetime
 
 import pytest
-from tests.driver.scenes.attachments import CLAIM, NOW, wish
+from tests.scenes.attachmentplan import NOW, attachment, wish
 
-from drawbar.driver.api import attachments, meta
+from drawbar.driver.api import attachments
 from drawbar.driver.controller import marks
 from drawbar.driver.controller.attachments import actions, plan
 from drawbar.driver.kube import kinds
@@ -64,31 +64,6 @@ def observed(**changes):
         "binding_timeout": datetime.timedelta(seconds=120),
     }
     return plan.Observed(**(known | changes))
-
-
-def attachment(*conditions, deleting=False):
-    spec = attachments.AttachmentSpec(
-        fabric="f",
-        device_id="d",
-        driver="drawbar.dev",
-        pool="f/e",
-        device="d",
-        node_name="n1",
-        host_id="h1",
-        identity=attachments.Identity(device_class="gpu"),
-        claim=CLAIM,
-        allocation_timestamp="t",
-    )
-    metadata = meta.ObjectMeta(
-        name="f.d",
-        uid="a1",
-        finalizers=(attachments.FINALIZER,),
-        deletion_timestamp="now" if deleting else None,
-    )
-    said = tuple(meta.Condition(type=kind, status="True") for kind in conditions)
-    return attachments.DeviceAttachment(
-        metadata=metadata, spec=spec, status=attachments.AttachmentStatus(conditions=said)
-    )
 
 
 RESTORE = actions.Restore(node="n1", host_id="h1")

@@ -3,7 +3,7 @@
 import datetime
 
 import pytest
-from tests.driver.scenes.attachments import (
+from tests.scenes.attachmentplan import (
     ATTACH,
     ATTACHED,
     DETACH,

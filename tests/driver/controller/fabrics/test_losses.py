@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.driver.scenes.attachments import ATTACHED, INVISIBLE, RELEASED, attachment
-from tests.driver.scenes.sessions import FABRIC, Listener
+from tests.scenes.attachmentplan import ATTACHED, INVISIBLE, RELEASED, attachment
+from tests.scenes.sessions import FABRIC, Listener
 
 from drawbar.driver.api import meta
 from drawbar.driver.controller.fabrics import losses, session

@@ -9,8 +9,8 @@ import types
 
 import msgspec
 import pytest
-from tests.driver.scenes import sessions
-from tests.driver.scenes.sessions import FABRIC
+from tests.scenes import sessions
+from tests.scenes.sessions import FABRIC
 
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller import fabric_reconciler, refusals

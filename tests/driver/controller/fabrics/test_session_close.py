@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.driver.scenes.sessions import FABRIC, Listener
+from tests.scenes.sessions import FABRIC, Listener
 
 from drawbar.driver.controller.fabrics import session
 from drawbar.fabric import contract, errors

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 
 import pytest
-from tests.driver.scenes.sessions import FABRIC, Listener
+from tests.scenes.sessions import FABRIC, Listener
 
 from drawbar.driver.controller.fabrics import session
 from drawbar.fabric import contract

@@ -5,7 +5,7 @@ import contextlib
 import itertools
 
 import pytest
-from tests.driver.scenes.sessions import FABRIC, Listener
+from tests.scenes.sessions import FABRIC, Listener
 
 from drawbar.driver import backoff
 from drawbar.driver.controller.fabrics import session

@@ -2,6 +2,8 @@
 
 import datetime
 
+from tests.scenes import attachments as scenes
+
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import faults
 from drawbar.driver.controller.pools import homes, plan, sources
@@ -70,18 +72,8 @@ def test_what_was_allocated_at_once_is_never_published_meanwhile():
 
 
 def attachment(name, pool, claim="c"):
-    spec = attachments.AttachmentSpec(
-        fabric="fab",
-        device_id=name,
-        driver="drawbar.dev",
-        pool=pool,
-        device=name,
-        node_name="n",
-        host_id="h",
-        identity=attachments.Identity(device_class="gpu"),
-        claim=attachments.ClaimReference(namespace="ns", name=claim, uid=claim) if claim else None,
-    )
-    return attachments.DeviceAttachment(metadata=meta.ObjectMeta(name=f"fab.{name}"), spec=spec)
+    reference = attachments.ClaimReference(namespace="ns", name=claim, uid=claim) if claim else None
+    return scenes.attachment(device=name, pool=pool, claim=reference)
 
 
 def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_is_no_longer_reserved():

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, claims, meta, slices
 from drawbar.driver.controller import names
@@ -59,25 +60,8 @@ def counted():
 
 
 def attachment(*conditions, deleting=False, **spec):
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(
-            name=KEY.attachment, uid="u", deletion_timestamp=meta.timestamp(NOW) if deleting else None
-        ),
-        spec=attachments.AttachmentSpec(
-            fabric="fab",
-            device_id="gpu-0",
-            driver="d",
-            pool="p",
-            device="gpu-0",
-            node_name="n",
-            host_id="h",
-            identity=attachments.Identity(device_class="gpu"),
-            **spec,
-        ),
-        status=attachments.AttachmentStatus(
-            conditions=tuple(meta.Condition(type=one, status="True") for one in conditions)
-        ),
-    )
+    known = {"name": KEY.attachment, "uid": "u", "device": "gpu-0"} | spec
+    return scenes.attachment(*conditions, deleting=deleting and meta.timestamp(NOW), **known)
 
 
 NEW = attachment()

@@ -3,6 +3,7 @@
 import datetime
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.controller.pools import plan, sources
@@ -15,21 +16,9 @@ KEY = "drawbar.dev/node-unhealthy"
 
 
 def attachment(health, message=""):
-    spec = attachments.AttachmentSpec(
-        fabric="f",
-        device_id="a",
-        driver="drawbar.dev",
-        pool="f/e",
-        device="a",
-        node_name="node-1",
-        host_id="h1",
-        identity=attachments.Identity(device_class="gpu"),
-        claim=attachments.ClaimReference(namespace="default", name="c1", uid="u"),
-    )
     node = attachments.NodeReport(health=health, health_message=message) if health is not None else None
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(name="f.a"), spec=spec, status=attachments.AttachmentStatus(node=node)
-    )
+    claim = attachments.ClaimReference(namespace="default", name="c1", uid="u")
+    return scenes.attachment(fabric="f", device="a", pool="f/e", node_name="node-1", claim=claim, node=node)
 
 
 @pytest.mark.parametrize(

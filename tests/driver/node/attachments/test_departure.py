@@ -1,8 +1,10 @@
 """What the node owes one attachment, decided purely: giving a device back."""
 
 import datetime
+import functools
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, matching, plan
@@ -67,24 +69,7 @@ HERE = attachments.NodeReport(
 )
 
 
-def attachment(*conditions, deleting=False, node=None):
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(
-            name="fab.d", deletion_timestamp="2026-01-02T03:00:00Z" if deleting else None
-        ),
-        spec=attachments.AttachmentSpec(
-            fabric="fab",
-            device_id="d",
-            driver="drawbar.dev",
-            pool="p",
-            device="d",
-            node_name="n",
-            host_id="h1",
-            identity=attachments.Identity(device_class="nvme", serial="SN1"),
-            claim=CLAIM,
-        ),
-        status=attachments.AttachmentStatus(conditions=conditions, node=node),
-    )
+attachment = functools.partial(scenes.attachment, device_class="nvme", serial="SN1", claim=CLAIM)
 
 
 def since(of, kind):

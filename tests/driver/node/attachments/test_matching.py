@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching
@@ -251,22 +252,10 @@ def test_the_device_is_known_by_serial_else_by_slot_and_kind(case):
 
 
 def attachment(*, known="", connected="", seen="", boot_id="boot-1"):
-    return attachments.DeviceAttachment(
-        metadata=attachments.meta.ObjectMeta(name="fab.d"),
-        spec=attachments.AttachmentSpec(
-            fabric="fab",
-            device_id="d",
-            driver="drawbar.dev",
-            pool="p",
-            device="d",
-            node_name="n",
-            host_id="h",
-            identity=identity(slot=known),
-        ),
-        status=attachments.AttachmentStatus(
-            connection=attachments.ConnectionRecord(slot=connected) if connected else None,
-            node=attachments.NodeReport(slot=seen, boot_id=boot_id) if seen else None,
-        ),
+    return scenes.attachment(
+        identity=identity(slot=known),
+        connection=attachments.ConnectionRecord(slot=connected) if connected else None,
+        node=attachments.NodeReport(slot=seen, boot_id=boot_id) if seen else None,
     )
 
 

@@ -2,9 +2,11 @@
 
 import dataclasses
 import datetime
+import functools
 
 import msgspec
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, executor, matching, plan
@@ -78,24 +80,7 @@ HERE = attachments.NodeReport(
 BROKEN = attachments.Failure(reason="X", message="x")
 
 
-def attachment(*conditions, deleting=False, error=None, node=None, claim=CLAIM):
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(
-            name="fab.d", deletion_timestamp="2026-01-02T03:00:00Z" if deleting else None
-        ),
-        spec=attachments.AttachmentSpec(
-            fabric="fab",
-            device_id="d",
-            driver="drawbar.dev",
-            pool="p",
-            device="d",
-            node_name="n",
-            host_id="h1",
-            identity=attachments.Identity(device_class="nvme", serial="SN1"),
-            claim=claim,
-        ),
-        status=attachments.AttachmentStatus(conditions=conditions, error=error, node=node),
-    )
+attachment = functools.partial(scenes.attachment, device_class="nvme", serial="SN1", claim=CLAIM)
 
 
 def tried(one=CARD, lack="", *, at=0, since=0, reason=""):

@@ -3,6 +3,7 @@
 import datetime
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import statements
@@ -11,24 +12,12 @@ NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
 
 def attachment(phase):
-    spec = attachments.AttachmentSpec(
-        fabric="fab",
-        device_id="d",
-        driver="drawbar.dev",
-        pool="fab",
-        device="d",
-        node_name="n",
-        host_id="h",
-        identity=attachments.Identity(device_class="gpu"),
-    )
-    status = attachments.AttachmentStatus(
+    return scenes.attachment(
+        uid="u",
         phase=phase,
         operation=attachments.OperationRecord(request_id="r"),
         connection=attachments.ConnectionRecord(port="p"),
         error=attachments.Failure(reason="r", message="m"),
-    )
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(name="fab.d", uid="u"), spec=spec, status=status
     )
 
 

@@ -6,6 +6,7 @@ import functools
 import threading
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.discovery import reader
@@ -264,25 +265,13 @@ class Recorder:
 
 
 def attachment(*, visible=True, uid="u1", deleting=False):
-    spec = attachments.AttachmentSpec(
-        fabric="fab",
-        device_id="disk-0",
-        driver="drawbar.dev",
-        pool=KEY.pool,
-        device=KEY.device,
-        node_name="node-1",
-        host_id="h1",
-        identity=attachments.Identity(device_class="nvme", serial="SN0001"),
-        claim=attachments.ClaimReference(namespace="default", name="c1", uid="cu"),
-    )
+    claim = attachments.ClaimReference(namespace="default", name="c1", uid="cu")
     condition = meta.Condition(type=attachments.VISIBLE, status="True" if visible else "False")
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(
-            name="fab.disk-0", uid=uid, deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None
-        ),
-        spec=spec,
-        status=attachments.AttachmentStatus(conditions=(condition,)),
-    )
+    place = {"device": "disk-0", "pool": KEY.pool, "claim": claim} | {
+        "serial": "SN0001",
+        "device_class": "nvme",
+    }
+    return scenes.attachment(condition, uid=uid, deleting=deleting, **place)
 
 
 def attached_devices(world, acting=lambda: True):

@@ -3,8 +3,9 @@
 import dataclasses
 
 import pytest
+from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import attachments, meta, nodepools
+from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import choice, naming, selection
 from drawbar.fabric.contract import DeviceClass
@@ -43,20 +44,8 @@ def slot(name="3", **changes):
 
 
 def attachment(serial="", *, status=None, **identity):
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(name="fab.x", deletion_timestamp="2026-01-02T03:04:05Z"),
-        spec=attachments.AttachmentSpec(
-            fabric="fab",
-            device_id="x",
-            driver="drawbar.dev",
-            pool="fab/enc",
-            device="x",
-            node_name="n",
-            host_id="h",
-            identity=attachments.Identity(device_class="gpu", serial=serial, **identity),
-        ),
-        status=status or attachments.AttachmentStatus(),
-    )
+    known = attachments.Identity(device_class="gpu", serial=serial, **identity)
+    return scenes.attachment(deleting=True, identity=known, status=status, device="x")
 
 
 def seen(**report):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import client, config, errors, kinds
@@ -137,25 +138,9 @@ async def test_the_times_of_devices_are_bounded(measured, clock):
 
 
 def attachment(*conditions, uid="a1", deleting=False, phase=""):
-    found = tuple(
-        meta.Condition(type=kind, status=status, reason=reason) for kind, status, reason in conditions
-    )
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(name="a", uid=uid, deletion_timestamp="x" if deleting else None),
-        spec=attachments.AttachmentSpec(
-            fabric="f",
-            device_id="d",
-            driver="x",
-            pool="p",
-            device="d",
-            node_name="n",
-            host_id="h",
-            identity=attachments.Identity(device_class="gpu"),
-        ),
-        status=attachments.AttachmentStatus(
-            phase=phase, conditions=found, node=attachments.NodeReport(pci_address="0000:01:00.0")
-        ),
-    )
+    known = (meta.Condition(type=kind, status=status, reason=reason) for kind, status, reason in conditions)
+    node = attachments.NodeReport(pci_address="0000:01:00.0")
+    return scenes.attachment(*known, name="a", uid=uid, deleting=deleting, phase=phase, node=node)
 
 
 PENDING = attachment()

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, classic_v1alpha2, classic_v1alpha3, handles, meta
 from drawbar.driver.kube import client, config, kinds
@@ -48,23 +49,16 @@ def attachment(
     claim = attachments.ClaimReference(
         namespace="default", name="c1", uid=uid, requests=requests, devices=devices
     )
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(
-            name=f"fab.{device}", deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None
-        ),
-        spec=attachments.AttachmentSpec(
-            fabric="fab",
-            device_id=device,
-            driver=DRIVER,
-            pool="p",
-            device=device,
-            node_name=NODE,
-            host_id="h",
-            identity=attachments.Identity(device_class="nvme", serial=SERIALS[device]),
-            claim=claim if uid else None,
-            allocation_timestamp=at,
-        ),
-        status=attachments.AttachmentStatus(conditions=conditions),
+    return scenes.attachment(
+        *conditions,
+        deleting=deleting,
+        device=device,
+        pool="p",
+        node_name=NODE,
+        device_class="nvme",
+        serial=SERIALS[device],
+        claim=claim if uid else None,
+        allocation_timestamp=at,
     )
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from tests.driver.scenes.release import BARE, CXL, GPU, NIC, NVME, SLOT, Place, place, regions
+from tests.scenes.release import BARE, CXL, GPU, NIC, NVME, SLOT, Place, place, regions
 
 from drawbar.driver.node import errors, kernel, release
 from drawbar.driver.node.discovery import reader

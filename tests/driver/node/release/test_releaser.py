@@ -6,7 +6,7 @@ import shutil
 import types
 
 import pytest
-from tests.driver.scenes.release import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
+from tests.scenes.release import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
 
 from drawbar.driver.node import classes, kernel, release
 from drawbar.driver.node.discovery import reader

@@ -3,6 +3,7 @@
 import datetime
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller.attachments import actions, plan
@@ -28,39 +29,10 @@ def wish(**changes):
     return actions.Wish(**(known | changes))
 
 
-def attachment(
-    *conditions,
-    deleting=False,
-    claim=CLAIM,
-    finalizers=(attachments.FINALIZER,),
-    error=None,
-    idle_since=None,
-    forced=False,
-    node=None,
-):
-    return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(
-            name="f.d",
-            uid="a1",
-            finalizers=finalizers,
-            deletion_timestamp="now" if deleting else None,
-            annotations={attachments.FORCE_ANNOTATION: "true"} if forced else {},
-        ),
-        spec=attachments.AttachmentSpec(
-            fabric="f",
-            device_id="d",
-            driver="drawbar.dev",
-            pool="f/e",
-            device="d",
-            node_name="n1",
-            host_id="h1",
-            identity=attachments.Identity(device_class="gpu"),
-            claim=claim,
-            allocation_timestamp="t" if claim else None,
-            idle_since=idle_since,
-        ),
-        status=attachments.AttachmentStatus(conditions=conditions, error=error, node=node),
-    )
+def attachment(*conditions, claim=CLAIM, finalizers=(attachments.FINALIZER,), forced=False, **changes):
+    known = {"uid": "a1", "fabric": "f", "pool": "f/e", "allocation_timestamp": "t" if claim else None}
+    known["annotations"] = {attachments.FORCE_ANNOTATION: "true"} if forced else {}
+    return scenes.attachment(*conditions, claim=claim, finalizers=finalizers, **(known | changes))
 
 
 def call(state, **changes):

@@ -1,0 +1,92 @@
+"""DeviceAttachments, as values and as the documents that an API server takes."""
+
+from drawbar.driver.api import attachments, meta
+
+DELETED_AT = "2026-01-02T03:00:00Z"
+
+
+def true(condition):
+    """The condition itself, or the condition of that type with the status True."""
+    return meta.Condition(type=condition, status="True") if isinstance(condition, str) else condition
+
+
+def attachment(
+    *conditions,
+    name="",
+    uid="",
+    finalizers=(),
+    annotations=None,
+    created=None,
+    deleting=False,
+    serial="",
+    device_class="gpu",
+    identity=None,
+    device="d",
+    status=None,
+    phase="",
+    operation=None,
+    connection=None,
+    node=None,
+    error=None,
+    **spec,
+):
+    """A DeviceAttachment; `conditions` are conditions, or types of conditions that are True.
+
+    Args:
+        conditions: of the status.
+        name: `fabric.device` unless it is given.
+        deleting: whether it is being deleted, or since when.
+        identity: in place of `device_class` and `serial`.
+        status: in place of `conditions` and all that the status has.
+        spec: fields of the spec that differ from a device that no claim uses.
+    """
+    fields = {
+        "fabric": "fab",
+        "device_id": device,
+        "driver": "drawbar.dev",
+        "pool": "fab/enc",
+        "device": device,
+        "node_name": "n1",
+        "host_id": "h1",
+        "identity": identity or attachments.Identity(device_class=device_class, serial=serial),
+    } | spec
+    known = attachments.AttachmentStatus(
+        phase=phase,
+        conditions=tuple(map(true, conditions)),
+        operation=operation,
+        connection=connection,
+        node=node,
+        error=error,
+    )
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(
+            name=name or f"{fields['fabric']}.{device}",
+            uid=uid,
+            finalizers=finalizers,
+            annotations=annotations or {},
+            creation_timestamp=created,
+            deletion_timestamp=DELETED_AT if deleting is True else deleting or None,
+        ),
+        spec=attachments.AttachmentSpec(**fields),
+        status=known if status is None else status,
+    )
+
+
+def document(name, node, *, metadata=None, **spec):
+    """The document of a DeviceAttachment on that node."""
+    fields = {
+        "fabric": "fab",
+        "deviceID": name,
+        "driver": "drawbar.dev",
+        "pool": "p",
+        "device": name,
+        "nodeName": node,
+        "hostID": "h",
+        "identity": {"deviceClass": "gpu"},
+    }
+    return {
+        "apiVersion": "drawbar.dev/v1alpha1",
+        "kind": "DeviceAttachment",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": fields | spec,
+    }
