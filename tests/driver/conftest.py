@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.scenes import waiting
 
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds
@@ -44,16 +45,6 @@ def fabric_file(path, **changes):
     }
     path.write_text(json.dumps(described | changes))
     return configuration.load(path)
-
-
-async def until(read, holds, seconds=20):
-    """Reads until the value holds; gives the value."""
-    async with asyncio.timeout(seconds):
-        while True:
-            value = await read()
-            if holds(value):
-                return value
-            await asyncio.sleep(0.01)
 
 
 class World:
@@ -102,7 +93,7 @@ class World:
         return [one["spec"] for one in (await self.api.list_all(kinds.SLICE, into=dict)).items]
 
     async def published(self):
-        return await until(self.slices, bool)
+        return await waiting.until(self.slices, bool)
 
     async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", pool=POOL, at="", **result):
         """Does what a scheduler does; `at` is the timestamp, now unless it is given, and None for none."""
@@ -252,8 +243,8 @@ def second_driver():
 
 @pytest.fixture(name="until")
 def _until():
-    """`await until(read, holds)`: waits for a condition that can only be read."""
-    return until
+    """`await waiting.until(read, holds)`: waits for a condition that can only be read."""
+    return waiting.until
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.scenes import waiting
 
 from drawbar.fabric import contract
 from drawbar.fabric.qemu import qmp
@@ -122,21 +123,9 @@ def calls_fixture():
     return Calls
 
 
-async def eventually(condition, seconds=30.0):
-    """Waits until a condition holds; it may be a coroutine function."""
-    async with asyncio.timeout(seconds):
-        while True:
-            value = condition()
-            if asyncio.iscoroutine(value):
-                value = await value
-            if value:
-                return value
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture(name="eventually")
 def eventually_fixture():
-    return eventually
+    return waiting.eventually
 
 
 # --- QEMU itself ---

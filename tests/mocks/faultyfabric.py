@@ -1,6 +1,5 @@
 """A simulated fabric that was told of faults, and what the tests of these ask of it."""
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 
@@ -52,12 +51,3 @@ async def fabric_with(*told, **changes):
     files = {name: changes.pop(name) for name in ("journal", "state", "forget_operations") if name in changes}
     async with SimulatedFabric.running(describe(faults=list(told), **changes), **files) as fabric:
         yield fabric
-
-
-async def eventually(holds):
-    """Looks until something holds."""
-    async with asyncio.timeout(10):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.01)

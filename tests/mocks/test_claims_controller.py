@@ -1,11 +1,11 @@
 """The claim controller double against the API server double, over HTTP; and its plan alone."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.scenes import clusters
 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver, claims
@@ -18,15 +18,7 @@ ALLOCATION = {"devices": {"results": [RESULT]}}
 SPEC = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "any"}}]}}
 
 
-class Cluster:
-    def __init__(self, api: client.Client):
-        self.api = api
-
-    async def create(self, kind: kinds.Kind, name: str, **content: Any) -> Json:
-        metadata = {"name": name, **content.pop("metadata", {})}
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content}
-        return await self.api.create(kind, body, into=dict[str, Any], namespace="default")
-
+class Cluster(clusters.Cluster):
     async def pod(self, name: str, **claim: str) -> Json:
         spec = {
             "containers": [{"name": "main", "image": "none"}],
@@ -34,37 +26,11 @@ class Cluster:
         }
         return await self.create(kinds.POD, name, spec=spec)
 
-    async def patch_status(self, kind: kinds.Kind, name: str, status: Json) -> None:
-        await self.api.patch(
-            kind,
-            name,
-            {"status": status},
-            content=client.Patch.MERGE,
-            into=dict[str, Any],
-            namespace="default",
-            subresource="status",
-        )
-
     async def allocated(self, name: str, *pods: Json) -> None:
         """A claim as the scheduler leaves it, reserved for these pods."""
         await self.create(kinds.CLAIM, name, spec=SPEC, metadata={"finalizers": [PROTECTION]})
         reserved = [_consumer(pod) for pod in pods]
-        await self.patch_status(kinds.CLAIM, name, {"allocation": ALLOCATION, "reservedFor": reserved})
-
-    async def until(self, kind: kinds.Kind, holds: Callable[[list[Json]], Any]) -> Any:
-        """The truthy value that `holds` finds in all objects of the kind; asked again after every change."""
-        async with asyncio.timeout(20):
-            while True:
-                listing = await self.api.list_all(kind, into=dict[str, Any], namespace="default")
-                if found := holds(list(listing.items)):
-                    return found
-                version = listing.resource_version
-                changes = self.api.watch(
-                    kind, into=dict[str, Any], resource_version=version, namespace="default"
-                )
-                async for event in changes:
-                    if event.item is not None:
-                        break
+        await self.set_status(kinds.CLAIM, name, {"allocation": ALLOCATION, "reservedFor": reserved})
 
 
 def _consumer(pod: Json) -> Json:
@@ -136,7 +102,7 @@ async def test_a_finished_pod_leaves_the_claim_to_the_others(cluster: Cluster) -
     first = await cluster.pod("p1", resourceClaimName="c1")
     second = await cluster.pod("p2", resourceClaimName="c1")
     await cluster.allocated("c1", first, second)
-    await cluster.patch_status(kinds.POD, "p1", {"phase": "Succeeded"})
+    await cluster.set_status(kinds.POD, "p1", {"phase": "Succeeded"})
     (claim,) = await cluster.until(
         kinds.CLAIM, lambda found: len(found[0]["status"].get("reservedFor", ())) == 1 and found
     )

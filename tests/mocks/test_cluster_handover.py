@@ -1,9 +1,9 @@
 """A device that stays on its node between two pods, through the whole cluster of doubles and both daemons."""
 
-import asyncio
 import json
 
 import pytest
+from tests.scenes import waiting
 
 from drawbar.driver.kube import client, kinds
 from drawbar.fabric.contract import DeviceClass
@@ -37,15 +37,6 @@ def pod(name):
     }
 
 
-async def until(read, holds, seconds=60):
-    async with asyncio.timeout(seconds):
-        while True:
-            value = await read()
-            if holds(value):
-                return value
-            await asyncio.sleep(0.1)
-
-
 async def test_the_next_pod_gets_the_device_reset_and_the_fabric_is_not_asked():
     settings = cluster.Settings(enclosures=pool.mixed({DeviceClass.NVME: 1}), poll_seconds=0.2)
     async with cluster.Cluster.running(settings) as world:
@@ -65,7 +56,7 @@ async def test_the_next_pod_gets_the_device_reset_and_the_fabric_is_not_asked():
             return items[0] if items else {}
 
         await api.create(kinds.POD, pod("first"), namespace="default", into=dict)
-        await until(lambda: phase("first"), lambda value: value == "Running")
+        await waiting.until(lambda: phase("first"), lambda value: value == "Running")
         used = await attachment()
         assert used["status"]["node"]["claimUID"] == used["spec"]["claim"]["uid"]
         tree = sysfs.SysfsTree.open(world.places.node("node-1").sysfs)
@@ -73,7 +64,7 @@ async def test_the_next_pod_gets_the_device_reset_and_the_fabric_is_not_asked():
         assert tree.resets(slot) == 0
 
         await api.delete(kinds.POD, "first", namespace="default")
-        idle = await until(
+        idle = await waiting.until(
             attachment,
             lambda value: "idleSince" in value["spec"] and not value["status"]["node"].get("claimUID"),
         )
@@ -82,11 +73,11 @@ async def test_the_next_pod_gets_the_device_reset_and_the_fabric_is_not_asked():
             return tree.resets(slot)
 
         # The host counts it a moment after it was asked for.
-        await until(resets, lambda value: value == 1)
+        await waiting.until(resets, lambda value: value == 1)
         assert (await world.leaks()).cdi == 0
 
         await api.create(kinds.POD, pod("second"), namespace="default", into=dict)
-        await until(lambda: phase("second"), lambda value: value == "Running")
+        await waiting.until(lambda: phase("second"), lambda value: value == "Running")
         taken = await attachment()
         assert taken["metadata"]["uid"] == idle["metadata"]["uid"]
         assert taken["status"]["node"]["claimUID"] == taken["spec"]["claim"]["uid"]

@@ -1,9 +1,9 @@
 """How fast pods go where taints have `evictionsPerSecond` (KEP-5055), and that nothing slows them where they have not."""
 
-import asyncio
 import datetime
 
 import pytest
+from tests.scenes import waiting
 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver, eviction
@@ -58,22 +58,6 @@ def test_a_limiter_that_has_been_idle_is_forgotten():
 def test_where_taints_have_no_rates_nothing_is_limited():
     assert rates.of_driver("d", objects.Taint(key="k"), None) is None
     assert rates.of_rule("uid", objects.Taint(key="k"), None) is None
-
-
-async def until(read, holds):
-    async with asyncio.timeout(20):
-        while True:
-            if holds(await read()):
-                return
-            await asyncio.sleep(0.01)
-
-
-class Clock:
-    def __init__(self):
-        self.now = T
-
-    def __call__(self):
-        return self.now
 
 
 async def world(api, profile):
@@ -142,7 +126,7 @@ async def running(api, name):
 
 @pytest.mark.parametrize("profile", ["1.36", "1.37", "kep-5055"])
 async def test_the_eviction_double_honours_the_rate_where_there_is_one(tmp_path, profile):
-    clock = Clock()
+    clock = waiting.Clock(T)
     async with apiserver.serving(profile=profile) as server:
         connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
         async with client.connecting(connection) as api:
@@ -160,10 +144,10 @@ async def test_the_eviction_double_honours_the_rate_where_there_is_one(tmp_path,
 
             async with eviction.serving(connection, clock=clock):
                 first = rates.BURST if limited else PODS
-                await until(leaving, lambda found: len(found) >= first)
+                await waiting.until(leaving, lambda found: len(found) >= first)
                 # Whatever was due before this one has been looked at by then.
                 await running(api, "last")
-                await until(leaving, lambda found: "last" in found)
+                await waiting.until(leaving, lambda found: "last" in found)
                 assert len(await leaving()) == first + 1
                 clock.now += datetime.timedelta(seconds=PODS)
-                await until(leaving, lambda found: len(found) == PODS + 1)
+                await waiting.until(leaving, lambda found: len(found) == PODS + 1)

@@ -1,13 +1,12 @@
 """The device taint eviction double against the API server double, over HTTP."""
 
-import asyncio
 import datetime
-from contextlib import asynccontextmanager
 
 import pytest
+from tests.scenes import clusters, waiting
 
-from drawbar.driver.kube import client, config, kinds
-from drawbar.mocks import apiserver, eviction
+from drawbar.driver.kube import client, kinds
+from drawbar.mocks import eviction
 
 NOW = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
 STAMP = "2026-01-01T12:00:00Z"
@@ -17,25 +16,10 @@ RULE = kinds.Kind(
 BROKEN = {"key": "drawbar.dev/broken", "effect": "NoExecute", "timeAdded": STAMP}
 
 
-class Clock:
-    """Time that only a test moves."""
-
-    def __init__(self):
-        self.now = NOW
-
-    def __call__(self):
-        return self.now
-
-
-class World:
-    def __init__(self, api, connection):
-        self.api = api
-        self.connection = connection
-        self.clock = Clock()
-
-    async def create(self, kind, name, namespace=None, **content):
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
-        return await self.api.create(kind, body, into=dict, namespace=namespace)
+class World(clusters.Cluster):
+    def __init__(self, *served):
+        super().__init__(*served)
+        self.clock = waiting.Clock(NOW)
 
     async def pool(self, *taints):
         spec = {
@@ -62,9 +46,9 @@ class World:
             "resourceClaims": uses,
             "nodeName": "node-a",
         }
-        pod = await self.create(kinds.POD, name, "default", spec=spec)
+        pod = await self.create(kinds.POD, name, spec=spec)
         request = {"name": "one", "exactly": {"deviceClassName": "any"}}
-        await self.create(kinds.CLAIM, name, "default", spec={"devices": {"requests": [request]}})
+        await self.create(kinds.CLAIM, name, spec={"devices": {"requests": [request]}})
         result = {"request": "one", "driver": "drawbar.dev", "pool": "chassis-1", "device": "slot-1"}
         if tolerations:
             result["tolerations"] = list(tolerations)
@@ -72,34 +56,8 @@ class World:
             "allocation": {"devices": {"results": [result]}},
             "reservedFor": [{"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}],
         }
-        await self.status(kinds.CLAIM, name, status)
+        await self.set_status(kinds.CLAIM, name, status)
         return pod
-
-    async def status(self, kind, name, status):
-        await self.api.patch(
-            kind,
-            name,
-            {"status": status},
-            content=client.Patch.MERGE,
-            into=dict,
-            namespace="default",
-            subresource="status",
-        )
-
-    async def until(self, kind, holds):
-        """What `holds` finds in the first listing or change of which it finds anything."""
-        namespace = "default" if kind.namespaced else None
-        async with asyncio.timeout(20):
-            while True:
-                listing = await self.api.list_all(kind, into=dict, namespace=namespace)
-                if found := holds(list(listing.items)):
-                    return found
-                changes = self.api.watch(
-                    kind, into=dict, resource_version=listing.resource_version, namespace=namespace
-                )
-                async for event in changes:
-                    if event.item is not None:
-                        break
 
     async def leaving(self, name):
         return await self.until(
@@ -128,17 +86,9 @@ class World:
         return eviction.serving(self.connection, eviction.Settings(**times), clock=self.clock)
 
 
-@asynccontextmanager
-async def cluster(tmp_path, profile):
-    async with apiserver.serving(profile=profile) as server:
-        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
-        async with client.connecting(connection) as api:
-            yield World(api, connection)
-
-
 @pytest.fixture
 async def world(tmp_path):
-    async with cluster(tmp_path, "1.37") as made:
+    async with clusters.serving(tmp_path, World, profile="1.37") as made:
         yield made
 
 
@@ -160,7 +110,7 @@ async def test_a_pod_on_a_tainted_device_is_deleted_and_says_why(world):
 
 
 async def test_it_works_where_there_are_no_rules(tmp_path):
-    async with cluster(tmp_path, "1.36") as world:
+    async with clusters.serving(tmp_path, World, profile="1.36") as world:
         await world.pool(BROKEN)
         await world.running("p1")
         async with world.evicting():
@@ -209,13 +159,13 @@ async def test_a_taint_that_goes_in_time_cancels_the_eviction(world):
 async def test_an_unreserved_claim_evicts_nobody_and_a_later_reservation_does(world):
     await world.pool(BROKEN)
     pod = await world.running("p1")
-    await world.status(kinds.CLAIM, "p1", {"reservedFor": None})
+    await world.set_status(kinds.CLAIM, "p1", {"reservedFor": None})
     await world.rule("all")
     async with world.evicting():
         await world.condition("all", "NotStarted")
         reserved = {"resource": "pods", "name": "p1", "uid": pod["metadata"]["uid"]}
         assert not (await world.api.list_all(kinds.EVENT, into=dict)).items
-        await world.status(kinds.CLAIM, "p1", {"reservedFor": [reserved]})
+        await world.set_status(kinds.CLAIM, "p1", {"reservedFor": [reserved]})
         await world.leaving("p1")
 
 

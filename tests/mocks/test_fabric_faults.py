@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.mocks.faultyfabric import attach, describe, detach, eventually, fabric_with
+from tests.mocks.faultyfabric import attach, describe, detach, fabric_with
+from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.grpc import server
@@ -187,7 +188,7 @@ async def test_a_duplicate_that_is_refused_comes_to_nothing():
         await fabric.attach(attach())
         await fabric.detach(detach())
         await fabric.attach(attach(host_id="h2"))
-        await eventually(lambda: not fabric._works._later)
+        await waiting.eventually(lambda: not fabric._works._later)
         assert (await fabric.devices()).device("d1").connection.host_id == "h2"
 
 

@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.mocks.faultyfabric import attach, detach, eventually, fabric_with
+from tests.mocks.faultyfabric import attach, detach, fabric_with
+from tests.scenes import waiting
 
 from drawbar.driver.node.discovery import reader
 from drawbar.fabric import contract, errors
@@ -63,14 +64,14 @@ async def test_a_late_device_appears_only_if_it_is_still_attached(tree):
         await fabric.attach(attach("d1"))
         await fabric.detach(detach("d1"))
         await fabric.attach(attach("d2"))
-        await eventually(lambda: not fabric._works._later)
+        await waiting.eventually(lambda: not fabric._works._later)
         assert [card.serial for card in tree.attached().values()] == ["SN2"]
         await fabric.detach(detach("d2"))
         await fabric.attach(attach("d3"))
         fabric.console.add_fault(faults.Appear(arrival="late", late_seconds=0.05, device="d1"))
         await fabric.attach(attach("d1", request_id="again"))
         await fabric.detach(detach("d1", request_id="again-x"))
-        await eventually(lambda: not fabric._works._later)
+        await waiting.eventually(lambda: not fabric._works._later)
         assert [card.serial for card in tree.attached().values()] == ["SN3"]
 
 
@@ -78,7 +79,7 @@ async def test_a_device_that_cannot_be_where_it_is_told_to_does_not_end_the_fabr
     fault = {"effect": "appear", "arrival": "late", "address": "0000:02:00.0"}
     async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
         await fabric.attach(attach())
-        await eventually(lambda: caplog.records)
+        await waiting.eventually(lambda: caplog.records)
         assert (await fabric.attach(attach("d2"))).succeeded
 
 

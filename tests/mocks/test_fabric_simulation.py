@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.mocks.faultyfabric import attach, detach
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, history, journal, records, world
@@ -30,21 +31,6 @@ def describe(**changes):
         **changes,
     }
     return configuration.parse(json.dumps(described).encode())
-
-
-def attach(device_id="d1", host_id="h1", request_id=None, **more):
-    return contract.AttachRequest(
-        request_id=request_id or f"a-{device_id}-{host_id}", device_id=device_id, host_id=host_id, **more
-    )
-
-
-def detach(device_id="d1", host_id="h1", request_id=None):
-    return contract.DetachRequest(
-        request_id=request_id or f"x-{device_id}-{host_id}",
-        device_id=device_id,
-        host_id=host_id,
-        host_prepared=True,
-    )
 
 
 @asynccontextmanager

@@ -1,16 +1,16 @@
 """The scheduler double against the API server double, over HTTP."""
 
-import asyncio
 import datetime
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.scenes import clusters
 
-from drawbar.driver.kube import client, config, kinds
-from drawbar.mocks import apiserver, scheduler
+from drawbar.driver.kube import client, kinds
+from drawbar.mocks import scheduler
 from drawbar.mocks.scheduler import server as scheduler_server
 
 QUICK = scheduler.Settings(
@@ -20,29 +20,9 @@ ATTACHED, FAILED = "drawbar.dev/attached", "drawbar.dev/attach-failed"
 Json = dict[str, Any]
 
 
-class Cluster:
-    def __init__(self, api: client.Client, connection: config.Connection, server: apiserver.ApiServer):
-        self.api = api
-        self.connection = connection
-        self.server = server
-        # By how much the scheduler's clock is ahead.
-        self.ahead = datetime.timedelta()
-
-    async def create(self, kind: kinds.Kind, body: Json, namespace: str | None = None) -> Json:
-        full = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-        return await self.api.create(kind, full, into=dict[str, Any], namespace=namespace)
-
-    async def node(self, name: str, **labels: str) -> None:
-        await self.create(kinds.NODE, {"metadata": {"name": name, "labels": labels}})
-        status = {"conditions": [{"type": "Ready", "status": "True"}]}
-        await self.api.patch(
-            kinds.NODE,
-            name,
-            {"status": status},
-            content=client.Patch.MERGE,
-            into=dict[str, Any],
-            subresource="status",
-        )
+class Cluster(clusters.Cluster):
+    # By how much the scheduler's clock is ahead.
+    ahead = datetime.timedelta()
 
     async def pool(self, *devices: str, binding: bool = True) -> None:
         conditions = {
@@ -56,72 +36,9 @@ class Cluster:
             "allNodes": True,
             "devices": [{"name": name, **(conditions if binding else {})} for name in devices],
         }
-        await self.create(kinds.SLICE, {"metadata": {"name": "chassis-1"}, "spec": spec})
+        await self.create(kinds.SLICE, "chassis-1", spec=spec)
         selector = {"cel": {"expression": 'device.driver == "drawbar.dev"'}}
-        await self.create(
-            kinds.DEVICE_CLASS, {"metadata": {"name": "any"}, "spec": {"selectors": [selector]}}
-        )
-
-    async def claim(self, name: str) -> None:
-        request = {"name": "one", "exactly": {"deviceClassName": "any"}}
-        body = {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
-        await self.create(kinds.CLAIM, body, "default")
-
-    async def pod(self, name: str, *claims: str) -> Json:
-        uses = [{"name": claim, "resourceClaimName": claim} for claim in claims]
-        spec = {"containers": [{"name": "main", "image": "none"}], "resourceClaims": uses}
-        return await self.create(kinds.POD, {"metadata": {"name": name}, "spec": spec}, "default")
-
-    async def until(self, kind: kinds.Kind, name: str, holds: Callable[[Json], Any]) -> Json:
-        listing = await self.api.list_all(kind, into=dict[str, Any], namespace="default")
-        for item in listing.items:
-            if item["metadata"]["name"] == name and holds(item):
-                return item
-        watch = self.api.watch(
-            kind, into=dict[str, Any], resource_version=listing.resource_version, namespace="default"
-        )
-        async with asyncio.timeout(20):
-            async for event in watch:
-                item = event.item or {}
-                if item and item["metadata"]["name"] == name and holds(item):
-                    return item
-        raise AssertionError("the watch ended")
-
-    async def event(self, reason: str, words: str) -> Json:
-        listing = await self.api.list_all(kinds.EVENT, into=dict[str, Any], namespace="default")
-        found = [one for one in listing.items if one["reason"] == reason and words in one["note"]]
-        if found:
-            return found[0]
-        watch = self.api.watch(
-            kinds.EVENT, into=dict[str, Any], resource_version=listing.resource_version, namespace="default"
-        )
-        async with asyncio.timeout(20):
-            async for event in watch:
-                if event.item and event.item["reason"] == reason and words in event.item["note"]:
-                    return event.item
-        raise AssertionError("the watch ended")
-
-    async def set_condition(self, claim: Json, condition: str, reason: str = "Ok", message: str = "") -> None:
-        result = claim["status"]["allocation"]["devices"]["results"][0]
-        state = {key: result[key] for key in ("driver", "pool", "device")}
-        state["conditions"] = [
-            {
-                "type": condition,
-                "status": "True",
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }
-        ]
-        await self.api.patch(
-            kinds.CLAIM,
-            claim["metadata"]["name"],
-            {"status": {"devices": [state]}},
-            content=client.Patch.MERGE,
-            into=dict[str, Any],
-            namespace="default",
-            subresource="status",
-        )
+        await self.create(kinds.DEVICE_CLASS, "any", spec={"selectors": [selector]})
 
     @asynccontextmanager
     async def scheduling(self) -> AsyncIterator[None]:
@@ -146,17 +63,15 @@ def device(claim: Json) -> str:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with apiserver.serving(profile="1.36") as server:
-        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
-        async with client.connecting(connection) as api:
-            yield Cluster(api, connection, server)
+    async with clusters.serving(tmp_path, Cluster, profile="1.36") as made:
+        yield made
 
 
 async def test_a_pod_without_claims_is_bound_and_an_event_says_where(cluster: Cluster) -> None:
     await cluster.node("node-a")
     await cluster.pod("plain")
     async with cluster.scheduling():
-        await cluster.until(kinds.POD, "plain", bound)
+        await cluster.one(kinds.POD, "plain", bound)
         await cluster.event("Scheduled", "Successfully assigned default/plain to node-a")
 
 
@@ -166,8 +81,8 @@ async def test_a_device_without_binding_conditions_is_allocated_and_bound_at_onc
     await cluster.claim("c1")
     pod = await cluster.pod("p1", "c1")
     async with cluster.scheduling():
-        await cluster.until(kinds.POD, "p1", bound)
-    claim = await cluster.until(kinds.CLAIM, "c1", allocated)
+        await cluster.one(kinds.POD, "p1", bound)
+    claim = await cluster.one(kinds.CLAIM, "c1", allocated)
     assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
     reserved = {"resource": "pods", "name": "p1", "uid": pod["metadata"]["uid"]}
     assert claim["status"]["reservedFor"] == [reserved]
@@ -179,8 +94,8 @@ async def test_a_pod_waits_for_the_binding_conditions_before_it_is_bound(cluster
     await cluster.claim("c1")
     await cluster.pod("p1", "c1")
     async with cluster.scheduling():
-        claim = await cluster.until(kinds.CLAIM, "c1", allocated)
-        waiting = await cluster.until(kinds.POD, "p1", lambda pod: pod["status"].get("nominatedNodeName"))
+        claim = await cluster.one(kinds.CLAIM, "c1", allocated)
+        waiting = await cluster.one(kinds.POD, "p1", lambda pod: pod["status"].get("nominatedNodeName"))
         assert not bound(waiting)
         allocation = claim["status"]["allocation"]
         result = allocation["devices"]["results"][0]
@@ -189,8 +104,8 @@ async def test_a_pod_waits_for_the_binding_conditions_before_it_is_bound(cluster
         field = {"key": "metadata.name", "operator": "In", "values": ["node-a"]}
         assert allocation["nodeSelector"] == {"nodeSelectorTerms": [{"matchFields": [field]}]}
         assert allocation["allocationTimestamp"]
-        await cluster.set_condition(claim, ATTACHED)
-        assert (await cluster.until(kinds.POD, "p1", bound))["spec"]["nodeName"] == "node-a"
+        await cluster.set_condition(claim["metadata"]["name"], ATTACHED)
+        assert (await cluster.one(kinds.POD, "p1", bound))["spec"]["nodeName"] == "node-a"
 
 
 async def test_several_pods_wait_at_the_same_time_on_different_nodes(cluster: Cluster) -> None:
@@ -201,11 +116,11 @@ async def test_several_pods_wait_at_the_same_time_on_different_nodes(cluster: Cl
         await cluster.claim(f"c{number}")
         await cluster.pod(f"p{number}", f"c{number}")
     async with cluster.scheduling():
-        claims = [await cluster.until(kinds.CLAIM, name, allocated) for name in ("c1", "c2")]
+        claims = [await cluster.one(kinds.CLAIM, name, allocated) for name in ("c1", "c2")]
         assert {device(claim) for claim in claims} == {"slot-1", "slot-2"}
         for claim in reversed(claims):
-            await cluster.set_condition(claim, ATTACHED)
-        pods = [await cluster.until(kinds.POD, name, bound) for name in ("p1", "p2")]
+            await cluster.set_condition(claim["metadata"]["name"], ATTACHED)
+        pods = [await cluster.one(kinds.POD, name, bound) for name in ("p1", "p2")]
     assert {pod["spec"]["nodeName"] for pod in pods} == {"node-a", "node-b"}
 
 
@@ -215,25 +130,25 @@ async def test_a_failure_condition_frees_the_claim_and_an_untainted_device_is_ta
     await cluster.claim("c1")
     await cluster.pod("p1", "c1")
     async with cluster.scheduling():
-        claim = await cluster.until(kinds.CLAIM, "c1", allocated)
+        claim = await cluster.one(kinds.CLAIM, "c1", allocated)
         assert device(claim) == "slot-1"
         taint = {"key": "drawbar.dev/broken", "effect": "NoSchedule"}
         patch = [{"op": "add", "path": "/spec/devices/0/taints", "value": [taint]}]
         await cluster.api.patch(
             kinds.SLICE, "chassis-1", patch, content=client.Patch.JSON, into=dict[str, Any]
         )
-        await cluster.set_condition(claim, FAILED, "FabricError", "port down")
+        await cluster.set_condition(claim["metadata"]["name"], FAILED, "FabricError", "port down")
         await cluster.event(
             "FailedScheduling",
             'running PreBind plugin "DynamicResources": device binding failed: claim=c1, '
             'reason=FabricError, message="port down"',
         )
-        again = await cluster.until(
+        again = await cluster.one(
             kinds.CLAIM, "c1", lambda claim: allocated(claim) and device(claim) == "slot-2"
         )
         assert not again["status"].get("devices")
-        await cluster.set_condition(again, ATTACHED)
-        await cluster.until(kinds.POD, "p1", bound)
+        await cluster.set_condition(again["metadata"]["name"], ATTACHED)
+        await cluster.one(kinds.POD, "p1", bound)
 
 
 async def test_a_pod_stops_waiting_at_the_binding_timeout_and_tries_again(cluster: Cluster) -> None:
@@ -242,13 +157,13 @@ async def test_a_pod_stops_waiting_at_the_binding_timeout_and_tries_again(cluste
     await cluster.claim("c1")
     await cluster.pod("p1", "c1")
     async with cluster.scheduling():
-        await cluster.until(kinds.CLAIM, "c1", allocated)
+        await cluster.one(kinds.CLAIM, "c1", allocated)
         cluster.ahead += datetime.timedelta(seconds=QUICK.binding_timeout_seconds + 1)
         await cluster.event("FailedScheduling", "device binding timeout")
         await cluster.event("FailedScheduling", "deallocation of ResourceClaim completed")
-        claim = await cluster.until(kinds.CLAIM, "c1", allocated)
-        await cluster.set_condition(claim, ATTACHED)
-        await cluster.until(kinds.POD, "p1", bound)
+        claim = await cluster.one(kinds.CLAIM, "c1", allocated)
+        await cluster.set_condition(claim["metadata"]["name"], ATTACHED)
+        await cluster.one(kinds.POD, "p1", bound)
 
 
 async def test_a_pod_that_fits_nowhere_is_scheduled_when_a_device_is_published(cluster: Cluster) -> None:
@@ -258,7 +173,7 @@ async def test_a_pod_that_fits_nowhere_is_scheduled_when_a_device_is_published(c
     async with cluster.scheduling():
         await cluster.event("FailedScheduling", "device class any does not exist")
         await cluster.pool("slot-1", binding=False)
-        await cluster.until(kinds.POD, "p1", bound)
+        await cluster.one(kinds.POD, "p1", bound)
 
 
 async def test_a_shared_claim_brings_the_second_pod_to_the_first_ones_node(cluster: Cluster) -> None:
@@ -269,11 +184,11 @@ async def test_a_shared_claim_brings_the_second_pod_to_the_first_ones_node(clust
     await cluster.pod("p1", "c1")
     await cluster.pod("p2", "c1")
     async with cluster.scheduling():
-        claim = await cluster.until(
+        claim = await cluster.one(
             kinds.CLAIM, "c1", lambda claim: len(claim.get("status", {}).get("reservedFor", ())) == 2
         )
-        await cluster.set_condition(claim, ATTACHED)
-        pods = [await cluster.until(kinds.POD, name, bound) for name in ("p1", "p2")]
+        await cluster.set_condition(claim["metadata"]["name"], ATTACHED)
+        pods = [await cluster.one(kinds.POD, name, bound) for name in ("p1", "p2")]
     assert pods[0]["spec"]["nodeName"] == pods[1]["spec"]["nodeName"]
 
 
@@ -285,10 +200,10 @@ async def test_a_pod_deleted_while_it_waits_leaves_the_claim_allocated_but_not_r
     await cluster.claim("c1")
     await cluster.pod("p1", "c1")
     async with cluster.scheduling():
-        await cluster.until(kinds.CLAIM, "c1", allocated)
-        await cluster.until(kinds.POD, "p1", lambda pod: pod["status"].get("nominatedNodeName"))
+        await cluster.one(kinds.CLAIM, "c1", allocated)
+        await cluster.one(kinds.POD, "p1", lambda pod: pod["status"].get("nominatedNodeName"))
         await cluster.api.delete(kinds.POD, "p1", namespace="default")
-        left = await cluster.until(kinds.CLAIM, "c1", lambda claim: not claim["status"].get("reservedFor"))
+        left = await cluster.one(kinds.CLAIM, "c1", lambda claim: not claim["status"].get("reservedFor"))
     assert allocated(left)
 
 
@@ -298,9 +213,9 @@ async def test_a_restarted_scheduler_goes_on_waiting_for_an_allocation_it_finds(
     await cluster.claim("c1")
     await cluster.pod("p1", "c1")
     async with cluster.scheduling():
-        claim = await cluster.until(kinds.CLAIM, "c1", allocated)
+        claim = await cluster.one(kinds.CLAIM, "c1", allocated)
     async with cluster.scheduling():
-        await cluster.set_condition(claim, ATTACHED)
-        await cluster.until(kinds.POD, "p1", bound)
-    same = await cluster.until(kinds.CLAIM, "c1", allocated)
+        await cluster.set_condition(claim["metadata"]["name"], ATTACHED)
+        await cluster.one(kinds.POD, "p1", bound)
+    same = await cluster.one(kinds.CLAIM, "c1", allocated)
     assert same["status"]["allocation"] == claim["status"]["allocation"]

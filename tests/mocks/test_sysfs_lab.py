@@ -6,6 +6,7 @@ import dataclasses
 import uuid
 
 import pytest
+from tests.scenes import waiting
 
 from drawbar.driver.node import uevents
 from drawbar.fabric.contract import DeviceClass
@@ -45,13 +46,6 @@ class Host:
         async for event in source.events():
             self.told.append(f"{event.action} {event.devpath.rpartition('/')[2]}")
 
-    async def until(self, holds):
-        async with asyncio.timeout(30):
-            while True:
-                if holds():
-                    return
-                await asyncio.sleep(0.002)
-
     async def shows(self, lines):
         """Waits for these events, in this order, with others between; forgets what was told until then."""
         wanted = lines.replace("\n", " ").split(", ")
@@ -61,7 +55,7 @@ class Host:
             return all(line in rest for line in wanted)
 
         try:
-            await self.until(holds)
+            await waiting.eventually(holds)
         except TimeoutError:
             raise AssertionError(f"told was {self.told}, not {wanted}") from None
         self.told.clear()
@@ -75,9 +69,9 @@ class Host:
 
     async def set(self, path, text):
         """Writes, and returns when that was answered: who answers makes the file one of 1970 first, and holds the lock."""
-        await self.until((self.tree.root / path).exists)
+        await waiting.eventually((self.tree.root / path).exists)
         self.write(path, text)
-        await self.until(lambda: (self.tree.root / path).stat().st_mtime_ns == 0)
+        await waiting.eventually(lambda: (self.tree.root / path).stat().st_mtime_ns == 0)
         await asyncio.to_thread(self.nobody_changes)
 
     def nobody_changes(self):
@@ -85,7 +79,7 @@ class Host:
             pass
 
     async def says(self, path, text):
-        await self.until(lambda: self.read(path) == text)
+        await waiting.eventually(lambda: self.read(path) == text)
 
     async def refuses(self, path, text, shown):
         """Writes what a kernel refuses; the file then shows what it showed."""
@@ -139,10 +133,10 @@ async def test_a_card_in_a_cxl_port_waits_for_power_and_one_in_a_pcie_port_does_
 async def test_a_card_is_taken_out_a_moment_after_its_slot_lost_power(host):
     await asyncio.to_thread(host.tree.attach, 1, DISK)
     host.write(f"{SLOTS}/1/power", "0\n")
-    await host.until(lambda: host.tree.attached() == {})
+    await waiting.eventually(lambda: host.tree.attached() == {})
     assert host.slot(1) == ("0", "0")
     host.write(f"{SLOTS}/1/power", "1\n")
-    await host.until(lambda: host.slot(1) == ("0", "0"))
+    await waiting.eventually(lambda: host.slot(1) == ("0", "0"))
 
 
 async def test_persistent_memory_comes_and_goes_with_the_kernels_events(host):
@@ -216,7 +210,7 @@ async def test_volatile_memory_has_no_uuid_and_goes_from_the_system_as_a_whole(t
         host.write(f"devices/system/memory/{blocks[0]}/state", "offline")
         await host.says(f"devices/system/memory/{blocks[0]}/state", "offline")
         host.write("bus/dax/drivers/kmem/unbind", "dax0.0")
-        await host.until(lambda: not (tree.root / "bus/dax/drivers/kmem/dax0.0").exists())
+        await waiting.eventually(lambda: not (tree.root / "bus/dax/drivers/kmem/dax0.0").exists())
         assert sorted(path.name for path in (tree.root / "bus/memory/devices").iterdir()) == blocks
 
 

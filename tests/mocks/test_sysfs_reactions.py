@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+from tests.scenes import waiting
 
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import reader
@@ -39,17 +40,10 @@ class Host:
     def function(self, slot=1):
         return f"bus/pci/devices/{self.tree.address(slot)}"
 
-    async def until(self, holds, seconds=30):
-        async with asyncio.timeout(seconds):
-            while True:
-                if holds():
-                    return
-                await asyncio.sleep(0.002)
-
     async def done(self):
         """Whatever was written has been answered, for answers come in order: an empty slot does not go on."""
         self.write("bus/pci/slots/3/power", "1")
-        await self.until(lambda: self.read("bus/pci/slots/3/power") == "0")
+        await waiting.eventually(lambda: self.read("bus/pci/slots/3/power") == "0")
 
     async def attach(self, slot, card, **how):
         await asyncio.to_thread(self.tree.attach, slot, card, **how)
@@ -61,7 +55,7 @@ class Host:
             rest = iter(self.told)
             return all(line in rest for line in lines)
 
-        await self.until(holds)
+        await waiting.eventually(holds)
 
 
 @pytest.fixture
@@ -85,7 +79,7 @@ async def test_a_slot_that_is_switched_off_loses_its_functions_and_keeps_its_car
     assert (host.read("bus/pci/slots/1/adapter"), host.read("bus/pci/slots/1/power")) == ("1", "0")
     assert 1 in host.tree.attached()
     host.write("bus/pci/slots/1/power", "1")
-    await host.until(lambda: reader.read(host.tree.root).by_serial("SN0001"))
+    await waiting.eventually(lambda: reader.read(host.tree.root).by_serial("SN0001"))
     assert host.read("bus/pci/slots/1/power") == "1"
 
 
@@ -93,27 +87,27 @@ async def test_what_is_no_number_switches_a_slot_off(host):
     """As Linux 6.1 does it, in the lab."""
     await host.attach(1, NVME)
     host.write("bus/pci/slots/1/power", "3")
-    await host.until(lambda: host.read("bus/pci/slots/1/power") == "1")
+    await waiting.eventually(lambda: host.read("bus/pci/slots/1/power") == "1")
     host.write("bus/pci/slots/1/power", "on")
-    await host.until(lambda: host.read("bus/pci/slots/1/power") == "0")
+    await waiting.eventually(lambda: host.read("bus/pci/slots/1/power") == "0")
     await host.shows(("remove", "0000:01:00.0"))
 
 
 async def test_a_card_that_waits_for_power_comes_up_when_its_slot_gets_it(host):
     await host.attach(2, NVME, arrival=Arrival.UNPOWERED)
     host.write("bus/pci/slots/2/power", "1\n")
-    await host.until(lambda: reader.read(host.tree.root).by_serial("SN0001"))
+    await waiting.eventually(lambda: reader.read(host.tree.root).by_serial("SN0001"))
 
 
 async def test_an_empty_slot_cannot_be_switched_on(host):
     host.write("bus/pci/slots/1/power", "1")
-    await host.until(lambda: host.read("bus/pci/slots/1/power") == "0")
+    await waiting.eventually(lambda: host.read("bus/pci/slots/1/power") == "0")
 
 
 async def test_a_card_in_a_slot_that_was_switched_off_can_be_taken_out_and_another_put_in(host):
     await host.attach(1, NVME)
     host.write("bus/pci/slots/1/power", "0")
-    await host.until(lambda: not (host.tree.root / host.function()).exists())
+    await waiting.eventually(lambda: not (host.tree.root / host.function()).exists())
     await asyncio.to_thread(host.tree.detach, 1)
     assert host.read("bus/pci/slots/1/adapter") == "0"
     await host.attach(1, FPGA)
@@ -125,7 +119,7 @@ async def test_a_driver_lets_go_and_takes_again(host):
     await host.attach(1, NVME)
     address = host.tree.address(1)
     host.write(f"{host.function()}/driver/unbind", address)
-    await host.until(lambda: not (host.tree.root / host.function() / "driver").exists())
+    await waiting.eventually(lambda: not (host.tree.root / host.function() / "driver").exists())
     await host.shows(("remove", "nvme0n1"), ("remove", "nvme0"), ("unbind", address))
     assert ("remove", address) not in host.told
     host.write("bus/pci/drivers/xe/bind", address) if (
@@ -146,7 +140,7 @@ async def test_a_driver_that_is_named_takes_the_function_and_another_does_not(ho
     await host.shows(("unbind", address))
     host.write("bus/pci/drivers/dfl-pci/bind", address)
     host.write("bus/pci/drivers/nvme/bind", address)
-    await host.until((host.tree.root / host.function() / "driver").exists)
+    await waiting.eventually((host.tree.root / host.function() / "driver").exists)
     assert (host.tree.root / host.function() / "driver").resolve().name == "nvme"
 
 
@@ -164,7 +158,7 @@ async def test_a_card_is_handed_to_a_guest_and_comes_back(host):
     host.write(f"{host.function()}/driver/unbind", address)
     await host.shows(("unbind", address))
     host.write("bus/pci/drivers_probe", address)
-    await host.until(lambda: reader.read_function(host.tree.root, address).driver == "vfio-pci")
+    await waiting.eventually(lambda: reader.read_function(host.tree.root, address).driver == "vfio-pci")
     assert not reader.read_function(host.tree.root, address).device_nodes
     await asyncio.to_thread(host.tree.detach, 1)
     assert not (host.tree.root / f"bus/pci/drivers/vfio-pci/{address}").is_symlink()
@@ -173,10 +167,10 @@ async def test_a_card_is_handed_to_a_guest_and_comes_back(host):
 async def test_a_function_that_is_removed_comes_back_with_a_rescan(host):
     await host.attach(1, NVME)
     host.write(f"{host.function()}/remove", "1")
-    await host.until(lambda: not (host.tree.root / host.function()).exists())
+    await waiting.eventually(lambda: not (host.tree.root / host.function()).exists())
     assert host.read("bus/pci/slots/1/power") == "1"
     host.write("bus/pci/rescan", "1")
-    await host.until(lambda: reader.read(host.tree.root).by_serial("SN0001"))
+    await waiting.eventually(lambda: reader.read(host.tree.root).by_serial("SN0001"))
 
 
 async def test_virtual_functions_come_and_go_by_number(host):
@@ -184,19 +178,19 @@ async def test_virtual_functions_come_and_go_by_number(host):
     host.write(f"{host.function()}/sriov_numvfs", "2")
     await host.shows(("bind", "0000:01:00.2"))
     host.write(f"{host.function()}/sriov_numvfs", "3")
-    await host.until(lambda: host.read(f"{host.function()}/sriov_numvfs") == "2")
+    await waiting.eventually(lambda: host.read(f"{host.function()}/sriov_numvfs") == "2")
     host.write("bus/pci/drivers/x/unbind", "0000:01:00.2")
     await host.shows(("unbind", "0000:01:00.2"))
     host.write(f"{host.function()}/sriov_numvfs", "0")
-    await host.until(lambda: len(reader.read(host.tree.root).functions) == 5)
+    await waiting.eventually(lambda: len(reader.read(host.tree.root).functions) == 5)
     host.write(f"{host.function()}/sriov_numvfs", "9")
-    await host.until(lambda: host.read(f"{host.function()}/sriov_numvfs") == "0")
+    await waiting.eventually(lambda: host.read(f"{host.function()}/sriov_numvfs") == "0")
 
 
 async def test_a_reset_is_counted(host):
     await host.attach(1, NVME)
     host.write(f"{host.function()}/reset", "1")
-    await host.until(lambda: host.tree.resets(1) == 1)
+    await waiting.eventually(lambda: host.tree.resets(1) == 1)
 
 
 async def test_a_region_is_made_used_and_taken_apart_by_writing(host):
@@ -204,16 +198,16 @@ async def test_a_region_is_made_used_and_taken_apart_by_writing(host):
     await host.attach(2, NVME)
     root = "bus/cxl/devices/decoder0.0"
     host.write(f"{root}/create_ram_region", host.read(f"{root}/create_ram_region"))
-    await host.until((host.tree.root / "bus/cxl/devices/region0").exists)
-    await host.until(lambda: host.read(f"{root}/create_ram_region") == "region1")
+    await waiting.eventually((host.tree.root / "bus/cxl/devices/region0").exists)
+    await waiting.eventually(lambda: host.read(f"{root}/create_ram_region") == "region1")
     region = "bus/cxl/devices/region0"
     host.write(f"{region}/interleave_ways", "1")
-    await host.until((host.tree.root / region / "target0").exists)
+    await waiting.eventually((host.tree.root / region / "target0").exists)
     (endpoint,) = (host.tree.root / "bus/cxl/devices").glob("endpoint*")
     host.write(f"{region}/size", f"{1 << 29:#x}")
     host.write(f"{region}/target0", f"decoder{endpoint.name.removeprefix('endpoint')}.0")
     host.write(f"{region}/commit", "1")
-    await host.until(
+    await waiting.eventually(
         lambda: "region0" in host.read(f"bus/cxl/devices/{host.read(f'{region}/target0')}/region")
     )
     host.write("bus/cxl/drivers_probe", "region0")
@@ -230,10 +224,10 @@ async def test_a_region_is_made_used_and_taken_apart_by_writing(host):
     host.write("bus/dax/drivers/kmem/unbind", "dax0.0")
     await host.shows(("remove", "memory45"), ("unbind", "dax0.0"))
     host.write(f"{region}/commit", "0")
-    await host.until(lambda: not (host.tree.root / "bus/dax/devices/dax0.0").exists())
+    await waiting.eventually(lambda: not (host.tree.root / "bus/dax/devices/dax0.0").exists())
     host.write(f"{root}/delete_region", "region0")
-    await host.until(lambda: not (host.tree.root / region).exists())
-    await host.until(lambda: host.read(f"{root}/create_ram_region") == "region0")
+    await waiting.eventually(lambda: not (host.tree.root / region).exists())
+    await waiting.eventually(lambda: host.read(f"{root}/create_ram_region") == "region0")
     decoder = f"bus/cxl/devices/decoder{endpoint.name.removeprefix('endpoint')}.0"
     assert host.read(f"{decoder}/region") == ""
 
@@ -243,17 +237,17 @@ async def test_memory_that_the_kernel_uses_does_not_go_offline(host):
     await asyncio.to_thread(host.tree.create_region, [1])
     host.tree.keep_online("region0")
     host.write("devices/system/memory/memory45/state", "offline")
-    await host.until(lambda: host.read("devices/system/memory/memory45/state") == "online")
+    await waiting.eventually(lambda: host.read("devices/system/memory/memory45/state") == "online")
 
 
 async def test_a_region_without_targets_is_not_committed(host):
     root = "bus/cxl/devices/decoder0.0"
     host.write(f"{root}/create_ram_region", "region7")
-    await host.until(lambda: host.read(f"{root}/create_ram_region") == "region0")
+    await waiting.eventually(lambda: host.read(f"{root}/create_ram_region") == "region0")
     host.write(f"{root}/create_ram_region", "region0")
-    await host.until((host.tree.root / "bus/cxl/devices/region0").exists)
+    await waiting.eventually((host.tree.root / "bus/cxl/devices/region0").exists)
     host.write("bus/cxl/devices/region0/commit", "1")
-    await host.until(lambda: host.read("bus/cxl/devices/region0/commit") == "0")
+    await waiting.eventually(lambda: host.read("bus/cxl/devices/region0/commit") == "0")
 
 
 async def test_nothing_happens_once_nobody_reacts(tmp_path):

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 
 import pytest
+from tests.scenes import clusters
 
-from drawbar.driver.kube import client, config, errors, kinds
-from drawbar.mocks import apiserver, claims, scheduler
+from drawbar.driver.kube import errors, kinds
+from drawbar.mocks import claims, scheduler
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.claims import dialects
 
@@ -15,33 +16,17 @@ FINALIZER = f"{DRIVER}/deletion-protection"
 QUICK = scheduler.Settings(backoff_first_seconds=0.02, backoff_max_seconds=0.1, seed=7)
 
 
-class Cluster:
+class Cluster(clusters.Cluster):
     """The cluster as a test sees it, and every write that a driver does."""
 
-    def __init__(self, api, connection, server, dialect):
-        self.api, self.connection, self.server, self.dialect = api, connection, server, dialect
-
-    async def create(self, kind, name, namespace="default", **content):
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
-        return await self.api.create(kind, body, into=dict, namespace=namespace if kind.namespaced else None)
-
-    async def patch(self, kind, name, body, subresource=None):
-        namespace = "default" if kind.namespaced else None
-        return await self.api.patch(
-            kind,
-            name,
-            body,
-            content=client.Patch.MERGE,
-            into=dict,
-            namespace=namespace,
-            subresource=subresource,
-        )
+    def __init__(self, *served):
+        super().__init__(*served)
+        version = profiles.CLASSIC_VERSIONS[self.server.profile.name]
+        self.dialect = next(one for one in dialects.CLASSIC if one.version == version)
 
     async def nodes(self, *names):
         for name in names:
-            await self.create(kinds.NODE, name)
-            ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-            await self.patch(kinds.NODE, name, ready, "status")
+            await self.node(name)
 
     async def device_class(self):
         content = {"driverName": DRIVER} if self.dialect is dialects.V1ALPHA2 else {"spec": {}}
@@ -76,36 +61,14 @@ class Cluster:
         await self.api.delete(kind, name, namespace="default")
 
     async def all(self, kind):
-        listing = await self.api.list_all(kind, into=dict, namespace="default" if kind.namespaced else None)
-        return {item["metadata"]["name"]: item for item in listing.items}
-
-    async def until(self, kind, holds, seconds=30):
-        """What `holds` makes of all objects of the kind, by name, once that is truthy; asked after every change."""
-        async with asyncio.timeout(seconds):
-            while True:
-                listing = await self.api.list_all(kind, into=dict, namespace="default")
-                if found := holds({item["metadata"]["name"]: item for item in listing.items}):
-                    return found
-                version = listing.resource_version
-                async for event in self.api.watch(
-                    kind, into=dict, resource_version=version, namespace="default"
-                ):
-                    if event.item is not None:
-                        break
-
-    async def one(self, kind, name, holds=lambda _: True):
-        """The object of that name, once it is there and `holds`."""
-        return await self.until(kind, lambda found: name in found and holds(found[name]) and found[name])
-
-    async def gone(self, kind, name):
-        await self.until(kind, lambda found: name not in found)
+        return {item["metadata"]["name"]: item for item in await self.list(kind)}
 
     async def event(self, pod, words):
         """Waits for a report of the scheduler about the pod."""
         await self.until(
             kinds.EVENT,
-            lambda found: any(
-                words in one.get("note", "") and one["regarding"]["name"] == pod for one in found.values()
+            lambda items: any(
+                words in one.get("note", "") and one["regarding"]["name"] == pod for one in items
             ),
         )
 
@@ -264,14 +227,9 @@ def profile(request):
 @pytest.fixture
 async def idle(tmp_path, profile):
     """A cluster with classes, in which nobody works yet."""
-    async with apiserver.serving(profile=profile) as server:
-        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
-        async with client.connecting(connection) as api:
-            version = profiles.CLASSIC_VERSIONS[profile]
-            dialect = next(one for one in dialects.CLASSIC if one.version == version)
-            cluster = Cluster(api, connection, server, dialect)
-            await cluster.device_class()
-            yield cluster
+    async with clusters.serving(tmp_path, Cluster, profile=profile) as made:
+        await made.device_class()
+        yield made
 
 
 @pytest.fixture

@@ -87,7 +87,9 @@ async def test_claims_that_exclude_each_other_are_given_back_until_the_pod_fits(
     await cluster.event("p1", "deallocation of ResourceClaim completed")
     asked = await cluster.until(
         claim,
-        lambda found: [name for name in found if found[name]["status"].get("deallocationRequested")],
+        lambda items: [
+            one["metadata"]["name"] for one in items if one["status"].get("deallocationRequested")
+        ],
     )
     assert len(asked) == 1, "one at a time"
     assert (await cluster.one(claim, asked[0]))["status"]["allocation"], "the driver clears it"
@@ -146,7 +148,7 @@ async def test_pods_that_compete_are_all_served_in_turn(cluster, controlling, dr
         while waiting:
             ready = await cluster.until(
                 kinds.POD,
-                lambda found: [name for name in found if found[name]["spec"].get("nodeName")],
+                lambda items: [one["metadata"]["name"] for one in items if one["spec"].get("nodeName")],
             )
             for name in ready:
                 await cluster.patch(kinds.POD, name, {"status": {"phase": "Succeeded"}}, "status")

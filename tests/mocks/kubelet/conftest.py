@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.mocks.kubelet import plugins
+from tests.scenes import clusters
 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver, kubelet
@@ -40,7 +41,7 @@ CDI = {
 }
 
 
-class World:
+class World(clusters.Cluster):
     """One node `node-a` and an API server."""
 
     DRIVER = plugins.DRIVER
@@ -48,9 +49,8 @@ class World:
     all_prepared = staticmethod(plugins.all_prepared)
 
     def __init__(self, api, kubeconfig, directory):
-        self.api = api
+        super().__init__(api, config.from_kubeconfig(kubeconfig))
         self.kubeconfig = kubeconfig
-        self.connection = config.from_kubeconfig(kubeconfig)
         self.directory = directory
 
     def plugin(self, *answers, name="1", health=None, folder="", listening=True, **options):
@@ -95,23 +95,13 @@ class World:
             while not (self.directory / "pods" / pod["metadata"]["uid"] / "config.json").exists():
                 await node.worked()
 
-    async def create(self, kind, name, spec, **metadata):
-        body = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": name} | metadata,
-            "spec": spec,
-        }
-        namespace = "default" if kind.namespaced else None
-        return await self.api.create(kind, body, into=dict, namespace=namespace)
-
     async def pod(self, name, *claims, reserve=True, containers=None, **spec):
         """A pod as the scheduler leaves it: bound, with all its claims made, allocated and reserved."""
         one = {"name": "main", "image": "none", "resources": {"claims": [{"name": one} for one in claims]}}
         pod = await self.create(
             kinds.POD,
             name,
-            {
+            spec={
                 "nodeName": "node-a",
                 "containers": containers or [one],
                 "resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims],
@@ -129,7 +119,7 @@ class World:
     async def claim(self, name):
         """An allocated claim with the requests `one` and `two`."""
         requests = [{"name": one, "exactly": {"deviceClassName": "any"}} for one in ("one", "two")]
-        await self.create(kinds.CLAIM, name, {"devices": {"requests": requests}})
+        await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
         result = {"driver": plugins.DRIVER, "pool": "chassis-1"}
         results = [result | {"request": one, "device": f"{name}-{one}"} for one in ("one", "two")]
         await self.patch(
@@ -146,58 +136,20 @@ class World:
         reserved = [*current["status"].get("reservedFor", ()), consumer]
         await self.patch(kinds.CLAIM, claim, {"status": {"reservedFor": reserved}}, "status")
 
-    async def patch(self, kind, name, body, subresource=None):
-        return await self.api.patch(
-            kind,
-            name,
-            body,
-            content=client.Patch.MERGE,
-            into=dict,
-            namespace="default",
-            subresource=subresource,
-        )
-
     async def delete(self, kind, name, grace=None):
         body = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         await self.api.request("DELETE", kind.path(namespace="default", name=name), body=body)
 
-    async def list(self, kind):
-        namespace = "default" if kind.namespaced else None
-        return (await self.api.list_all(kind, into=dict, namespace=namespace)).items
-
-    async def until(self, kind, holds):
-        """The collection's items, once this holds of them."""
-        namespace = "default" if kind.namespaced else None
-        async with asyncio.timeout(plugins.DEADLINE_SECONDS):
-            while True:
-                listing = await self.api.list_all(kind, into=dict, namespace=namespace)
-                if holds(listing.items):
-                    return listing.items
-                version = listing.resource_version
-                changes = self.api.watch(kind, into=dict, resource_version=version, namespace=namespace)
-                async for event in changes:
-                    if event.item is not None:
-                        break
-
     async def pod_that(self, holds, name="p1"):
-        def found(items):
-            return [pod for pod in items if pod["metadata"]["name"] == name and holds(pod)]
-
-        return found(await self.until(kinds.POD, found))[0]
+        return await self.one(kinds.POD, name, holds)
 
     async def runs(self, name="p1"):
         return await self.pod_that(lambda pod: pod["status"].get("phase") == "Running", name)
 
     async def gone(self, name="p1"):
-        await self.until(kinds.POD, lambda items: all(one["metadata"]["name"] != name for one in items))
-
-    async def event(self, reason, words):
-        def found(items):
-            return [one for one in items if one["reason"] == reason and words in one["note"]]
-
-        return found(await self.until(kinds.EVENT, found))[0]
+        await super().gone(kinds.POD, name)
 
     def runtime_spec(self, pod, name="config.json"):
         return json.loads((self.directory / "pods" / pod["metadata"]["uid"] / name).read_text())

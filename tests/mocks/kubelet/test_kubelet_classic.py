@@ -129,11 +129,11 @@ async def test_from_1_28_to_1_30_an_older_plugin_is_asked_claim_by_claim(tmp_pat
 async def claimed(world, name, *claims, used):
     """A pod with these claims, allocated by handles; of them one container uses some."""
     for claim in claims:
-        await world.create(CLAIM, claim, {"resourceClassName": "any"})
+        await world.create(CLAIM, claim, spec={"resourceClassName": "any"})
     pod = await world.create(
         kinds.POD,
         name,
-        {
+        spec={
             "nodeName": "node-a",
             "containers": [
                 {"name": "main", "image": "none", "resources": {"claims": [{"name": one} for one in used]}}

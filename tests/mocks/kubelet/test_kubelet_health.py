@@ -3,6 +3,7 @@
 import datetime
 
 import pytest
+from tests.scenes import waiting
 
 from drawbar.mocks.kubelet import health, versions
 
@@ -11,24 +12,13 @@ DRA = "v1.DRAPlugin"
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
-class Clock:
-    def __init__(self):
-        self.now = START
-
-    def __call__(self):
-        return self.now
-
-    def pass_seconds(self, seconds):
-        self.now += datetime.timedelta(seconds=seconds)
-
-
 def report(device, status, timeout=None, message=""):
     return health.Report(pool="p", device=device, status=status, timeout_seconds=timeout, message=message)
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return waiting.Clock(START)
 
 
 @pytest.fixture
@@ -47,16 +37,16 @@ def known(tmp_path, clock):
 )
 def test_a_report_counts_for_its_time(known, clock, timeout, seconds, status):
     known.take("d", [report("a", "Healthy", timeout, "fine")])
-    clock.pass_seconds(seconds)
+    clock.now += datetime.timedelta(seconds=seconds)
     assert known.look("d", "p", "a") == (status, "fine" if status == "Healthy" else "")
 
 
 def test_a_device_that_is_missing_from_the_next_list_stays_until_its_time_is_over(known, clock):
     known.take("d", [report("a", "Healthy"), report("b", "Healthy")])
-    clock.pass_seconds(20)
+    clock.now += datetime.timedelta(seconds=20)
     assert known.take("d", [report("b", "Healthy")]) == set()
     assert known.look("d", "p", "a") == ("Healthy", "")
-    clock.pass_seconds(11)
+    clock.now += datetime.timedelta(seconds=11)
     assert known.take("d", [report("b", "Healthy")]) == {("p", "a")}
     assert known.look("d", "p", "a") == ("Unknown", "")
 

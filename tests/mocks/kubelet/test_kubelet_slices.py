@@ -13,7 +13,7 @@ async def publish(world, name, *, driver="drawbar.dev", **where):
         "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": "slot-1"}],
     }
-    await world.create(kinds.SLICE, name, spec | where)
+    await world.create(kinds.SLICE, name, spec=spec | where)
 
 
 async def names(world):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import waiting
 
 from drawbar.driver.api import attachments, claims, meta, slices
 from drawbar.driver.controller import names
@@ -22,22 +23,12 @@ ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
 
-class Clock:
-    """A second passes with each look."""
-
-    now = 0.0
-
-    def __call__(self):
-        self.now += 1.0
-        return self.now
-
-
 class Counted:
     """Metrics and latency, with what was counted."""
 
     def __init__(self):
         self.metrics = metrics.Metrics(DRIVER)
-        self.latency = latency.Latency(self.metrics, Clock())
+        self.latency = latency.Latency(self.metrics, waiting.Clock(step=1.0))
 
     def told(self, name, **labels):
         wanted = "".join(
@@ -291,7 +282,7 @@ class Adapter:
     ids=["answered", "refused", "defect"],
 )
 async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted, error, code):
-    timed = adapters.TimedClass(Adapter(error), counted.metrics, Clock())
+    timed = adapters.TimedClass(Adapter(error), counted.metrics, waiting.Clock(step=1.0))
     adapter = await timed.connect(contract.AdapterConfig(name="fab", endpoint="e"))
     with contextlib.suppress(errors.FabricError, RuntimeError):
         await adapter.capabilities()

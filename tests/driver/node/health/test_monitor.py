@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import waiting
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.discovery import reader
@@ -21,22 +22,12 @@ OTHER = Key(pool="fab/enc", device="disk-1")
 DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
 
 
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 class World:
     """A host with two slots, the monitor of its cards, and who was told."""
 
     def __init__(self, tmp_path, read=None, **changes):
         self.tree = sysfs.SysfsTree.create(tmp_path / "sys", slots=2)
-        self.clock, self.told = Clock(), []
+        self.clock, self.told = waiting.Clock(), []
         soon = Rules(
             not_answering=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=0.05),
             link_narrow=Rule(unhealthy=False, hold_down_seconds=0.05),

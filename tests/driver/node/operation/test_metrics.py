@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import waiting
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import client, config, errors, kinds
@@ -23,15 +24,6 @@ DOCUMENT = Path(__file__).parents[4] / "docs" / "metrics.md"
 CLAIM = servicers.ClaimName(namespace="default", name="c1", uid="u1")
 
 
-class Clock:
-    """Time as a test says."""
-
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def measured():
     return instrumentation.Metrics(DRIVER)
@@ -39,7 +31,7 @@ def measured():
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return waiting.Clock(100.0)
 
 
 def sample(measured, name, **labels):

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scenes import waiting
 
 from drawbar.driver.node.operation import address as node_address
 from drawbar.driver.operation import errors, readiness
@@ -299,13 +300,6 @@ def test_the_socket_beside_the_kubelets_is_never_too_long(uid, length):
     assert len(found.host.encode()) <= address.PATH_LIMIT_BYTES
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 def answered(page):
     answer = page()
     return answer.status, json.loads(answer.text)
@@ -324,7 +318,7 @@ def test_the_daemon_is_ready_once_nothing_is_missing():
 
 
 def test_the_daemon_is_alive_while_nothing_hangs():
-    clock = Clock()
+    clock = waiting.Clock()
     watchdog = readiness.Watchdog(clock)
     page = server.pages(watchdog, readiness.Readiness({}), bytes)["/healthz"]
     with (

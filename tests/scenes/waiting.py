@@ -1,0 +1,35 @@
+"""Waiting for what can only be read, and time that only a test moves."""
+
+import asyncio
+
+
+async def until(read, holds, seconds=20):
+    """Read until the value holds; return the value."""
+    async with asyncio.timeout(seconds):
+        while True:
+            value = await read()
+            if holds(value):
+                return value
+            await asyncio.sleep(0.01)
+
+
+async def eventually(condition, seconds=30.0):
+    """Return what `condition` returns, once that is true; it may be a coroutine function."""
+
+    async def read():
+        value = condition()
+        return await value if asyncio.iscoroutine(value) else value
+
+    return await until(read, bool, seconds)
+
+
+class Clock:
+    """A clock that stands at `now` until the test moves it, or goes on by `step` whenever it is read."""
+
+    def __init__(self, now=0.0, *, step=0.0):
+        self.now, self._step = now, step
+
+    def __call__(self):
+        if self._step:
+            self.now += self._step
+        return self.now
