@@ -207,7 +207,7 @@ async def test_only_so_many_judgements_are_remembered(judge, monkeypatch):
     monkeypatch.setattr(selectors, "EXPRESSIONS_MAX", 2)
     for number in range(5):
         assert await told(judge, device(colour="red"), f"{number} == {number}")
-    assert (len(judge._judgements), len(judge._fit)) == (2, 2)
+    assert (len(judge._answers), len(judge._fit)) == (2, 2)
 
 
 async def test_a_capacity_that_is_no_quantity_makes_a_selector_fail_and_nothing_else(judge):

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver.api import fabrics, slices
 from drawbar.driver.controller import names, policies
 from drawbar.driver.slices import encoding
@@ -21,9 +23,8 @@ ANY = ""
 STEPS_MAX = 5000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Toleration:
-    """Taints that a request tolerates.
+class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Taints that a request tolerates, as AllocationParameters have them.
 
     Attributes:
         key: of the taint, with its domain; `ANY` for all.

@@ -5,7 +5,6 @@ import math
 import random
 from collections import OrderedDict
 from collections.abc import Collection, Set
-from dataclasses import dataclass
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import slices
@@ -56,16 +55,6 @@ class Budget:
         return max(0.0, used - (asyncio.get_running_loop().time() - at) * BUDGET_REFILL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judgement:
-    """The result of an expression for a device that had these attributes; with a fault where there is none."""
-
-    attributes: object
-    capacity: object
-    met: bool
-    fault: str
-
-
 class Judge:
     """Which devices meet which CEL expressions, cached while a device shows the same.
 
@@ -80,7 +69,10 @@ class Judge:
         self.faults: dict[str, str] = {}
         self._driver = driver
         self._evaluator = evaluator
-        self._judgements: OrderedDict[tuple[names.DeviceKey, str], _Judgement] = OrderedDict()
+        # By device and expression the answer, and what the device showed.
+        self._answers: OrderedDict[tuple[names.DeviceKey, str], tuple[object, evaluation.Answer]] = (
+            OrderedDict()
+        )
         # By expression why it as such cannot be evaluated ("" if it can), and until when that holds, on the loop's clock.
         self._fit: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._asked: dict[str, dict[names.DeviceKey, slices.Device]] = {}
@@ -95,17 +87,13 @@ class Judge:
         if fault:
             self.faults.setdefault(expression, fault)
             return False
-        shown = device.shown
-        judgement = self._judgements.get((device.key, expression))
-        if judgement is None or (judgement.attributes, judgement.capacity) != (
-            shown.attributes,
-            shown.capacity,
-        ):
-            self._asked.setdefault(expression, {})[device.key] = shown
+        shown, answer = self._answers.get((device.key, expression), (None, None))
+        if answer is None or shown != _shown(device.shown):
+            self._asked.setdefault(expression, {})[device.key] = device.shown
             return False
-        if judgement.fault:
-            self.faults.setdefault(expression, judgement.fault)
-        return judgement.met
+        if answer.fault:
+            self.faults.setdefault(expression, answer.fault)
+        return answer.met
 
     def fault(self, expression: str) -> str | None:
         """Return why the expression cannot be evaluated for any device; None if it can, or that is not known yet."""
@@ -142,12 +130,10 @@ class Judge:
             used[expression] = outcome.seconds
             changed |= self._record_fault(expression, outcome)
             for (key, shown), answer in zip(devices.items(), outcome.answers, strict=False):
-                self._judgements.pop((key, expression), None)
-                self._judgements[key, expression] = _Judgement(
-                    attributes=shown.attributes, capacity=shown.capacity, met=answer.met, fault=answer.fault
-                )
-        while len(self._judgements) > JUDGEMENTS_MAX:
-            self._judgements.popitem(last=False)
+                self._answers.pop((key, expression), None)
+                self._answers[key, expression] = _shown(shown), answer
+        while len(self._answers) > JUDGEMENTS_MAX:
+            self._answers.popitem(last=False)
         return changed, used
 
     def _record_fault(self, expression: str, outcome: evaluation.Outcome) -> bool:
@@ -157,3 +143,8 @@ class Judge:
         if len(self._fit) > EXPRESSIONS_MAX:
             self._fit.popitem(last=False)
         return before != outcome.fault
+
+
+def _shown(device: slices.Device) -> object:
+    """Return what an expression can be about."""
+    return device.attributes, device.capacity

@@ -1,7 +1,7 @@
 """What `classic.plan` can decide to do; each action is one side effect.
 
 Actions about one subject (a claim, or the context of a pod) are carried out in their order, and the first error ends
-those of its subject; different subjects know nothing of each other.
+those of its subject; different subjects do not affect each other.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from drawbar.driver.controller import names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protect:
-    """Put the finalizer on the claim, before anything is done for it."""
+    """Add the finalizer to the claim, before anything is done for it."""
 
     claim: classic.Claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attach:
-    """Store the intent to attach a device for the claim; the machinery of attachments does the rest.
+    """Create the DeviceAttachment, by which a device is attached for the claim.
 
     Attributes:
         request: of the claim, which gets it.
@@ -39,11 +39,10 @@ class Attach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detach:
-    """Ask for a device back.
+    """Delete the DeviceAttachment of a device that is attached for the claim.
 
     Attributes:
-        claim: that it is attached for.
-        reason: one word in CamelCase, where the claim's users should hear of it; else empty.
+        reason: one word in CamelCase, where the claim's users should be told; else empty.
         message: why.
     """
 
@@ -55,10 +54,10 @@ class Detach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocate:
-    """Write the allocation, and whom it is reserved for, at once.
+    """Write the allocation, and for which pod it is reserved, at once.
 
     Attributes:
-        config: what the node is told of the devices beside the handle.
+        config: for the node, beside the handle.
         pod: that waits for it; None where none does.
     """
 
@@ -71,14 +70,14 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
-    """Clear the allocation and the wish to have it cleared; its devices are gone."""
+    """Clear the allocation and the request for deallocation; its devices are gone."""
 
     claim: classic.Claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unprotect:
-    """Take the finalizer off: nothing is held for the claim, and nothing is under way."""
+    """Remove the finalizer: nothing is held for the claim, and nothing is under way."""
 
     claim: classic.Claim
 
@@ -94,7 +93,7 @@ class Complain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Tell the scheduler which nodes come not into question.
+    """Tell the scheduler which nodes are not suitable.
 
     Attributes:
         entries: by the name in the pod's spec; entries of other names stay.
@@ -109,5 +108,5 @@ Action = ForClaim | Answer
 
 
 def subject(action: Action) -> str:
-    """Which actions are carried out one after the other."""
+    """Return the uid of the subject, whose actions are carried out one after the other."""
     return action.context.uid if isinstance(action, Answer) else action.claim.uid

@@ -271,17 +271,11 @@ def _parse_tolerations(text: str) -> tuple[matching.Toleration, ...]:
 # v1alpha3.
 
 
-class _Toleration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    key: str = ""
-    value: str | None = None
-    effect: str = ""
-
-
 class _AllocationParameters(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     api_version: str
     kind: str
     optional: bool | None = None
-    tolerations: tuple[_Toleration, ...] = ()
+    tolerations: tuple[matching.Toleration, ...] = ()
 
 
 def _by_requests(claim: classic.Claim, sources: Sources) -> Wanted:
@@ -327,11 +321,7 @@ def _allocation_parameters(config: tuple[classic.Opaque, ...], request: str) -> 
             raise InvalidParameters(f"the {kind} cannot be read: {error}") from error
         if content.api_version != version:
             raise InvalidParameters(f"{kind} of {content.api_version} is not known: write {version}")
-        tolerations = tuple(
-            matching.Toleration(key=one.key, value=one.value, effect=one.effect)
-            for one in content.tolerations
-        )
-        result = result.narrowed(Parameters(optional=content.optional, tolerations=tolerations))
+        result = result.narrowed(Parameters(optional=content.optional, tolerations=content.tolerations))
     return result
 
 
