@@ -201,6 +201,13 @@ class Pod:
     over: bool = False
 
 
+class ConfigMap(meta.Struct, frozen=True):
+    """A core `v1` ConfigMap, as far as it holds parameters of classic claims and classes."""
+
+    metadata: meta.ObjectMeta
+    data: dict[str, str] = {}
+
+
 class ContextSpec(meta.Struct, frozen=True):
     """The question of the scheduler."""
 

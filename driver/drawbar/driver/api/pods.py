@@ -1,4 +1,4 @@
-"""Pods of the node daemons, as far as the controller judges by them whether a daemon is alive.
+"""Pods of Drawbar's daemons: the controller judges by those of the node daemons whether a daemon is alive.
 
 Source: core `v1` Pod.
 """
@@ -7,19 +7,21 @@ from drawbar.driver.api import meta
 
 
 class PodSpec(meta.Struct, frozen=True):
-    """The part of the spec that Drawbar reads."""
+    """Where a pod is, and as whom it runs."""
 
     node_name: str = ""
+    service_account_name: str = ""
 
 
 class PodStatus(meta.Struct, frozen=True):
-    """The part of the status that Drawbar reads."""
+    """How a pod is."""
 
+    phase: str = ""
     conditions: tuple[meta.Condition, ...] = ()
 
 
 class Pod(meta.Struct, frozen=True):
-    """A pod of a node daemon."""
+    """A pod, perhaps one of a daemon."""
 
     metadata: meta.ObjectMeta
     spec: PodSpec = PodSpec()

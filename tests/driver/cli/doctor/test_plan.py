@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import attachments, fabrics, leases, meta
+from drawbar.driver.api import attachments, fabrics, leases, meta, pods
 from drawbar.driver.cli.doctor import findings, observed, permissions, plan
 from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.controller import daemons
@@ -73,10 +73,10 @@ def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1
 
 
 def pod(name="n1", ready="True", account="drawbar-node", phase="Running"):
-    return observed.Pod(
+    return pods.Pod(
         metadata=meta.ObjectMeta(name=f"drawbar-node-{name}"),
-        spec=observed.PodSpec(node_name=name, service_account_name=account),
-        status=observed.PodStatus(phase=phase, conditions=conditions(("Ready", ready, "X"))),
+        spec=pods.PodSpec(node_name=name, service_account_name=account),
+        status=pods.PodStatus(phase=phase, conditions=conditions(("Ready", ready, "X"))),
     )
 
 

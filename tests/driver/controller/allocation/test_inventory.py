@@ -1,15 +1,14 @@
-"""What immediate and classic allocation share: what a fabric can do for its nodes, and who meets an expression."""
+"""What fabrics have for claims: free devices, ports and rules."""
 
 import asyncio
 import datetime
 
 import pytest
 
-from drawbar.driver import evaluation, expressions
-from drawbar.driver.api import attachments, fabrics, meta, slices
+from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import daemon, faults, hosts, names, settings, watches
-from drawbar.driver.controller.allocation import inventory, matching, selectors
+from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.immediate import observation
 from drawbar.driver.controller.operation import instrumentation
@@ -112,109 +111,6 @@ def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
     assert observation.inventory(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
     opened.silent_since = 1.0
     assert observation.inventory(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
-
-
-def device(name="d", **attributes):
-    shown = slices.Device(
-        name=name,
-        attributes={key: slices.Attribute(string=value) for key, value in attributes.items()},
-        capacity={"memory": slices.Capacity(value=attributes.get("memory", "1Gi"))},
-    )
-    return matching.Device(
-        key=names.DeviceKey(fabric="fab", device=name), pool="fab/e", shown=shown, free=True
-    )
-
-
-SELECTOR = 'device.attributes["drawbar.dev"].colour == "red"'
-
-
-async def told(judge, shown, expression):
-    """Whether the device meets the expression, once that was found out."""
-    first = judge.meets(shown, expression)
-    assert not (first and judge.pending)
-    await judge.settle(1.0)
-    assert not judge.pending
-    return judge.meets(shown, expression)
-
-
-@pytest.fixture
-def judge():
-    return selectors.Judge("drawbar.dev", evaluation.Inline())
-
-
-async def test_an_expression_is_judged_anew_when_a_device_shows_something_else(judge):
-    assert await told(judge, device(colour="red"), SELECTOR)
-    assert not await told(judge, device(colour="blue"), SELECTOR)
-    assert await told(judge, device("other", colour="red"), SELECTOR)
-    assert judge.faults == {}
-
-
-async def test_why_an_expression_cannot_be_told_is_said_again_whenever_it_is_asked(judge):
-    for _ in range(2):
-        judge.begin()
-        assert not await told(judge, device(), SELECTOR)
-        assert list(judge.faults) == [SELECTOR]
-    judge.begin()
-    assert await told(judge, device(colour="red"), SELECTOR)
-    assert judge.faults == {}
-
-
-async def test_an_expression_that_does_not_compile_is_at_fault_for_every_device(judge):
-    assert judge.fault("device.") is None
-    changed, _ = await judge.settle(1.0)
-    assert changed
-    assert judge.fault("device.")
-    assert not judge.pending
-    assert not await told(judge, device(colour="red"), "device.")
-    assert list(judge.faults) == ["device."]
-
-
-class Refusing:
-    """An evaluator that has no time for anything."""
-
-    def __init__(self):
-        self.asked, self.seconds = [], 0.0
-
-    async def evaluate(self, expression, driver, devices):
-        self.asked.append(expression)
-        return evaluation.Outcome(fault="too much", again_seconds=0.01, seconds=self.seconds)
-
-
-async def test_a_fault_that_passes_is_asked_about_again():
-    judge = selectors.Judge("drawbar.dev", Refusing())
-    assert not judge.meets(device(), "a")
-    await judge.settle(1.0)
-    assert judge.fault("a") == "too much"
-    assert not judge.pending
-    await asyncio.sleep(0.02)
-    assert judge.fault("a") == "too much"
-    assert judge.pending
-
-
-async def test_so_much_time_is_used_at_once_and_what_is_left_is_asked_for_again():
-    evaluator = Refusing()
-    evaluator.seconds = 0.6
-    judge = selectors.Judge("drawbar.dev", evaluator)
-    for expression in "abcdefgh":
-        judge.meets(device(), expression)
-    _, used = await judge.settle(1.0)
-    assert len(evaluator.asked) == 2
-    assert sum(used.values()) == pytest.approx(1.2)
-
-
-async def test_only_so_many_judgements_are_remembered(judge, monkeypatch):
-    monkeypatch.setattr(selectors, "JUDGEMENTS_MAX", 2)
-    monkeypatch.setattr(selectors, "EXPRESSIONS_MAX", 2)
-    for number in range(5):
-        assert await told(judge, device(colour="red"), f"{number} == {number}")
-    assert (len(judge._answers), len(judge._fit)) == (2, 2)
-
-
-async def test_a_capacity_that_is_no_quantity_makes_a_selector_fail_and_nothing_else(judge):
-    with pytest.raises(expressions.SelectorError, match="'1e3' is no quantity"):
-        expressions.matches("true", "drawbar.dev", device(memory="1e3").shown)
-    assert not await told(judge, device(memory="1e3"), "true")
-    assert "no quantity" in judge.faults["true"]
 
 
 async def test_the_controller_knows_what_it_has_just_withdrawn(controller_world, until):

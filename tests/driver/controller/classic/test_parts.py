@@ -1,13 +1,11 @@
-"""The small parts of classic allocation: discovery, the watches, the slices kept in memory, selectors, and the search for devices."""
+"""The small parts of classic allocation: discovery, the watches, and the slices kept in memory."""
 
 import asyncio
 
 import pytest
 
-from drawbar.driver.api import claims, classic, fabrics, meta, nodes, slices
-from drawbar.driver.controller import names, watches
-from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import observation
+from drawbar.driver.api import classic, meta, nodes, slices
+from drawbar.driver.controller import watches
 from drawbar.driver.kube import client, config, discovery, kinds, mirror
 from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.mocks import apiserver
@@ -84,95 +82,3 @@ async def test_a_slice_kept_in_memory_gets_a_uid_and_ever_newer_versions():
     assert first.metadata.uid == second.metadata.uid != ""
     assert int(second.metadata.resource_version) > int(first.metadata.resource_version)
     assert (await store.kept("drawbar.dev")).conditions
-
-
-# Node selectors.
-
-NODE = nodes.Node(metadata=meta.ObjectMeta(name="n1", labels={"zone": "a", "size": "3"}))
-
-
-@pytest.mark.parametrize(
-    ("key", "operator", "values", "holds"),
-    [
-        ("zone", "In", ("a", "b"), True),
-        ("zone", "In", ("b",), False),
-        ("zone", "NotIn", ("b",), True),
-        ("gone", "NotIn", ("b",), True),
-        ("zone", "Exists", (), True),
-        ("gone", "Exists", (), False),
-        ("gone", "DoesNotExist", (), True),
-        ("size", "Gt", ("2",), True),
-        ("size", "Gt", ("3",), False),
-        ("size", "Lt", ("4",), True),
-        ("zone", "Lt", ("4",), False),
-        ("size", "Gt", (), False),
-        ("zone", "Resembles", ("a",), False),
-    ],
-)
-def test_a_requirement_of_a_node_selector(key, operator, values, holds):
-    requirement = claims.FieldRequirement(key=key, operator=operator, values=values)
-    term = claims.NodeSelectorTerm(match_expressions=(requirement,))
-    assert observation.selects(claims.NodeSelector(node_selector_terms=(term,)), NODE) is holds
-
-
-def test_a_term_without_requirements_takes_no_node_and_a_field_is_the_name():
-    empty = claims.NodeSelectorTerm()
-    field = claims.FieldRequirement(key="metadata.name", operator="In", values=("n1",))
-    named = claims.NodeSelectorTerm(match_fields=(field,))
-    assert not observation.selects(claims.NodeSelector(node_selector_terms=(empty,)), NODE)
-    assert observation.selects(claims.NodeSelector(node_selector_terms=(empty, named)), NODE)
-
-
-# The search.
-
-
-def left(models, *, ports=None, rules=(), has=None):
-    devices = {}
-    for number, model in enumerate(models):
-        key = names.DeviceKey(fabric="f", device=f"d{number}")
-        shown = slices.Device(name=key.device, attributes={"model": slices.Attribute(string=model)})
-        devices[key] = matching.Device(key=key, pool="f", shown=shown, free=True)
-    fabric = matching.Fabric(
-        name="f", hosts={"n1": "h1"}, ports={"n1": ports}, rules=rules, models={"n1": has or {}}
-    )
-    inventory = matching.Inventory(fabrics={"f": fabric}, devices=devices)
-    return matching.Stock(inventory, lambda device, expression: device.key.device == expression)
-
-
-def search(stock_, *wanted, node="n1"):
-    given = matching.Search(stock_, wanted).on(node)
-    return None if given is None else [sorted(key.device for key in keys) for keys in given]
-
-
-def test_a_request_leaves_the_device_to_the_one_that_has_no_other():
-    any_ = matching.Request(name="any")
-    picky = matching.Request(name="picky", selectors=("d0",))
-    assert search(left("ab"), any_, picky) == [["d1"], ["d0"]]
-
-
-def test_what_cannot_be_had_together_is_not_given_in_part():
-    one = matching.Request(name="one", selectors=("d0",))
-    assert search(left("ab"), one, one) is None
-
-
-def test_ports_and_nodes_out_of_reach_limit_the_search():
-    both = matching.Request(name="both", count=2)
-    assert search(left("ab", ports=1), both) is None
-    assert search(left("ab", ports=2), both) == [["d0", "d1"]]
-    assert search(left("ab"), both, node="n2") is None
-
-
-def test_the_rules_of_a_fabric_limit_the_search():
-    rule = fabrics.ModelRule(model="a", max_per_node=1)
-    both = matching.Request(name="both", count=2)
-    assert search(left("aab", rules=(rule,)), both) == [["d0", "d2"]]
-    assert search(left("aa", rules=(rule,)), both) is None
-    one = matching.Request(name="one")
-    assert search(left("ab", rules=(rule,), has={"a": 1}), one) == [["d1"]]
-
-
-def test_a_search_without_end_ends_without_an_answer():
-    rule = fabrics.ModelRule(model="m0", not_with=tuple(f"m{number}" for number in range(1, 12)))
-    wanted = [matching.Request(name=f"r{number}") for number in range(12)]
-    stock_ = left([f"m{number}" for number in range(12)], rules=(rule,))
-    assert search(stock_, *wanted) is None

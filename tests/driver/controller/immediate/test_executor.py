@@ -495,21 +495,6 @@ async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does
         await until(events, lambda found: ("good", "ImmediatelyAllocated") in found)
 
 
-async def test_what_a_namespace_used_comes_back(monkeypatch):
-    budget = selectors.Budget()
-    monkeypatch.setattr(selectors, "BUDGETS_MAX", 2)
-    now = 1000.0
-    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    budget.use("a", selectors.BUDGET_SECONDS + 1.0)
-    assert budget.wait("a") == 1.0 / selectors.BUDGET_REFILL + selectors.BUDGET_PAUSE_SECONDS
-    assert budget.wait("b") == 0.0
-    now += 1.0 / selectors.BUDGET_REFILL
-    assert budget.wait("a") == 0.0
-    for name in ("b", "c", "d"):
-        budget.use(name, 0.0)
-    assert len(budget._used) == 2
-
-
 async def test_a_claim_with_selectors_without_end_is_refused_and_not_kept(until):
     world = World(gpu("g-0"))
     async with running(world):

@@ -2,7 +2,7 @@
 
 The objects are those of which the daemons read less, or nothing. What could not be read is a `findings.Unread`.
 
-Source: core `v1` Node and Pod, `coordination.k8s.io/v1` Lease, `apiextensions.k8s.io/v1` CustomResourceDefinition,
+Source: core `v1` Node, `coordination.k8s.io/v1` Lease, `apiextensions.k8s.io/v1` CustomResourceDefinition,
 `admissionregistration.k8s.io/v1` ValidatingAdmissionPolicy and its binding, `authorization.k8s.io/v1`
 SubjectAccessReview, `authentication.k8s.io/v1` SelfSubjectReview.
 """
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from drawbar.driver.api import attachments, fabrics, leases, meta, nodes
+from drawbar.driver.api import attachments, fabrics, leases, meta, nodes, pods
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.permissions import Answer, Trial
 from drawbar.driver.slices import encoding
@@ -40,33 +40,6 @@ class Node(meta.Struct, frozen=True):
 
     metadata: meta.ObjectMeta
     status: NodeStatus = NodeStatus()
-
-
-class PodSpec(meta.Struct, frozen=True):
-    """Where a pod is, and as whom it runs."""
-
-    node_name: str = ""
-    service_account_name: str = ""
-
-
-class PodStatus(meta.Struct, frozen=True):
-    """How a pod is."""
-
-    phase: str = ""
-    conditions: tuple[meta.Condition, ...] = ()
-
-
-class Pod(meta.Struct, frozen=True):
-    """A pod, perhaps one of a daemon."""
-
-    metadata: meta.ObjectMeta
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
-
-    @property
-    def ready(self) -> bool:
-        """Whether its readiness probe is content."""
-        return meta.is_true(self.status.conditions, "Ready")
 
 
 class ManagedFields(meta.Struct, frozen=True):
@@ -350,7 +323,7 @@ class Cluster:
     lease: Reading[Lease | None]
     nodes: Reading[tuple[Node, ...]]
     node_leases: Reading[tuple[Lease, ...]]
-    pods: Reading[tuple[Pod, ...]]
+    pods: Reading[tuple[pods.Pod, ...]]
     published: Reading[tuple[Slice, ...]]
     fabrics: Reading[tuple[fabrics.Fabric, ...]]
     attachments: Reading[tuple[attachments.DeviceAttachment, ...]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.driver.api import classic, classic_v1alpha2, classic_v1alpha3, configmaps
+from drawbar.driver.api import classic, classic_v1alpha2, classic_v1alpha3
 from drawbar.driver.controller import names
 from drawbar.driver.controller.classic import claim_requests
 from drawbar.driver.kube import client, kinds, mirror
@@ -99,7 +99,7 @@ class ClaimWatch:
             self._mirror(form.class_kind, form.device_class, functools.partial(self._class_changed, version))
         self._mirror(kinds.POD, classic.PodDocument, self._pod_changed, fields=PENDING)
         labels = claim_requests.PARAMETERS_LABEL
-        self._mirror(kinds.CONFIG_MAP, configmaps.ConfigMap, self._data_changed, labels=labels)
+        self._mirror(kinds.CONFIG_MAP, classic.ConfigMap, self._data_changed, labels=labels)
 
     def _mirror(
         self, kind: kinds.Kind, into: Any, changed: _Changed, fields: str = "", labels: str = ""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.api import nodes as api_nodes
+from drawbar.driver.api import pods as api_pods
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import daemons, names
@@ -43,7 +44,7 @@ def with_daemon(cluster: observed.Cluster) -> frozenset[str]:
     return frozenset((pods | published) - {""})
 
 
-def _pods(cluster: observed.Cluster) -> list[observed.Pod]:
+def _pods(cluster: observed.Cluster) -> list[api_pods.Pod]:
     account = cluster.where.node
     return [
         pod
@@ -227,7 +228,7 @@ def _ours(cluster: observed.Cluster) -> list[fabrics.Fabric]:
     return [one for one in observed.seen(cluster.fabrics) if one.spec.driver == cluster.where.driver]
 
 
-def _unready(cluster: observed.Cluster, pod: observed.Pod) -> Finding:
+def _unready(cluster: observed.Cluster, pod: api_pods.Pod) -> Finding:
     condition = meta.find(pod.status.conditions, "Ready")
     why = (condition.message or condition.reason) if condition is not None else pod.status.phase
     name = f"{cluster.where.namespace}/{pod.metadata.name}"
