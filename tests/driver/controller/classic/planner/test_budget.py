@@ -36,7 +36,7 @@ class Rounds(service.Service):
         self.cluster, self.evaluator = cluster, Slow()
         known = types.SimpleNamespace(forget_wanted=lambda: None)
         judge = selectors.Judge("drawbar.dev", self.evaluator)
-        super().__init__(types.SimpleNamespace(), known, None, judge)
+        super().__init__(types.SimpleNamespace(), known, judge)
 
     def observed(self):
         return dataclasses.replace(self.cluster.observed(), judge=self._judge.meets)
