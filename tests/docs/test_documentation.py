@@ -15,7 +15,7 @@ from drawbar.driver.api import configurations
 from drawbar.driver.controller import adminaccess, claims, policies
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.attachments import plan as controller_plan
-from drawbar.driver.controller.pools import taints
+from drawbar.driver.controller.pools import causes
 from drawbar.driver.node.attachments import plan
 from drawbar.driver.node.release import plan as release_plan
 from drawbar.driver.slices import encoding
@@ -99,7 +99,7 @@ def test_every_taint_of_the_controller_is_documented():
     section = page.partition("## Taints")[2].partition("## ")[0]
     effects = {encoding.NO_EXECUTE, encoding.NO_SCHEDULE, encoding.NO_EFFECT}
     keys = {
-        value for name, value in vars(taints).items() if name.isupper() and isinstance(value, str)
+        value for name, value in vars(causes).items() if name.isupper() and isinstance(value, str)
     } - effects
     assert keys == set(re.findall(r"^\| `drawbar\.dev/([\w-]+)", section, re.MULTILINE))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from drawbar.driver.api import fabrics, slices
 from drawbar.driver.controller import names, policies
-from drawbar.driver.controller.pools import homes
+from drawbar.driver.controller.pools import devices
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 
@@ -73,8 +73,12 @@ def published(pool, *devices):
 def test_a_new_rule_moves_the_devices_of_its_model_unless_a_claim_has_them():
     found = (device("a", "A"), device("b", "A"), device("c", "C"))
     known = (published("f/e", "a", "b", "c"),)
-    rules = homes.Rules(restricted={"A"}, held={"b"})
-    assert homes.pools("f", found, known, rules) == {"a": "f/e/model.a-" + _hash("A"), "b": "f/e", "c": "f/e"}
+    rules = devices.Rules(restricted={"A"}, held={"b"})
+    assert devices.homes("f", found, known, rules) == {
+        "a": "f/e/model.a-" + _hash("A"),
+        "b": "f/e",
+        "c": "f/e",
+    }
 
 
 def _hash(model):

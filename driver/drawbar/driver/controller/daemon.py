@@ -34,7 +34,7 @@ from drawbar.driver.controller.fabrics import credentials, losses, redacting_ada
 from drawbar.driver.controller.immediate import executor as allocator
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
-from drawbar.driver.controller.pools import devices, publisher, sources
+from drawbar.driver.controller.pools import causes, devices, publisher
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import bodies, client, config, events, pace, workers
 from drawbar.driver.slices import publisher as slice_publisher
@@ -306,14 +306,14 @@ class _Controller:
         view = self._cluster.sessions.get(key.fabric)
         if view is not None:
             view.reconsider(key.device)
-        before, after = sources.verdict(old), sources.verdict(new)
         if lessons.learn(self._cluster.sessions.get(key.fabric), old, new, self._cluster.clock()):
             self._reconciler.add(fabric_reconciler.What.LABELS, after=fabric_reconciler.GATHER_SECONDS)
             self._reconciler.add(
                 fabric_reconciler.What.STATUS, key.fabric, after=fabric_reconciler.GATHER_SECONDS
             )
-        moved = before.ours != after.ours and self._shows_owner(key)
-        if moved or before.shown != after.shown:
+        was_ours, is_ours = (one is not None and not one.held_by_hand for one in (old, new))
+        moved = was_ours != is_ours and self._shows_owner(key)
+        if moved or causes.of_attachment(old) != causes.of_attachment(new):
             self._reconciler.add(
                 fabric_reconciler.What.PUBLISH, key.fabric, after=fabric_reconciler.GATHER_SECONDS
             )

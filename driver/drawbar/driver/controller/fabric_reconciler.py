@@ -20,7 +20,6 @@ from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session, status
 from drawbar.driver.controller.pools import plan as pool_plan
-from drawbar.driver.controller.pools import sources
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.operation import readiness
@@ -347,9 +346,9 @@ def observe(
     if fabric is None:
         # Its slices are left over.
         return pool_plan.withdrawal(cluster.driver, name, published)
-    told = sources.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
+    told = pool_plan.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
     if view is not None:
-        told = sources.Told(
+        told = pool_plan.Told(
             fabric=fabric,
             devices=view.devices if view.listed else None,
             silent_seconds=view.silent_seconds,
@@ -359,7 +358,7 @@ def observe(
             claimed=cluster.allocated.pools(name),
         )
     overdue = cluster.placed.overdue(name, cluster.clock())
-    return sources.observed(cluster.driver, told, cluster.placed.of(name), published, kept, overdue=overdue)
+    return pool_plan.observe(cluster.driver, told, cluster.placed.of(name), published, kept, overdue=overdue)
 
 
 def _blamed(cluster: Cluster, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:

@@ -4,7 +4,7 @@ import datetime
 
 from drawbar.driver.api import attachments
 from drawbar.driver.controller.fabrics import session
-from drawbar.driver.controller.pools import sources
+from drawbar.driver.controller.pools import causes
 
 
 def learn(
@@ -16,10 +16,10 @@ def learn(
     """Keeps account of what failed and what worked, and where; gives whether a failure is new."""
     if view is None or new is None:
         return False
-    before, after = sources.verdict(old), sources.verdict(new)
-    if after.failing and not before.failing:
+    before, after = causes.failure(old), causes.failure(new)
+    if after is not None and before is None:
         view.faults.failed(new.spec.device, new.spec.host_id, now)
         return True
-    if not after.failing and new.holds(attachments.VISIBLE):
+    if after is None and new.holds(attachments.VISIBLE):
         view.faults.succeeded(new.spec.device, new.spec.host_id)
     return False

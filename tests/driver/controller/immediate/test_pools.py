@@ -3,10 +3,11 @@
 import datetime
 
 from tests.scenes import attachments as scenes
+from tests.scenes import pools
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import faults
-from drawbar.driver.controller.pools import homes, plan, sources
+from drawbar.driver.controller.pools import devices, plan
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -22,15 +23,13 @@ def told(name, model="M1"):
 
 
 def observed(*reserved, published=(), ours=()):
-    return plan.Observed(
-        driver="drawbar.dev",
+    return pools.observed(
+        told("d-0"),
+        told("d-1"),
         fabric="fab",
-        devices=(told("d-0"), told("d-1")),
-        attached_by_us=frozenset(ours),
+        ours=ours,
         reserved=frozenset(reserved),
         published=published,
-        keeps_conditions=True,
-        probation=HOUR,
     )
 
 
@@ -79,11 +78,11 @@ def attachment(name, pool, claim="c"):
 def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_is_no_longer_reserved():
     spec = fabrics.FabricSpec(adapter="a", endpoint="e")
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
-    facts = sources.Told(fabric=fabric, devices=(told("d-0"), told("d-1")), silent_seconds=0.0, probations={})
+    facts = plan.Told(fabric=fabric, devices=(told("d-0"), told("d-1")), silent_seconds=0.0, probations={})
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
 
     def pools(*attached):
-        found = sources.observed("drawbar.dev", facts, iter(attached), (), kept)
+        found = plan.observe("drawbar.dev", facts, iter(attached), (), kept)
         return {
             device.name: action.slice.spec.pool.name
             for action in plan.plan(found, NOW)
@@ -97,16 +96,16 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
 
 def test_where_a_device_was_given_there_is_room_for_one_less():
     found = tuple(told(f"d-{number:02}") for number in range(slice_plan.DEVICES_MAX + 1))
-    usual = homes.pools("fab", found, ())
+    usual = devices.homes("fab", found, ())
     assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]
-    places = homes.pools("fab", found, (), homes.Rules(given={"d-64": "fab/enc"}))
+    places = devices.homes("fab", found, (), devices.Rules(given={"d-64": "fab/enc"}))
     assert [name for name, pool in places.items() if pool == "fab/enc/1"] == ["d-63"]
 
 
 def test_a_reservation_is_by_id_or_by_model():
     wanted = fabrics.Reservation(devices=("d-0", "GPU/1"), models=("M2",))
     found = [told("d-0"), told("d-1"), told("GPU/1"), told("d-3", "M2")]
-    names = sources.reserved(wanted, found)
+    names = plan.reserved(wanted, found)
     assert len(names) == 3
     assert {"d-0", "d-3"} < names
     assert "d-1" not in names

@@ -5,6 +5,7 @@ import datetime
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scenes.pools import observed
 
 from drawbar.driver.api import meta, slices
 from drawbar.driver.controller import names
@@ -22,18 +23,6 @@ def device(device_id, enclosure="e", **changes):
     return contract.Device(
         id=device_id, device_class=contract.DeviceClass.GPU, enclosure=enclosure, **changes
     )
-
-
-def observed(*found, **changes):
-    known = {
-        "driver": DRIVER,
-        "fabric": "f",
-        "devices": found,
-        "attached_by_us": frozenset(),
-        "keeps_conditions": True,
-        "probation": datetime.timedelta(seconds=300),
-    }
-    return plan.Observed(**(known | changes))
 
 
 def stored(action, number=0):
@@ -170,7 +159,7 @@ def test_a_second_slice_of_one_pool_goes():
 def test_a_foreign_attachment_is_tainted_and_ours_is_not():
     hanging = contract.Connection(host_id="h")
     found = (device("a", connection=hanging), device("b", connection=hanging))
-    (action,) = plan.plan(observed(*found, attached_by_us=frozenset({"b"})), NOW)
+    (action,) = plan.plan(observed(*found, ours=frozenset({"b"})), NOW)
     assert taints(action, "a").keys() == {f"{DRIVER}/in-use"}
     assert taints(action, "b") == {}
 
@@ -182,10 +171,10 @@ def test_a_failing_device_is_tainted_since_the_failure_until_probation_ends():
     assert (taint.value, taint.effect, taint.time_added) == ("LinkDown", "NoSchedule", "2026-01-02T00:00:00Z")
 
     tainted = (stored(action),)
-    later = NOW + datetime.timedelta(seconds=299)
+    later = NOW + datetime.timedelta(seconds=3599)
     assert plan.plan(observed(device("a"), failing={"a": "LinkDown"}, published=tainted), later) == ()
     (again,) = plan.plan(observed(device("a"), published=tainted), later)
-    assert again == plan.LookAgain(at=NOW + datetime.timedelta(seconds=300))
+    assert again == plan.LookAgain(at=NOW + datetime.timedelta(seconds=3600))
     (lifted,) = plan.plan(observed(device("a"), published=tainted), again.at)
     assert taints(lifted, "a") == {}
 

@@ -5,10 +5,11 @@ import datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scenes.pools import observed
 
-from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.api import meta, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.pools import plan, taints
+from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -24,18 +25,6 @@ def device(device_id, enclosure="e", **changes):
     return contract.Device(
         id=device_id, device_class=contract.DeviceClass.GPU, enclosure=enclosure, **changes
     )
-
-
-def observed(*found, **changes):
-    known = {
-        "driver": DRIVER,
-        "fabric": "f",
-        "devices": found,
-        "attached_by_us": frozenset(),
-        "keeps_conditions": True,
-        "probation": HOUR,
-    }
-    return plan.Observed(**(known | changes))
 
 
 def carried_out(before, actions):
@@ -66,7 +55,7 @@ def after(before, *found, now=NOW, **changes):
 
 
 def finding(name, *, value="", effect="NoSchedule"):
-    return attachments.NodeFinding(name=name, value=value, effect=effect, message="seen")
+    return causes.Finding(name=name, value=value, effect=effect, message="seen")
 
 
 def marks(known, name="a"):
@@ -80,17 +69,17 @@ def marks(known, name="a"):
     ("found", "changes", "expected"),
     [
         (device("a"), {"failing": {"a": "LinkDown"}}, ("attach-failed", "LinkDown", "NoSchedule")),
-        (device("a"), {"lost": {"a"}, "attached_by_us": {"a"}}, ("device-lost", "", "NoExecute")),
+        (device("a"), {"lost": {"a"}, "ours": {"a"}}, ("device-lost", "", "NoExecute")),
         (device("a", connection=HANGING), {}, ("in-use", "", "NoSchedule")),
         (device("a"), {"held": {"a"}}, ("in-use", "manual", "NoSchedule")),
         (
             device("a", connection=HANGING),
-            {"stuck": {"a"}, "attached_by_us": {"a"}},
+            {"stuck": {"a"}, "ours": {"a"}},
             ("in-use", "releasing", "NoSchedule"),
         ),
         (device("a", health=contract.Health.CRITICAL), {}, ("fabric-health", "critical", "NoSchedule")),
         (device("a", health=contract.Health.WARNING), {}, ("fabric-health", "warning", "None")),
-        (device("a"), {"unhealthy": {"a"}, "attached_by_us": {"a"}}, ("node-unhealthy", "", "NoSchedule")),
+        (device("a"), {"unhealthy": {"a"}, "ours": {"a"}}, ("node-unhealthy", "", "NoSchedule")),
         *(
             (
                 device("a"),
@@ -105,7 +94,7 @@ def marks(known, name="a"):
     ],
 )
 def test_each_source_marks_the_device_and_lifts_its_mark(form, found, changes, expected):
-    changes = {key: frozenset(value) if isinstance(value, set) else value for key, value in changes.items()}
+    changes = {key: frozenset(value) if key == "maintenance" else value for key, value in changes.items()}
     clean = published(device("a"), device("b"), form=form)
     assert marks(clean) == []
     marked = after(clean, found, device("b"), form=form, **changes)
@@ -132,7 +121,7 @@ def test_a_finding_with_the_key_of_another_source_is_no_taint_and_a_loss_is_one_
     found = after(published(device("a")), device("a"), findings=lost)
     assert marks(found) == [("device-lost", "", "NoExecute")]
     ours = frozenset({"a"})
-    found = after(published(device("a")), device("a"), findings=lost, lost=ours, attached_by_us=ours)
+    found = after(published(device("a")), device("a"), findings=lost, lost=ours, ours=ours)
     assert marks(found) == [("device-lost", "", "NoExecute")]
 
 
@@ -152,9 +141,9 @@ def test_where_no_taints_are_kept_a_device_that_should_have_one_is_withdrawn_unt
 def test_all_sources_together_come_worst_first_and_keep_their_time():
     ours = frozenset({"a"})
     ill = device("a", health=contract.Health.WARNING, connection=HANGING)
-    first = after(published(ill), ill, attached_by_us=ours, lost=ours, failing={"a": "DeviceLost"})
+    first = after(published(ill), ill, ours=ours, lost=ours, failing={"a": "DeviceLost"})
     assert [mark[0] for mark in marks(first)] == ["device-lost", "attach-failed", "fabric-health"]
-    second = after(first, ill, attached_by_us=ours, lost=ours, unhealthy=ours, now=NOW + HOUR)
+    second = after(first, ill, ours=ours, lost=ours, unhealthy=ours, now=NOW + HOUR)
     times = {taint.key: taint.time_added for taint in encoding.decode(second)["a"]}
     assert times[f"{DRIVER}/device-lost"] == "2026-01-02T00:00:00Z"
     assert times[f"{DRIVER}/node-unhealthy"] == "2026-01-02T01:00:00Z"
@@ -162,19 +151,19 @@ def test_all_sources_together_come_worst_first_and_keep_their_time():
 
 def test_a_claims_device_that_vanished_stays_tainted_until_the_claim_lets_go():
     before = published(device("a"), device("b"))
-    gone = after(before, device("b"), attached_by_us=frozenset({"a"}))
+    gone = after(before, device("b"), ours=frozenset({"a"}))
     assert marks(gone) == [("device-lost", "", "NoExecute")]
     assert set(encoding.decode(after(gone, device("b")))) == {"b"}
 
 
 def test_the_devices_of_a_fabric_that_goes_are_withdrawn_with_their_claims_on_them():
     before = published(device("a"))
-    assert after(before, attached_by_us=frozenset({"a"}), going=True) == ()
+    assert after(before, ours=frozenset({"a"}), going=True) == ()
 
 
 def test_a_fabric_that_is_silent_since_the_start_has_its_published_free_devices_marked():
     before = published(device("a"), device("b"))
-    known = after(before, devices=None, unreachable=True, attached_by_us=frozenset({"b"}))
+    known = after(before, devices=None, unreachable=True, ours=frozenset({"b"}))
     assert marks(known) == [("fabric-unreachable", "", "NoSchedule")]
     assert marks(known, "b") == []
     assert plan.plan(observed(devices=None, published=before), NOW) == ()
@@ -190,7 +179,7 @@ def test_a_device_fails_for_as_long_as_its_own_probation_says():
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, TAINT_SLICE])
 def test_a_probation_ends_by_when_the_taint_was_first_seen_and_not_by_another_machines_clock(form):
     failed = published(device("a"), failing={"a": "LinkDown"}, form=form)
-    assert {name for one in failed for name in taints.failures(DRIVER, one)} == {"a"}
+    assert {name for one in failed for name in causes.failures(DRIVER, one)} == {"a"}
     seen = {"failed_since": {"a": NOW + 10 * HOUR}, "form": form}
     (again,) = plan.plan(observed(device("a"), published=failed, **seen), NOW + 10 * HOUR)
     assert again == plan.LookAgain(at=NOW + 11 * HOUR)
@@ -279,7 +268,7 @@ def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, sec
     ]
     facts = {
         "failing": {f"d{number}": "LinkDown" for number in failing},
-        "attached_by_us": frozenset(f"d{number}" for number in ours),
+        "ours": frozenset(f"d{number}" for number in ours),
         "form": form,
     }
     known = after(known, *found, **facts)

@@ -10,7 +10,8 @@ from drawbar.driver.controller.allocation import inventory as fabric_inventory
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
-from drawbar.driver.controller.pools import devices, homes, sources
+from drawbar.driver.controller.pools import devices
+from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.fabric import contract
 
 
@@ -27,13 +28,13 @@ def inventory(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Inven
         does = fabric_inventory.fabric_of(fabric, opened, cluster.placed, cluster.clock())
         # A classic claim is attached before it is allocated; this one would be bound to wait.
         reached[opened.name] = does if opened.silent_since is None else replace(does, hosts={})
-        places = homes.pools(
+        places = devices.homes(
             opened.name,
             opened.devices,
             cluster.pools.of(opened.name),
-            homes.Rules(
+            devices.Rules(
                 restricted=policies.restricted(fabric.spec.policy.models),
-                given=sources.given(cluster.placed.of(opened.name)),
+                given=pool_plan.given(cluster.placed.of(opened.name)),
             ),
         )
         resting = _resting(cluster, fabric, opened)
@@ -56,7 +57,7 @@ def shown(cluster: Cluster) -> frozenset[names.DeviceKey]:
     return frozenset(
         names.DeviceKey(fabric=opened.name, device=device.name)
         for fabric, opened in _reserving(cluster)
-        for reserved in (sources.reserved(fabric.spec.policy.immediate, opened.devices),)
+        for reserved in (pool_plan.reserved(fabric.spec.policy.immediate, opened.devices),)
         for one in cluster.pools.of(opened.name)
         for device in one.spec.devices
         if device.name in reserved

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.controller.operation import outcomes
-from drawbar.driver.controller.pools import taints
+from drawbar.driver.controller.pools import causes
 from drawbar.driver.slices import encoding
 
 ATTACHED = "attached"
@@ -47,7 +47,7 @@ def offer(driver: str, published: Iterable[slices.ResourceSlice]) -> Offer:
     """What a fabric's slices say, in whichever form the taints stand."""
     known = encoding.decode(published)
     kept = {name for name, found in known.items() if encoding.keeps_away(found)}
-    in_use = f"{driver}/{taints.IN_USE}"
+    in_use = f"{driver}/{causes.IN_USE}"
     foreign = frozenset(
         name for name in kept if any(one.key == in_use and not one.value for one in known[name])
     )

@@ -16,14 +16,14 @@ Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is k
 """
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from drawbar.driver.api import attachments, claims, drivers, slices
-from drawbar.driver.controller import names
-from drawbar.driver.controller.pools import devices, explanations, homes, taints
+from drawbar.driver.api import attachments, claims, drivers, fabrics, slices
+from drawbar.driver.controller import names, policies
+from drawbar.driver.controller.pools import causes, devices
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -37,16 +37,11 @@ class Observed:
 
     Attributes:
         devices: what the fabric has; None while it never told, and then devices neither come nor go.
-        attached_by_us: names of devices that a claim's attachment covers.
+        attached_by_us: by the names of devices that a claim's attachment covers the node.
         claimed: by their name the pools that the allocations of claims name.
         given: by their name the pools out of which they were given, as their attachments have it.
-        held: names of devices that an operator attached by hand.
-        failing: by device name the reason of a failed attach that is not over.
         failed_since: by device name when this process first saw the taint of its failure.
-        lost: names of devices that a claim has and that are not there any more.
-        unhealthy: names of devices that their node calls unhealthy.
-        findings: by device name what its node found wrong with it.
-        stuck: names of devices that their node does not let go of.
+        reported: by device name the causes that its attachment reports.
         missing: names of devices that are not listed and not lost either.
         maintenance: ids of devices that an administrator wants left alone; `*` is all.
         reserved: names of devices that are not for the scheduler to give.
@@ -62,22 +57,16 @@ class Observed:
         details: what a taint may say of itself there, of `encoding.DETAILS`.
         informs: whether it takes taints of effect None.
         evictions_per_second: how many pods may be evicted because of one taint.
-        evidence: by device name what is known beside all that.
     """
 
     driver: str
     fabric: str
     devices: tuple[contract.Device, ...] | None
-    attached_by_us: frozenset[str]
+    attached_by_us: Mapping[str, str]
     claimed: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
-    held: frozenset[str] = frozenset()
-    failing: Mapping[str, str] = field(default_factory=dict)
     failed_since: Mapping[str, datetime.datetime] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()
-    unhealthy: frozenset[str] = frozenset()
-    findings: Mapping[str, tuple[attachments.NodeFinding, ...]] = field(default_factory=dict)
-    stuck: frozenset[str] = frozenset()
+    reported: Mapping[str, tuple[causes.Cause, ...]] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
     maintenance: frozenset[str] = frozenset()
     reserved: frozenset[str] = frozenset()
@@ -92,7 +81,6 @@ class Observed:
     details: frozenset[str] = frozenset()
     informs: bool = True
     evictions_per_second: int | None = None
-    evidence: Mapping[str, explanations.Evidence] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +119,7 @@ def withdrawal(driver: str, fabric: str, published: tuple[slices.ResourceSlice, 
         driver=driver,
         fabric=fabric,
         devices=(),
-        attached_by_us=frozenset(),
+        attached_by_us={},
         published=published,
         keeps_conditions=False,
         probation=datetime.timedelta(),
@@ -140,11 +128,11 @@ def withdrawal(driver: str, fabric: str, published: tuple[slices.ResourceSlice, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A device to publish, with what is known of it; `device` has no taints yet."""
+    """A device to publish, without taints yet, and why it should not be allocated now."""
 
     pool: str
     device: slices.Device
-    standing: taints.Standing
+    causes: tuple[causes.Cause, ...]
 
 
 def _pools(
@@ -154,18 +142,26 @@ def _pools(
     tainted = encoding.decode(observed.published)
     desired: dict[str, list[slices.Device]] = {}
     for one in candidates:
-        fresh = taints.of(observed.driver, one.standing, tainted.get(one.device.name, ()), now)
+        fresh = causes.taints(
+            observed.driver,
+            one.causes,
+            tainted.get(one.device.name, ()),
+            now,
+            fabric=observed.fabric,
+            probation=_probation(observed, one.device.name),
+            evictions_per_second=observed.evictions_per_second,
+        )
         desired.setdefault(one.pool, []).append(msgspec.structs.replace(one.device, taints=fresh))
     return tuple(
         slice_plan.Pool(
             name=pool,
             slice_name=names.resource_slice(observed.driver, pool),
             driver=observed.driver,
-            content=encoding.encode(observed.form, devices, observed.details, informs=observed.informs),
+            content=encoding.encode(observed.form, wanted, observed.details, informs=observed.informs),
             node_selector=_selector(observed, pool),
             labels={FABRIC_LABEL: observed.fabric},
         )
-        for pool, devices in desired.items()
+        for pool, wanted in desired.items()
     )
 
 
@@ -191,63 +187,74 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     ]
     if observed.devices is None:
         return tuple(
-            _Candidate(pool=pool, device=device, standing=_standing(observed, device, None))
+            _Candidate(pool=pool, device=device, causes=_causes(observed, device.name, None))
             for pool, device in published
         )
     listed = {names.label(told.id) for told in observed.devices}
     # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
     # is there in the next.
     stays = not observed.going and observed.form is not encoding.Encoding.WITHDRAWN
-    kept = (observed.attached_by_us | observed.missing) - listed if stays else frozenset()
-    rules = homes.Rules(
+    kept = (observed.attached_by_us.keys() | observed.missing) - listed if stays else frozenset()
+    rules = devices.Rules(
         restricted=observed.restricted,
         held=observed.attached_by_us,
         unlisted=kept,
         claimed=observed.claimed,
         given=observed.given,
     )
-    places = homes.pools(observed.fabric, observed.devices, observed.published, rules)
+    places = devices.homes(observed.fabric, observed.devices, observed.published, rules)
     found: dict[str, _Candidate] = {}
-    given = {device.name for _, device in published} & observed.attached_by_us
+    given = {device.name for _, device in published} & observed.attached_by_us.keys()
     for told in sorted(observed.devices, key=lambda one: one.id):
-        device = devices.published(observed.driver, observed.fabric, told, ())
+        device = devices.published(observed.driver, observed.fabric, told)
         if device.name in observed.reserved - given:
             continue
         found[device.name] = _Candidate(
-            pool=places[device.name], device=device, standing=_standing(observed, device, told)
+            pool=places[device.name], device=device, causes=_causes(observed, device.name, told)
         )
     for pool, device in published:
         if device.name in kept and device.name not in found:
             found[device.name] = _Candidate(
-                pool=pool, device=device, standing=_standing(observed, device, None)
+                pool=pool, device=device, causes=_causes(observed, device.name, None)
             )
     return tuple(found.values())
 
 
-def _standing(observed: Observed, device: slices.Device, told: contract.Device | None) -> taints.Standing:
-    name = device.name
-    connected = told is not None and told.connection is not None
+def _causes(observed: Observed, name: str, told: contract.Device | None) -> tuple[causes.Cause, ...]:
+    """Why a device should not be allocated: what its attachment, the fabric manager and administrators say."""
     ours = name in observed.attached_by_us
-    evidence = observed.evidence.get(name, explanations.NOTHING)
     host = told.connection.host_id if told is not None and told.connection is not None else ""
-    return taints.Standing(
-        probation=observed.probations.get(name, observed.probation),
-        failing=observed.failing.get(name, ""),
-        failed_since=observed.failed_since.get(name),
-        lost=name in observed.lost
-        or (observed.devices is not None and told is None and name not in observed.missing),
-        foreign=connected and not ours,
-        held=name in observed.held,
-        stuck=name in observed.stuck,
-        health=told.health if told is not None else contract.Health.UNKNOWN,
-        unhealthy=name in observed.unhealthy,
-        findings=observed.findings.get(name, ()),
-        unreachable=observed.unreachable and not ours and not connected,
-        maintenance=bool({name, told.id if told is not None else name, "*"} & observed.maintenance),
-        reserved=name in observed.reserved,
-        listed=told is not None or observed.devices is None,
-        evictions_per_second=observed.evictions_per_second,
-        evidence=replace(evidence, fabric=observed.fabric, host=host),
+    connected = told is not None and told.connection is not None
+    listed = told is not None or observed.devices is None
+    found = [
+        replace(cause, host=host)
+        if isinstance(cause, causes.HeldByHand)
+        else replace(cause, listed=listed)
+        if isinstance(cause, causes.Lost)
+        else cause
+        for cause in observed.reported.get(name, ())
+    ]
+    is_lost = any(isinstance(cause, causes.Lost) for cause in found)
+    if not listed and not is_lost and name not in observed.missing:
+        found.append(causes.Lost(node=observed.attached_by_us.get(name, ""), listed=False))
+    if connected and not ours:
+        found.append(causes.InUse(host=host))
+    if told is not None and told.health is contract.Health.CRITICAL:
+        found.append(causes.FabricHealth(health="critical"))
+    elif told is not None and told.health is contract.Health.WARNING:
+        found.append(causes.FabricHealth(health="warning"))
+    if observed.unreachable and not ours and not connected:
+        found.append(causes.Unreachable())
+    if {name, told.id if told is not None else name, "*"} & observed.maintenance:
+        found.append(causes.Maintenance())
+    if name in observed.reserved:
+        found.append(causes.Reserved())
+    return tuple(found)
+
+
+def _probation(observed: Observed, name: str) -> causes.Probation:
+    return causes.Probation(
+        length=observed.probations.get(name, observed.probation), since=observed.failed_since.get(name)
     )
 
 
@@ -256,8 +263,104 @@ def _next_look(
 ) -> tuple[LookAgain, ...]:
     tainted = encoding.decode(observed.published)
     ends = [
-        taints.probation_end(observed.driver, one.standing, tainted.get(one.device.name, ()))
+        causes.probation_end(
+            observed.driver,
+            one.causes,
+            tainted.get(one.device.name, ()),
+            _probation(observed, one.device.name),
+        )
         for one in candidates
     ]
     future = [end for end in ends if end is not None and end > now]
     return (LookAgain(at=min(future)),) if future else ()
+
+
+def given(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
+    """Return by device name the pool that its claim names; what an operator attached by hand was given out of none."""
+    return {one.spec.device: one.spec.pool for one in attached if not one.held_by_hand}
+
+
+def reserved(wanted: fabrics.Reservation, found: Iterable[contract.Device]) -> frozenset[str]:
+    """Return the names of the devices that are reserved for immediate allocation."""
+    return frozenset(names.label(device.id) for device in found if wanted.holds(device.id, device.model))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the fabric manager reports, and its history.
+
+    Attributes:
+        fabric: its object.
+        devices: as last listed; None while there was no listing.
+        silent_seconds: how long it has not been reached.
+        probations: by device name how long its failure counts, where it is not the usual time.
+        failures: by device name how often in a row it failed.
+        claimed: by device name the pool that the allocation of a claim names.
+        missing: names of the devices that count as they were although they are not listed.
+    """
+
+    fabric: fabrics.Fabric
+    devices: tuple[contract.Device, ...] | None
+    silent_seconds: float
+    probations: dict[str, datetime.timedelta]
+    failures: Mapping[str, int] = field(default_factory=dict)
+    claimed: Mapping[str, str] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
+
+
+def observe(
+    driver: str,
+    told: Told,
+    attached: Iterable[attachments.DeviceAttachment],
+    published: tuple[slices.ResourceSlice, ...],
+    kept: encoding.Kept,
+    *,
+    overdue: Collection[str] = (),
+) -> Observed:
+    """Gather everything that the plan rests on.
+
+    Args:
+        driver: the DRA driver's name.
+        told: what the fabric manager reports.
+        attached: the attachments of this fabric.
+        published: its slices as they are.
+        kept: what the API server keeps of slices.
+        overdue: names of devices whose release takes too long, whatever the reason.
+    """
+    by_device = {one.spec.device: one for one in attached}
+    reported = {
+        name: _counted(causes.of_attachment(one, overdue=name in overdue), told.failures.get(name, 0))
+        for name, one in by_device.items()
+    }
+    fabric, policy = told.fabric, told.fabric.spec.policy
+    return Observed(
+        driver=driver,
+        fabric=fabric.metadata.name,
+        # Nothing new is given out of a fabric that goes; what is attached stays until its claim lets go.
+        devices=() if fabric.deleting else told.devices,
+        attached_by_us={name: one.spec.node_name for name, one in by_device.items() if not one.held_by_hand},
+        claimed=told.claimed,
+        given=given(by_device.values()),
+        reported={name: (causes.NotReleased(),) for name in overdue} | reported,
+        missing=told.missing,
+        maintenance=frozenset(fabric.spec.maintenance),
+        reserved=reserved(policy.immediate, told.devices or ()),
+        restricted=policies.restricted(policy.models),
+        unreachable=0 < told.silent_seconds >= policy.unreachable_grace_seconds,
+        published=published,
+        keeps_conditions=kept.conditions,
+        going=fabric.deleting,
+        probation=datetime.timedelta(seconds=policy.probation_seconds),
+        probations=told.probations,
+        form=kept.form,
+        details=kept.details,
+        informs=kept.informs,
+        evictions_per_second=policy.evictions_per_second,
+    )
+
+
+def _counted(reported: tuple[causes.Cause, ...], failures: int) -> tuple[causes.Cause, ...]:
+    return tuple(
+        replace(cause, failures=failures) if isinstance(cause, causes.AttachFailed) else cause
+        for cause in reported
+    )

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from drawbar.driver import sightings
 from drawbar.driver.api import slices
-from drawbar.driver.controller.pools import plan, taints
+from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import encoding
@@ -126,13 +126,13 @@ class Publisher:
                 known.pop(one.metadata.name, None)
             if not known:
                 del self._slices[fabric]
-            failed = taints.failures(self._driver, new)
-            for name in taints.failures(self._driver, old).keys() | failed.keys():
+            failed = causes.failures(self._driver, new)
+            for name in causes.failures(self._driver, old).keys() | failed.keys():
                 self._failed.see((fabric, name), failed.get(name), self._clock())
 
     def _failed_since(self, fabric: str) -> dict[str, datetime.datetime]:
         """Return by device name when this process first saw the taint of its failure."""
-        names = {name for one in self.of(fabric) for name in taints.failures(self._driver, one)}
+        names = {name for one in self.of(fabric) for name in causes.failures(self._driver, one)}
         return {name: since for name in names if (since := self._failed.since((fabric, name))) is not None}
 
     def of(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
@@ -141,7 +141,7 @@ class Publisher:
 
     def is_tainted(self, fabric: str, device: str) -> bool:
         """Whether the scheduler keeps away from a device whose attach failed: by that taint, or unpublished."""
-        keys = {f"{self._driver}/{key}" for key in (taints.ATTACH_FAILED, taints.LOST)}
+        keys = {f"{self._driver}/{key}" for key in (causes.ATTACH_FAILED, causes.LOST)}
         known = encoding.taints_of(self.of(fabric), device)
         return known is None or any(taint.key in keys for taint in known)
 

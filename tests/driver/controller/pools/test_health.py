@@ -4,9 +4,10 @@ import datetime
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes.pools import observed
 
 from drawbar.driver.api import attachments, meta, slices
-from drawbar.driver.controller.pools import plan, sources
+from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -26,7 +27,7 @@ def attachment(health, message=""):
     [("Unhealthy", True), ("Healthy", False), ("Unknown", False), ("", False), (None, False)],
 )
 def test_only_a_device_that_its_node_calls_unhealthy_is_that(health, unhealthy):
-    assert sources.verdict(attachment(health)).unhealthy is unhealthy
+    assert bool(causes.of_attachment(attachment(health))) is unhealthy
 
 
 def test_the_node_and_the_controller_mean_the_same_word():
@@ -35,37 +36,21 @@ def test_the_node_and_the_controller_mean_the_same_word():
 
 def test_an_attach_that_goes_well_changes_nothing_that_its_pool_shows():
     # A pool has up to thousands of devices, and would be decided anew at each step of each attach.
-    assert {sources.verdict(None).shown} == {
-        sources.verdict(attachment(health)).shown for health in (None, "", "Unknown", "Healthy")
+    assert {causes.of_attachment(None)} == {
+        causes.of_attachment(attachment(health)) for health in (None, "", "Unknown", "Healthy")
     }
     ill, more = attachment("Unhealthy"), attachment("Unhealthy", message="hotter")
-    assert sources.verdict(ill).shown != sources.verdict(None).shown
-    assert sources.verdict(ill).shown != sources.verdict(more).shown, "what the taint says is another thing"
+    assert causes.of_attachment(ill) != causes.of_attachment(None)
+    assert causes.of_attachment(ill) != causes.of_attachment(more), "what the taint says is another thing"
 
 
 def published(*before, unhealthy=frozenset()):
     """The taints of the pool's only device, and whether anything was written for them."""
-    observed = plan.Observed(
-        driver="drawbar.dev",
-        fabric="f",
-        devices=(
-            contract.Device(
-                id="a",
-                device_class=contract.DeviceClass.GPU,
-                enclosure="e",
-                connection=contract.Connection(host_id="h1"),
-            ),
-        ),
-        attached_by_us=frozenset({"a"}),
-        unhealthy=unhealthy,
-        published=before,
-        keeps_conditions=True,
-        probation=datetime.timedelta(seconds=300),
-    )
+    hanging = contract.Connection(host_id="h1")
+    listed = contract.Device(id="a", device_class=contract.DeviceClass.GPU, enclosure="e", connection=hanging)
+    facts = observed(listed, ours={"a"}, unhealthy=unhealthy, published=before)
     return [
-        one.slice
-        for one in plan.plan(observed, NOW)
-        if isinstance(one, slice_plan.Create | slice_plan.Replace)
+        one.slice for one in plan.plan(facts, NOW) if isinstance(one, slice_plan.Create | slice_plan.Replace)
     ]
 
 

@@ -1,13 +1,16 @@
 """What a taint says of its cause, where the API server has room for that, and that it stays silent where not."""
 
+import dataclasses
 import datetime
 import json
+import typing
 
 import msgspec
 import pytest
+from tests.scenes.pools import observed
 
 from drawbar.driver.api import attachments, slices
-from drawbar.driver.controller.pools import explanations, plan, taints
+from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
@@ -16,67 +19,73 @@ NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 DRIVER = "drawbar.dev"
 USER = "system:serviceaccount:drawbar:drawbar-controller"
-EVIDENCE = explanations.Evidence(
-    fabric="f",
-    node="node-1",
-    host="h1",
-    message="port down",
-    failures=3,
-    blocking="InUse",
-    symptoms="nvme-dead",
-)
+WORDS = {"node": "node-1", "host": "h1", "message": "port down", "failures": 3}
+LIVE = {
+    "name": "nvme-not-live",
+    "value": "resetting",
+    "effect": "NoSchedule",
+    "message": "nvme0 is resetting",
+}
 SOURCES = {
-    "attach-failed": {"failing": "LinkDown"},
-    "device-lost": {"lost": True},
-    "in-use": {"foreign": True},
-    "in-use=manual": {"held": True},
-    "in-use=releasing": {"stuck": True},
-    "fabric-health=critical": {"health": contract.Health.CRITICAL},
-    "fabric-health=warning": {"health": contract.Health.WARNING},
-    "node-unhealthy": {"unhealthy": True},
-    "nvme-not-live=resetting": {
-        "findings": (
-            attachments.NodeFinding(
-                name="nvme-not-live", value="resetting", effect="NoSchedule", message="nvme0 is resetting"
-            ),
-        )
-    },
-    "a-finding-without-words": {"findings": (attachments.NodeFinding(name="link-slow"),)},
-    "fabric-unreachable": {"unreachable": True},
-    "maintenance": {"maintenance": True},
+    "attach-failed": (causes.AttachFailed, {"reason": "LinkDown"}),
+    "device-lost": (causes.Lost, {}),
+    "device-lost-by-the-fabric": (causes.Lost, {"listed": False}),
+    "in-use": (causes.InUse, {}),
+    "in-use=manual": (causes.HeldByHand, {}),
+    "in-use=releasing": (causes.NotReleased, {}),
+    "in-use=releasing-for-a-reason": (causes.NotReleased, {"reason": "InUse"}),
+    "fabric-health=critical": (causes.FabricHealth, {"health": "critical"}),
+    "fabric-health=warning": (causes.FabricHealth, {"health": "warning"}),
+    "node-unhealthy": (causes.Unhealthy, {}),
+    "nvme-not-live=resetting": (causes.Finding, LIVE),
+    "a-finding-without-words": (causes.Finding, {"name": "link-slow", "value": "", "effect": "NoSchedule"}),
+    "fabric-unreachable": (causes.Unreachable, {}),
+    "maintenance": (causes.Maintenance, {}),
+    "reserved": (causes.Reserved, {}),
 }
 
 
-def only(evidence=EVIDENCE, old=(), **standing):
-    standing = taints.Standing(probation=HOUR, evictions_per_second=25, evidence=evidence, **standing)
-    (found,) = taints.of(DRIVER, standing, old, NOW)
+def made(source, words=WORDS):
+    """The cause, with all the words that it has a place for."""
+    kind, facts = SOURCES[source]
+    places = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: word for name, word in words.items() if name in places} | facts)
+
+
+def only(*reported, fabric="f", old=()):
+    probation = causes.Probation(length=HOUR)
+    (found,) = causes.taints(
+        DRIVER, reported, old, NOW, fabric=fabric, probation=probation, evictions_per_second=25
+    )
     return found
 
 
-@pytest.mark.parametrize("evidence", [EVIDENCE, explanations.NOTHING], ids=["known", "unknown"])
-@pytest.mark.parametrize("standing", SOURCES.values(), ids=SOURCES)
-def test_every_taint_says_in_one_sentence_what_is_wrong_and_what_lifts_it(standing, evidence):
-    found = only(evidence, **standing)
+def test_every_cause_is_one_of_these():
+    assert {kind for kind, _ in SOURCES.values()} == set(typing.get_args(causes.Cause))
+
+
+@pytest.mark.parametrize("words", [WORDS, {}], ids=["known", "unknown"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_taint_says_in_one_sentence_what_is_wrong_and_what_lifts_it(source, words):
+    found = only(made(source, words))
     assert found.description.count(". ") == 0
     assert found.description.endswith(".")
-    assert "; lifted " in found.description
+    assert "; lifted " in found.description or "; it is withdrawn when " in found.description
     assert found.data["source"] in ("fabric", "node", "controller", "operator")
     assert all(found.data.values())
 
 
-@pytest.mark.parametrize("standing", SOURCES.values(), ids=SOURCES)
-def test_what_others_say_is_cut_to_whole_characters(standing):
-    long = explanations.Evidence(
-        **dict.fromkeys(("fabric", "node", "host", "message", "symptoms"), "ä" * 9000)
-    )
-    found = only(long, **standing)
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_others_say_is_cut_to_whole_characters(source):
+    long = "ä" * 9000
+    found = only(made(source, dict.fromkeys(("node", "host", "message"), long)), fabric=long)
     assert len(found.description.encode()) <= 1024
     assert all(len(str(value).encode()) <= 256 for value in found.data.values())
     assert "�" not in found.description
 
 
 def test_a_failed_attach_tells_who_noticed_how_often_and_for_how_long():
-    assert only(failing="LinkDown").data == {
+    assert only(made("attach-failed")).data == {
         "source": "controller",
         "node": "node-1",
         "reason": "LinkDown",
@@ -84,12 +93,12 @@ def test_a_failed_attach_tells_who_noticed_how_often_and_for_how_long():
         "failures": 3,
         "probationSeconds": 3600,
     }
-    by_node = explanations.Evidence(by_node=True)
-    assert only(by_node, failing="DeviceNotFound").data["source"] == "node"
+    by_node = causes.AttachFailed(reason="DeviceNotFound", by_node=True)
+    assert only(by_node).data["source"] == "node"
 
 
 def test_a_finding_tells_which_node_found_what():
-    said = only(**SOURCES["nvme-not-live=resetting"])
+    said = only(made("nvme-not-live=resetting"))
     assert said.description.startswith("Node node-1 found nvme-not-live: nvme0 is resetting; lifted when")
     assert said.data == {
         "source": "node",
@@ -101,7 +110,7 @@ def test_a_finding_tells_which_node_found_what():
 
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 def test_an_api_server_that_does_not_know_the_effect_none_is_sent_no_such_taint(form):
-    informs, acts = only(health=contract.Health.WARNING), only(maintenance=True)
+    informs, acts = only(made("fabric-health=warning")), only(made("maintenance"))
     device = slices.Device(name="a", taints=(acts, informs))
     for known, expected in ((True, {acts.key, informs.key}), (False, {acts.key})):
         content = encoding.encode(form, [device], (), informs=known)
@@ -110,19 +119,19 @@ def test_an_api_server_that_does_not_know_the_effect_none_is_sent_no_such_taint(
 
 
 def test_a_failure_that_is_over_keeps_what_was_said_of_it():
-    said = only(failing="LinkDown")
-    assert only(explanations.NOTHING, old=(said,)) == said
+    said = only(made("attach-failed"))
+    assert only(old=(said,)) == said
 
 
 def test_only_what_evicts_has_a_rate():
-    rates = {name: only(**standing).evictions_per_second for name, standing in SOURCES.items()}
-    assert rates == {**dict.fromkeys(SOURCES), "device-lost": 25}
+    rates = {name: only(made(name)).evictions_per_second for name in SOURCES}
+    assert {name for name, rate in rates.items() if rate} == {"device-lost", "device-lost-by-the-fabric"}
 
 
 @pytest.mark.parametrize("details", [(), ("data",), encoding.DETAILS])
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 def test_only_the_details_that_are_kept_are_sent(form, details):
-    device = slices.Device(name="a", taints=(only(lost=True),))
+    device = slices.Device(name="a", taints=(only(made("device-lost")),))
     content = encoding.encode(form, [device], details)
     (sent,) = [*content.devices[0].taints, *(entry.taint for entry in content.taints or ())]
     given = {
@@ -156,24 +165,18 @@ async def marks(cluster, device):
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 def test_what_is_said_already_is_not_written_again(form, details):
     facts = {
-        "driver": DRIVER,
-        "fabric": "f",
-        "devices": (contract.Device(id="a", device_class=contract.DeviceClass.GPU),),
-        "attached_by_us": frozenset({"a"}),
-        "lost": frozenset({"a"}),
-        "failing": {"a": "DeviceLost"},
-        "keeps_conditions": True,
-        "probation": HOUR,
+        "ours": {"a"},
+        "reported": {"a": (made("device-lost"), made("attach-failed"))},
         "form": form,
         "details": details,
         "evictions_per_second": 5,
-        "evidence": {"a": EVIDENCE},
     }
-    first = plan.plan(plan.Observed(**facts), NOW)
+    listed = contract.Device(id="a", device_class=contract.DeviceClass.GPU)
+    first = plan.plan(observed(listed, **facts), NOW)
     bodies = [json.dumps(slices.document(action.slice)) for action in first]
     stored = tuple(msgspec.json.decode(body, type=slices.ResourceSlice) for body in bodies)
     assert any("description" in body for body in bodies) == bool(details)
-    assert plan.plan(plan.Observed(**facts, published=stored), NOW + HOUR) == ()
+    assert plan.plan(observed(listed, **facts, published=stored), NOW + HOUR) == ()
 
 
 @pytest.mark.parametrize("profile", ["1.36", "1.37", "kep-5055"])

@@ -1,0 +1,441 @@
+"""Why a device of a fabric should not be allocated now, and the taint that each cause has; decided purely.
+
+| key | effect | cause | lifted |
+|---|---|---|---|
+| `attach-failed` | NoSchedule | an attach failed, or the node could not use the device | after probation |
+| `device-lost` | NoExecute | the device of a claim vanished | the claim let go of it |
+| `in-use` | NoSchedule | a host without a claim, an attachment made by hand, or a release that takes long | it is free |
+| `fabric-health` | NoSchedule, or None for a warning | the fabric manager reports it | it reports it well |
+| a finding, such as `link-narrow` | as the node's health policy has it | its node found it | it is gone, or the node let go of the device |
+| `node-unhealthy` | NoSchedule | its node reports it unhealthy, without a finding | the node reports it well, or let go of it |
+| `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
+| `maintenance` | NoSchedule | the Fabric's `spec.maintenance` names it | it no longer does |
+| `reserved` | NoSchedule | reserved for immediate allocation while a claim has it | that claim let go of it |
+
+The description of a taint is one sentence that says what is wrong and what lifts it. Its data are a flat object with a few
+of the same keys for every taint: `source` (who noticed: fabric, node, controller or operator), `fabric`, `node`, `host`,
+`reason`, `message`, `failures`, `probationSeconds`. What is not known is left out, and nothing in it changes while the cause
+stays the same, since each change is a write. Where the API server has no fields for them, `slices.encoding` leaves them out.
+
+Source: KEP-5055, DeviceTaint; limits from its validation (1 KiB and 10 KiB). `timeAdded` is kept while a taint stays the
+same, since tolerations count from it.
+"""
+
+import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.controller.attachments import plan as attachment_plan
+from drawbar.driver.controller.fabrics import losses
+from drawbar.driver.slices import encoding
+
+ATTACH_FAILED = "attach-failed"
+LOST = "device-lost"
+IN_USE = "in-use"
+FABRIC_HEALTH = "fabric-health"
+NODE_UNHEALTHY = "node-unhealthy"
+UNREACHABLE = "fabric-unreachable"
+MAINTENANCE = "maintenance"
+RESERVED = "reserved"
+_KEYS = frozenset(
+    {ATTACH_FAILED, LOST, IN_USE, FABRIC_HEALTH, NODE_UNHEALTHY, UNREACHABLE, MAINTENANCE, RESERVED}
+)
+
+DESCRIPTION_BYTES = 1024
+# Of the fabric manager's or the kernel's words; the Event has all of them.
+MESSAGE_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachFailed:
+    """An attach to a node failed, or the node could not use the device.
+
+    Attributes:
+        by_node: the node reported it.
+        failures: how often in a row; 0 when not known.
+    """
+
+    reason: str
+    node: str = ""
+    message: str = ""
+    by_node: bool = False
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """It vanished from its node, or from the fabric, while a claim has it.
+
+    Attributes:
+        listed: the fabric manager still has it.
+    """
+
+    node: str = ""
+    message: str = ""
+    listed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldByHand:
+    """An operator attached it."""
+
+    node: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotReleased:
+    """Its release takes too long.
+
+    Attributes:
+        reason: why its node does not let go of it; empty without a report of the node.
+    """
+
+    node: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InUse:
+    """A host has it, and no claim of this cluster."""
+
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricHealth:
+    """The fabric manager reports it as ill."""
+
+    health: Literal["critical", "warning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Its node found something wrong with it; `name` is the key of the taint."""
+
+    name: str
+    value: str
+    effect: str
+    message: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unhealthy:
+    """Its node reports it unhealthy."""
+
+    node: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """It is free, and its fabric manager has been silent for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """`spec.maintenance` of its Fabric names it, or all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """It is reserved for immediate allocation, and a claim has it that the scheduler gave it to."""
+
+
+Cause = (
+    AttachFailed
+    | Lost
+    | HeldByHand
+    | NotReleased
+    | InUse
+    | FabricHealth
+    | Finding
+    | Unhealthy
+    | Unreachable
+    | Maintenance
+    | Reserved
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probation:
+    """How long a failure counts once it is over.
+
+    Attributes:
+        since: when this process first saw the taint of the failure, since `timeAdded` is by the clock of its writer.
+    """
+
+    length: datetime.timedelta
+    since: datetime.datetime | None = None
+
+
+def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | None:
+    """Return the failure that the device is to blame for."""
+    problem = attachment_plan.problem(attachment) if attachment is not None else None
+    if attachment is None or problem is None or problem.reason in {"", *attachment_plan.NOT_THE_DEVICE}:
+        return None
+    visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
+    return AttachFailed(
+        reason=problem.reason,
+        node=attachment.spec.node_name,
+        message=problem.message,
+        by_node=visible is not None and visible.status == "False" and visible.reason == problem.reason,
+    )
+
+
+def of_attachment(
+    attachment: attachments.DeviceAttachment | None, *, overdue: bool = False
+) -> tuple[Cause, ...]:
+    """Return what an attachment, if there is one, reports of its device; nothing all through an attach that goes well.
+
+    Args:
+        attachment: the device's.
+        overdue: its release takes too long, whatever the reason.
+    """
+    if attachment is None:
+        return ()
+    node, report = attachment.spec.node_name, attachment.status.node
+    released = meta.find(attachment.status.conditions, attachments.RELEASED)
+    failed = failure(attachment)
+    causes: list[Cause] = [failed] if failed is not None else []
+    if attachment.held_by_hand:
+        causes.append(HeldByHand(node=node))
+    elif (
+        failed is not None
+        and failed.reason == losses.NODE_SAYS_LOST
+        and attachment.holds(attachments.ATTACHED)
+    ):
+        causes.append(Lost(node=node, message=failed.message))
+    if overdue or (attachment.deleting and released is not None and released.status == "False"):
+        causes.append(NotReleased(node=node, reason=released.reason if released is not None else ""))
+    if report is not None:
+        causes += (
+            Finding(name=one.name, value=one.value, effect=one.effect, message=one.message, node=node)
+            for one in report.findings
+        )
+        if report.unhealthy:
+            causes.append(Unhealthy(node=node, message=report.health_message))
+    return tuple(causes)
+
+
+def taints(
+    driver: str,
+    causes: Iterable[Cause],
+    old: Sequence[slices.Taint],
+    now: datetime.datetime,
+    *,
+    fabric: str,
+    probation: Probation,
+    evictions_per_second: int | None = None,
+) -> tuple[slices.Taint, ...]:
+    """Return the device's taints, worst first.
+
+    Args:
+        driver: the DRA driver's name, which is the domain of every key.
+        causes: of this device.
+        old: the taints it has.
+        now: for what is new.
+        fabric: name of the Fabric object.
+        probation: of a failure that is over.
+        evictions_per_second: how many pods may be evicted because of one taint; None leaves it to Kubernetes.
+    """
+    causes = tuple(causes)
+    wanted = [
+        _taint(driver, cause, fabric, probation, evictions_per_second) for cause in _without_covered(causes)
+    ]
+    known, end = _known_failure(driver, old), probation_end(driver, causes, old, probation)
+    if known is not None and end is not None and now < end:
+        # What was said while it failed stands until it is lifted: the attachment that knew more is gone.
+        wanted.append(known)
+    return tuple(sorted(encoding.dated(wanted, old, now), key=encoding.rank))
+
+
+def probation_end(
+    driver: str, causes: Iterable[Cause], old: Iterable[slices.Taint], probation: Probation
+) -> datetime.datetime | None:
+    """Return when the taint of a failure that is over can be lifted; None where there is no such taint."""
+    known = _known_failure(driver, old)
+    is_failing = any(isinstance(cause, AttachFailed) for cause in causes)
+    if is_failing or known is None or known.time_added is None:
+        return None
+    return (probation.since or meta.moment(known.time_added)) + probation.length
+
+
+def failures(driver: str, published: slices.ResourceSlice | None) -> dict[str, str]:
+    """Return by device name, of those that a slice says to have failed, what its taint says of when."""
+    if published is None:
+        return {}
+    spec, key = published.spec, f"{driver}/{ATTACH_FAILED}"
+    tainted = [(device.name, taint) for device in spec.devices for taint in device.taints]
+    tainted += [(entry.device, entry.taint) for entry in spec.taints]
+    return {name: taint.time_added or "" for name, taint in tainted if taint.key == key}
+
+
+def _known_failure(driver: str, old: Iterable[slices.Taint]) -> slices.Taint | None:
+    return next((taint for taint in old if taint.key == f"{driver}/{ATTACH_FAILED}"), None)
+
+
+def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
+    """The causes that have a taint, where one covers another."""
+    in_use = [
+        kind for kind in (HeldByHand, NotReleased, InUse) if any(isinstance(one, kind) for one in causes)
+    ]
+    # A device that vanished is tainted for that already, and a node does not report for the other sources.
+    not_findings = _KEYS if any(isinstance(cause, Lost) for cause in causes) else _KEYS - {LOST}
+    posing = [cause for cause in causes if isinstance(cause, Finding) and cause.name in not_findings]
+    has_finding = sum(isinstance(cause, Finding) for cause in causes) > len(posing)
+    return [
+        cause
+        for cause in causes
+        if cause not in posing
+        and not (isinstance(cause, Unhealthy) and has_finding)
+        and not (isinstance(cause, HeldByHand | NotReleased | InUse) and not isinstance(cause, in_use[0]))
+    ]
+
+
+def _taint(
+    driver: str, cause: Cause, fabric: str, probation: Probation, evictions_per_second: int | None
+) -> slices.Taint:
+    key, value, effect = _identity(cause)
+    sentence, data = _explanation(cause, fabric, round(probation.length.total_seconds()))
+    known = {
+        name: _cut(word, MESSAGE_BYTES) if isinstance(word, str) else word
+        for name, word in data.items()
+        if word
+    }
+    return slices.Taint(
+        key=f"{driver}/{key}",
+        value=value,
+        effect=effect,
+        description=_cut(sentence, DESCRIPTION_BYTES),
+        data=known,
+        evictions_per_second=evictions_per_second if effect == encoding.NO_EXECUTE else None,
+    )
+
+
+def _identity(cause: Cause) -> tuple[str, str, str]:
+    """Key, value and effect."""
+    value, effect = "", encoding.NO_SCHEDULE
+    match cause:
+        case AttachFailed():
+            key, value = ATTACH_FAILED, cause.reason
+        case Lost():
+            key, effect = LOST, encoding.NO_EXECUTE
+        case HeldByHand():
+            key, value = IN_USE, "manual"
+        case NotReleased():
+            key, value = IN_USE, "releasing"
+        case InUse():
+            key = IN_USE
+        case FabricHealth():
+            key, value = FABRIC_HEALTH, cause.health
+            effect = encoding.NO_EFFECT if cause.health == "warning" else effect
+        case Finding():
+            key, value, effect = cause.name, cause.value, cause.effect
+        case Unhealthy():
+            key = NODE_UNHEALTHY
+        case Unreachable():
+            key = UNREACHABLE
+        case Maintenance():
+            key = MAINTENANCE
+        case Reserved():
+            key = RESERVED
+        case _:
+            assert_never(cause)
+    return key, value, effect
+
+
+def _explanation(cause: Cause, fabric: str, probation_seconds: int) -> tuple[str, dict[str, str | int]]:
+    """The sentence and the data; empty values are left out of the data."""
+    data: dict[str, str | int]
+    match cause:
+        case AttachFailed():
+            where = f" to node {cause.node}" if cause.node else ""
+            sentence = (
+                f"Attaching it{where} failed ({cause.reason}); lifted {probation_seconds} s after the failure, "
+                "once its DeviceAttachment is gone."
+            )
+            data = {
+                "source": "node" if cause.by_node else "controller",
+                "node": cause.node,
+                "reason": cause.reason,
+                "message": cause.message,
+                "failures": cause.failures,
+                "probationSeconds": probation_seconds,
+            }
+        case Lost():
+            node = f"Node {cause.node or 'of its claim'} lost it"
+            who = node if cause.listed else "Its fabric manager no longer lists it"
+            sentence = f"{who} while a claim has it; lifted when the claim lets go of it."
+            data = {
+                "source": "node" if cause.listed else "fabric",
+                "node": cause.node,
+                "message": cause.message if cause.listed else "",
+            }
+        case HeldByHand():
+            sentence = (
+                f"An operator attached it by hand to node {cause.node}; lifted when that DeviceAttachment is deleted "
+                "and the device is free."
+            )
+            data = {"source": "operator", "node": cause.node, "host": cause.host}
+        case NotReleased():
+            what = (
+                f"Node {cause.node} does not let go of it ({cause.reason})"
+                if cause.reason
+                else f"Its release from node {cause.node} takes long"
+            )
+            sentence = f"{what}; lifted when the fabric manager says that it is free."
+            data = {
+                "source": "node" if cause.reason else "controller",
+                "node": cause.node,
+                "reason": cause.reason,
+            }
+        case InUse():
+            sentence = (
+                f"Host {cause.host} has it, and no claim of this cluster; lifted when the fabric manager says that it "
+                "is free."
+            )
+            data = {"source": "fabric", "host": cause.host}
+        case FabricHealth():
+            sentence = f"Its fabric manager reports it as {cause.health}; lifted when it reports it well."
+            data = {"source": "fabric", "fabric": fabric}
+        case Finding():
+            what = f": {_cut(cause.message, MESSAGE_BYTES)}" if cause.message else ""
+            sentence = (
+                f"Node {cause.node} found {cause.name}{what}; lifted when the node finds it no more or has let go of "
+                "the device."
+            )
+            data = {"source": "node", "node": cause.node, "reason": cause.name, "message": cause.message}
+        case Unhealthy():
+            sentence = (
+                f"Node {cause.node} reports it unhealthy; lifted when it reports it well or has let go of it."
+            )
+            data = {"source": "node", "node": cause.node, "message": cause.message}
+        case Unreachable():
+            sentence = (
+                f"The fabric manager of the Fabric {fabric} has been silent for longer than "
+                "policy.unreachableGraceSeconds; lifted when it answers."
+            )
+            data = {"source": "controller", "fabric": fabric}
+        case Maintenance():
+            sentence = (
+                f"spec.maintenance of the Fabric {fabric} names it, or all; lifted when it no longer does."
+            )
+            data = {"source": "operator", "fabric": fabric}
+        case Reserved():
+            sentence = (
+                f"policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when "
+                "the claim that has it lets go of it."
+            )
+            data = {"source": "operator", "fabric": fabric}
+        case _:
+            assert_never(cause)
+    return sentence, data
+
+
+def _cut(text: str, most: int) -> str:
+    """At most so many bytes, without half a character at the end."""
+    return text.encode()[:most].decode(errors="ignore")
