@@ -64,10 +64,11 @@ async def rules_for_scheduling(api: client.Client) -> kinds.Kind | None:
     return None
 
 
-async def gives_from_incomplete_pools(api: client.Client) -> bool:
-    """Whether this release's scheduler gives devices of a pool that lacks slices: before 1.36.
+async def is_before_1_36(api: client.Client) -> bool:
+    """Whether this release's scheduler gives devices of a pool that lacks slices, and has the older words for a failure.
 
-    Source: allocateOne, k8s.io/dynamic-resource-allocation/structured, in 1.34 and 1.36.
+    Source: allocateOne, k8s.io/dynamic-resource-allocation/structured, and isClaimReadyForBinding,
+    pkg/scheduler/framework/plugins/dynamicresources, in 1.34 and 1.36.
     """
     return await _answered(lambda: _is_older(api, ALLOCATES_FROM_COMPLETE_POOLS), "its version")
 
