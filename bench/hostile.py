@@ -25,6 +25,7 @@ from drawbar.mocks.cluster import deployment
 Json = dict[str, Any]
 CLAIMS = 100
 STORED_BYTES = 1_400_000
+LEVELS = 4_500
 MEMORY_MB = 256
 QUIET_SECONDS = 2.0
 START_SECONDS = 120.0
@@ -47,7 +48,17 @@ def labelled() -> Json:
     return {"metadata": {"labels": {f"l{number}": "" for number in range(STORED_BYTES // 12)}}, "spec": {}}
 
 
-KINDS = {"escapes": escaped, "labels": labelled}
+def nested() -> Json:
+    """Parameters of as many levels as 10 KiB hold, 32 times, among labels, and null for the empty list."""
+    parameters: list[Any] = []
+    for _ in range(LEVELS):
+        parameters = [parameters]
+    config = [{"opaque": {"driver": "any", "parameters": parameters}}] * 32
+    labels = {f"l{number}": "" for number in range((STORED_BYTES - 64 * LEVELS) // 12)}
+    return {"metadata": {"labels": labels}, "spec": {"devices": {"requests": None, "config": config}}}
+
+
+KINDS = {"escapes": escaped, "labels": labelled, "nested": nested}
 
 
 def fill(server: apiserver.ApiServer, body: Json, count: int) -> None:

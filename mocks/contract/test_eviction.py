@@ -210,7 +210,7 @@ def blind_to_rules(can):
 
 
 async def test_the_scheduler_of_1_36_does_not_see_rules(lab):
-    """It watches them in v1beta2, and takes only objects of v1alpha3's type."""
+    """It lists them in v1beta2 and takes them for v1alpha3's type: with their gate it ends, so it is run without."""
     lab.world.requires("devicetaintrules")
     if not blind_to_rules(lab.world.can):
         pytest.skip(f"the scheduler of {lab.world.can.version} sees rules")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from drawbar.mocks.claims import documents
-from drawbar.mocks.scheduler import matching, nodes, objects, plan, reports, usage
+from drawbar.mocks.scheduler import matching, messages, nodes, objects, plan, reports, usage
 
 NOW = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
 TIMEOUT = datetime.timedelta(seconds=600)
@@ -73,7 +73,7 @@ READY = {"attached": "True", "visible": "True"}
         pytest.param(claim(state("a", **READY)), None, id="ready"),
         pytest.param(
             claim(state("a", attach_failed="True")),
-            plan.Failed(message='device binding failed: claim=c1, reason=Why, message="port down"'),
+            plan.Failed(claim="c1", reason="Why", message="port down"),
             id="failed",
         ),
         pytest.param(
@@ -83,7 +83,7 @@ READY = {"attached": "True", "visible": "True"}
         ),
         pytest.param(
             claim(state("a", **READY), state("b", attach_failed="True"), devices=("a", "b")),
-            plan.Failed(message='device binding failed: claim=c1, reason=Why, message="port down"'),
+            plan.Failed(claim="c1", reason="Why", message="port down"),
             id="a-failure-behind-a-ready-device-is-seen",
         ),
     ],
@@ -190,7 +190,8 @@ def test_a_message_with_quotes_and_line_breaks_stays_on_one_line() -> None:
     failed["conditions"][0]["message"] = 'port "7"\ndown'
     found = plan.readiness([claim(failed)])
     assert isinstance(found, plan.Failed)
-    assert found.message.endswith('message="port \\"7\\"\\ndown"')
+    words = messages.binding_failed(found.claim, found.reason, found.message, before_1_36=False)
+    assert words.endswith('message="port \\"7\\"\\ndown"')
 
 
 def unallocated(**ask: Any) -> documents.Document:

@@ -50,6 +50,15 @@ def test_each_release_gets_the_gates_and_versions_that_it_lacks_by_default(versi
     assert set(programs.contract_gates(release(version))) == (set() if version == "1.34.9" else gates)
 
 
+@pytest.mark.parametrize(("version", "seen"), [("1.36.2", False), ("1.37.0", True)])
+def test_the_scheduler_of_1_36_runs_without_the_gate_that_ends_it(version, seen):
+    made = settings(gates={"DRADeviceTaintRules": True, "Other": True}, version=version)
+    (gates,) = [one for one in programs.scheduler(made) if one.startswith("--feature-gates=")]
+    assert ("DRADeviceTaintRules=true" in gates) is seen
+    assert "Other=true" in gates
+    assert "DRADeviceTaintRules=true" in " ".join(programs.controller_manager(made))
+
+
 def test_everything_listens_on_loopback_only_and_no_plugin_or_controller_is_turned_off():
     made = settings(gates={"B": False, "A": True})
     commands = [

@@ -4,9 +4,11 @@ All of it runs in one loop whose clock jumps.
 """
 
 import asyncio
+import collections
 import contextlib
 import datetime
 import json
+import re
 
 import pytest
 
@@ -24,10 +26,16 @@ from drawbar.mocks.testing import virtualtime, worlds
 
 DRIVER = "drawbar.dev"
 CALL_SECONDS = 30
+REPORTED = re.compile(
+    r"is kept busy by \w+ operation (\S+) \(request \S+\) that this cluster did not begin; end it"
+)
 
 
-def adapter_of(fabric, lives):
-    """An adapter over the one fabric; `lives` is cleared when its controller is killed, and it then never answers."""
+def adapter_of(fabric, lives, asked):
+    """An adapter over the one fabric; `lives` is cleared when its controller is killed, and it then never answers.
+
+    The devices of the attaches and detaches that it waits for are in `asked`.
+    """
 
     class Fused(contract.FabricAdapter):
         @classmethod
@@ -47,11 +55,15 @@ def adapter_of(fabric, lives):
     async def ask(method, *args, **kwargs):
         if not lives.is_set():
             await asyncio.Event().wait()
+        devices = [args[0].device_id] if method in ("attach", "detach") else []
+        asked.update(devices)
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return await getattr(fabric, method)(*args, **kwargs)
         except TimeoutError as error:
             raise fabric_errors.DeadlineExceeded(f"{method} took too long") from error
+        finally:
+            asked.subtract(devices)
 
     def forwarded(method):
         async def call(self, *args, **kwargs):
@@ -90,6 +102,8 @@ class Storm:
         self.orphans = set()
         # Where a device hung before its link broke: who has not heard of that yet says what was true.
         self.broken = {}
+        # How many attaches and detaches of a device were asked for and not answered: a silent fabric does not know of them.
+        self.asked = collections.Counter()
 
     async def begin(self, keep_seconds):
         described = {
@@ -145,7 +159,7 @@ class Storm:
             leader_election=False,
             http=settings.Http(address="off"),
         )
-        adapter = adapter_of(self.fabric, lives)
+        adapter = adapter_of(self.fabric, lives, self.asked)
         around = daemon.Surroundings(clock=clock, adapters=lambda _: adapter)
         self._controller = (asyncio.Task(daemon.run(options, around), loop=self.loop), lives)
 
@@ -354,6 +368,14 @@ class Storm:
         with contextlib.suppress(kube_errors.NotFound):
             await worlds.vanish(self.api, f"f.{device}")
             self.orphans.add(device)
+
+    async def operators_end_what_is_reported(self):
+        """An operation that keeps a device busy, and of which nobody can tell any more whose it is, is ended by hand."""
+        fabric = await self.api.read(kinds.FABRIC, "f", into=dict)
+        for said in fabric["status"]["conditions"]:
+            for operation in REPORTED.findall(said["message"]):
+                with contextlib.suppress(fabric_errors.FabricError):
+                    await self.fabric.cancel(operation)
 
     # What anybody can see.
 

@@ -96,6 +96,7 @@ class Truth:
         known = {one["spec"]["device"]: one["spec"] for one in await self.storm.attachments()}
         connected = self.storm.connections()
         on_the_way = {record.device_id for record in self.storm.fabric._world.unfinished()}
+        on_the_way |= {device for device, count in self.storm.asked.items() if count}
         self.storm.orphans -= {
             device
             for device in self.storm.orphans - on_the_way
@@ -156,6 +157,7 @@ class Truth:
         while not await self._is_at_rest():
             assert self.storm.loop.time() < deadline, await self._what_is_left()
             await self.storm.nodes_do_their_duty()
+            await self.storm.operators_end_what_is_reported()
             await asyncio.sleep(5)
             await self.check()
 

@@ -19,8 +19,12 @@ T = TypeVar("T")
 LEVELS_MAX = 100
 # The lists without `omitempty` in what is read here. Within a string a quotation mark is escaped, so nothing there is taken.
 _NULL = re.compile(rb'("(?:conditions|devices|items|nodeSelectorTerms|requests)":\s*)null\b')
+# As far as the next run of brackets that open or close, over strings and all else: a body of megabytes has few of them.
 # Possessive: to go back on a string of a megabyte would cost 120 bytes of memory for each escaped character.
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_RUN = re.compile(
+    rb'(?:[^\[\]{}"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))*+(?:(?P<open>[\[{]+)|(?P<close>[\]}]+)|\Z)',
+    re.DOTALL,
+)
 
 
 def decode(body: bytes | bytearray | msgspec.Raw, into: type[T]) -> T:
@@ -44,15 +48,15 @@ def _shallow(body: bytes) -> bytes:
     """The same JSON with null for each value beyond `LEVELS_MAX` levels."""
     kept: list[bytes] = []
     level, begin = 0, 0
-    for token in _TOKEN.finditer(body):
-        if token[0] in b"[{":
-            level += 1
-            if level == LEVELS_MAX + 1:
-                kept += [body[begin : token.start()], b"null"]
+    for run in _RUN.finditer(body):
+        if run["open"]:
+            if level <= LEVELS_MAX < level + len(run["open"]):
+                kept += [body[begin : run.start("open") + LEVELS_MAX - level], b"null"]
                 # Until its end is found: where there is none, all of the rest goes.
                 begin = len(body)
-        elif token[0] in b"]}":
-            if level == LEVELS_MAX + 1:
-                begin = token.end()
-            level -= 1
+            level += len(run["open"])
+        elif run["close"]:
+            level -= len(run["close"])
+            if level <= LEVELS_MAX < level + len(run["close"]):
+                begin = run.end() - (LEVELS_MAX - level)
     return b"".join((*kept, body[begin:]))

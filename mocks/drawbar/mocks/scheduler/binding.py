@@ -16,7 +16,7 @@ import msgspec
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, errors, kinds, mirror
 from drawbar.mocks.claims import documents
-from drawbar.mocks.scheduler import objects, plan, reports, settings
+from drawbar.mocks.scheduler import messages, objects, plan, reports, settings
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class Binder:
         self._reporter = reporter
         self._times = times
         self._clock = clock
+        self.before_1_36 = False
 
     async def bind(
         self, pod: documents.Document, claims: Sequence[documents.Document], placement: plan.Placement
@@ -192,13 +193,15 @@ class Binder:
         match plan.readiness(current):
             case None:
                 return True
-            case plan.Failed(message=message):
-                raise BindingFailed(message)
+            case plan.Failed(claim=name, reason=reason, message=message):
+                raise BindingFailed(
+                    messages.binding_failed(name, reason, message, before_1_36=self.before_1_36)
+                )
             case plan.Pending(claim=name):
                 # The first claim that is not ready: those behind it are not looked at.
                 first = next(claim for claim in current if claim.metadata.name == name)
                 if plan.has_timed_out(first, now=self._clock(), timeout=timeout):
-                    raise BindingFailed(f"device binding timeout: claim={name}")
+                    raise BindingFailed(messages.binding_timeout(name, before_1_36=self.before_1_36))
                 return False
 
     def _current(self, claim: documents.Document) -> documents.Document:

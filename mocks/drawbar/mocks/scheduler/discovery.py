@@ -53,8 +53,8 @@ async def taint_rules(api: client.Client) -> kinds.Kind | None:
 async def rules_for_scheduling(api: client.Client) -> kinds.Kind | None:
     """DeviceTaintRules that keep a scheduler from giving devices; None where there are none, or it does not see them.
 
-    The scheduler of 1.36 watches them in v1beta2 and takes only objects of v1alpha3's type, so it sees none; its eviction
-    controller does. Not so where the proposal is laid over the release.
+    The scheduler of 1.36 lists them in v1beta2 and takes them for v1alpha3's type: with their gate it ends, so it is run without
+    and sees none; its eviction controller does. Not so where the proposal is laid over the release.
 
     Source: deviceTaintAdd, k8s.io/dynamic-resource-allocation/resourceslice/tracker, 1.36.
     """
@@ -64,10 +64,11 @@ async def rules_for_scheduling(api: client.Client) -> kinds.Kind | None:
     return None
 
 
-async def gives_from_incomplete_pools(api: client.Client) -> bool:
-    """Whether this release's scheduler gives devices of a pool that lacks slices: before 1.36.
+async def is_before_1_36(api: client.Client) -> bool:
+    """Whether this release's scheduler gives devices of a pool that lacks slices, and has the older words for a failure.
 
-    Source: allocateOne, k8s.io/dynamic-resource-allocation/structured, in 1.34 and 1.36.
+    Source: allocateOne, k8s.io/dynamic-resource-allocation/structured, and isClaimReadyForBinding,
+    pkg/scheduler/framework/plugins/dynamicresources, in 1.34 and 1.36.
     """
     return await _answered(lambda: _is_older(api, ALLOCATES_FROM_COMPLETE_POOLS), "its version")
 

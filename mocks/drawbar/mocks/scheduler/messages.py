@@ -6,6 +6,7 @@ and the double knows no other resource.
 Source: events of a 1.36 control plane; pkg/scheduler/framework of Kubernetes, FitError.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 
@@ -39,6 +40,19 @@ def broken(problem: str) -> str:
 def unbound(problem: str) -> str:
     """The pod had a node, and lost it before it was bound."""
     return f'running PreBind plugin "DynamicResources": {problem}'
+
+
+def binding_failed(claim: str, reason: str, message: str, *, before_1_36: bool) -> str:
+    """A binding failure condition of the claim is true."""
+    quoted = json.dumps(message, ensure_ascii=False)
+    if before_1_36:
+        return f"claim {claim} binding failed: reason={reason}, message={quoted}"
+    return f"device binding failed: claim={claim}, reason={reason}, message={quoted}"
+
+
+def binding_timeout(claim: str, *, before_1_36: bool) -> str:
+    """The claim's binding conditions did not all become true in time."""
+    return f"claim {claim} binding timeout" if before_1_36 else f"device binding timeout: claim={claim}"
 
 
 def waiting(node: str) -> str:

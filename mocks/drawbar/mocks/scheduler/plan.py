@@ -11,7 +11,6 @@ Source: pkg/scheduler/framework/plugins/dynamicresources of Kubernetes 1.36, as 
 """
 
 import datetime
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,8 +85,10 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The pod must not go on waiting; `message` is what its event says."""
+    """The pod must not go on waiting: a failure condition of the claim is true, with this reason and message."""
 
+    claim: str
+    reason: str
     message: str
 
 
@@ -159,7 +160,8 @@ def claim_readiness(claim: documents.Document) -> Pending | Failed | None:
         true = {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
         for name in result.get("bindingFailureConditions") or ():
             if name in true:
-                return _failure(claim, true[name])
+                reason, message = (true[name].get(key, "") for key in ("reason", "message"))
+                return Failed(claim=claim.metadata.name, reason=reason, message=message)
         if any(name not in true for name in wanted):
             return Pending(claim=claim.metadata.name)
     return None
@@ -269,13 +271,3 @@ def _without(
             return Deallocate(claim=claim, reason=messages.unfit(refusals, messages.DEALLOCATED))
     after = messages.STILL_NOT_SCHEDULABLE if claims else messages.NOTHING_TO_DEALLOCATE
     return Unschedulable(reason=messages.unfit(refusals, after))
-
-
-def _failure(claim: documents.Document, condition: Mapping[str, Any]) -> Failed:
-    reason, message = (
-        condition.get("reason", ""),
-        json.dumps(condition.get("message", ""), ensure_ascii=False),
-    )
-    return Failed(
-        message=f"device binding failed: claim={claim.metadata.name}, reason={reason}, message={message}"
-    )

@@ -79,7 +79,7 @@ class Scheduler:
 
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
-        self._from_incomplete = await discovery.gives_from_incomplete_pools(self._api)
+        self._from_incomplete = self._binder.before_1_36 = await discovery.is_before_1_36(self._api)
         rules = await discovery.rules_for_scheduling(self._api)
         reflectors: list[mirror.Mirror[Any]] = [
             self._classes,

@@ -2,6 +2,7 @@
 
 import datetime
 
+import msgspec
 import pytest
 from tests.scenes.attachmentplan import NOW, attachment, wish
 
@@ -112,6 +113,24 @@ def test_somebody_elses_connection_on_the_very_node_is_refused_and_never_said_to
     (failure,) = plan.plan(recorded, NOW)
     assert isinstance(failure, actions.RecordFailure)
     assert failure.failure.reason == plan.IN_USE
+
+
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [
+        (marks.Owner.OTHERS, "attached to host h1, and not by this cluster"),
+        (marks.Owner.OURS, "attached to host h1, by this cluster, for an earlier allocation"),
+    ],
+)
+def test_a_device_that_came_to_another_host_is_refused_with_words_that_say_by_whom(owner, words):
+    elsewhere = wish(node="n2", host_id="h2")
+    recorded = attachment()
+    recorded = msgspec.structs.replace(
+        recorded, spec=msgspec.structs.replace(recorded.spec, node_name="n2", host_id="h2")
+    )
+    there = observed(owner=owner, wish=elsewhere, attachment=recorded, attach=plan.Call(state="succeeded"))
+    (failure,) = plan.plan(there, NOW)
+    assert words in failure.failure.message
 
 
 def test_a_refusal_of_the_credentials_is_what_a_claim_hears_at_its_deadline():

@@ -266,7 +266,10 @@ def _impossible(observed: Observed, wish: actions.Wish, now: datetime.datetime) 
         message = f"node {wish.node} is no host of the fabric; map it in the Fabric's spec.hosts"
         return attachments.Failure(reason=NO_HOST, message=message)
     if observed.foreign or observed.host_id not in (None, wish.host_id):
-        message = f"the device is attached to host {observed.host_id}, and not by this cluster"
+        whose = (
+            "and not by this cluster" if observed.foreign else "by this cluster, for an earlier allocation"
+        )
+        message = f"the device is attached to host {observed.host_id}, {whose}"
         return attachments.Failure(reason=IN_USE, message=message)
     if now >= wish.seen_at + observed.patience:
         seconds = observed.patience.total_seconds()

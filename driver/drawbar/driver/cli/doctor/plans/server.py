@@ -161,6 +161,9 @@ BINDING = "DRADeviceBindingConditions"
 TAINTS = "DRADeviceTaints"
 ON_SINCE = 36
 """Both gates are alpha, and off, before; from then on they are on unless somebody turns them off."""
+RULES = "DRADeviceTaintRules"
+RULES_END_SCHEDULER = 36
+"""Its scheduler takes rules for another type than it lists; source: resourceslice/tracker of 1.36.2, `typedSlice`."""
 
 
 def plan_features(cluster: observed.Cluster) -> Iterator[Finding]:
@@ -257,6 +260,19 @@ def _rules(cluster: observed.Cluster) -> Iterator[Finding]:
     rules = cluster.taint_rules
     if isinstance(rules, Unread):
         yield findings.unread(Check.FEATURES_TAINT_RULES, rules)
+    elif rules and cluster.minor == RULES_END_SCHEDULER:
+        yield Finding(
+            check=Check.FEATURES_TAINT_RULES,
+            severity=Severity.WARNING,
+            subject="DeviceTaintRules",
+            message=(
+                f"are served as {', '.join(rules)}; where the gate {RULES} is on in kube-scheduler 1.36 too, it ends at the "
+                "next change of a ResourceSlice while there is a rule, and at each start after that"
+            ),
+            remedy=(
+                f"take {RULES} out of kube-scheduler's --feature-gates (a rule then evicts, and keeps no pod away), or use 1.37"
+            ),
+        )
     elif rules:
         yield findings.ok(Check.FEATURES_TAINT_RULES, "DeviceTaintRules", f"are served as {', '.join(rules)}")
     else:
