@@ -16,7 +16,7 @@ from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import context
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.attachments import reporting
-from drawbar.driver.node.local import naming
+from drawbar.driver.node.local import residents
 from drawbar.driver.node.preparation import checkpointlog, records
 from drawbar.mocks import apiserver
 from drawbar.mocks.testing import schemachanges
@@ -230,8 +230,8 @@ WORDS = {
         ("drawbar.dev/attach-failed", "drawbar.dev/node-failed"),
     ),
     "the pool of a node": (nodepools.pool("worker-1"), "worker-1"),
-    "the slice of that pool": (naming.resource_slice("drawbar.dev", "worker-1"), "worker-1-0bca3fea"),
-    "the name of a resident device": (naming.label("0000:03:00.0"), "0000-03-00-0"),
+    "the slice of that pool": (residents.resource_slice("drawbar.dev", "worker-1"), "worker-1-0bca3fea"),
+    "the name of a resident device": (residents.label("0000:03:00.0"), "0000-03-00-0"),
     "the field managers": (
         (
             drivers.manager(context.MANAGER, "drawbar.dev"),

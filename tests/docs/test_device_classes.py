@@ -9,7 +9,7 @@ import yaml
 
 from drawbar.driver.node import classes
 from drawbar.driver.node.health import policy
-from drawbar.driver.node.local import selection
+from drawbar.driver.node.local import residents
 from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2
 
@@ -84,13 +84,13 @@ def test_the_pages_name_every_class(page, begins):
 )
 def test_the_pages_of_the_local_pool_name_every_class(page, begins):
     said = set(re.findall(r"[a-z]+(?:-[a-z]+)*", row(page, begins)))
-    assert set(NAMES) <= said, f"docs/{page}; node.md and values.schema.json have it from local.selection"
+    assert set(NAMES) <= said, f"docs/{page}; node.md and values.schema.json have it from local.residents"
 
 
 def test_what_is_offered_by_default_is_what_the_classes_say():
     assert (
         tuple(str(one.device_class) for one in classes.CLASSES if one.in_local_pool)
-        == selection.DEFAULT_CLASSES
+        == residents.DEFAULT_CLASSES
     )
 
 

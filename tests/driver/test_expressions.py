@@ -68,8 +68,8 @@ def test_nobody_pays_for_the_terminal_toolkit_of_the_library_nor_for_the_library
     lines = (
         "import sys",
         "from drawbar.driver import expressions",
-        "from drawbar.driver.node.local import selection",
-        "selection.problems(selection.Selection())",
+        "from drawbar.driver.node.local import residents",
+        "residents.problems(residents.Selection())",
         "print('cel.cel' in sys.modules, end=' ')",
         "assert expressions.fault('true') is None",
         "print('cel.cel' in sys.modules, 'typer' in sys.modules, 'prompt_toolkit' in sys.modules, end=' ')",

@@ -25,7 +25,7 @@ from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import attached, monitor, readings
 from drawbar.driver.node.inventory import model, netdevs
 from drawbar.driver.node.local import pool as local_pool
-from drawbar.driver.node.local import service
+from drawbar.driver.node.local import publisher
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import finding, preparer, sharedfiles, store, sweeping
@@ -144,10 +144,10 @@ class _Node:
         )
         self._watch()
 
-    def _residents(self, api: client.Client, boot_id: str) -> service.Service:
+    def _residents(self, api: client.Client, boot_id: str) -> publisher.Service:
         """The devices that live in this node."""
         options = self._options
-        return service.Service(
+        return publisher.Service(
             api,
             driver=options.driver,
             node_name=options.node_name,
@@ -195,7 +195,7 @@ class _Node:
         self._measured.restored.reached = True
         # Before anything is said: to whom depends on it.
         await self._served.known.wait()
-        await service.say_conflicts(self._options.cdi_dir, self._options.driver)
+        await publisher.say_conflicts(self._options.cdi_dir, self._options.driver)
         tasks.create_task(self._verdicts.run(), name="health")
         sockets.sweep(self._options.kubelet_dir, self._options.driver)
         prepared = self._measured.preparation(self._preparer)

@@ -13,7 +13,7 @@ from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
-from drawbar.driver.node.local import nulls, selection
+from drawbar.driver.node.local import nulls, residents
 from drawbar.driver.node.operation import address
 from drawbar.driver.node.preparation import finding
 from drawbar.driver.node.release import releaser
@@ -66,7 +66,7 @@ class Settings:
     discovery: devices.Tracking = field(default_factory=devices.Tracking)
     prepare: finding.Limits = field(default_factory=finding.Limits)
     release: releaser.Timeouts = field(default_factory=releaser.Timeouts)
-    local_pool: selection.Selection = field(default_factory=selection.Selection)
+    local_pool: residents.Selection = field(default_factory=residents.Selection)
     null_device: nulls.NullDevice = field(default_factory=nulls.NullDevice)
     health: policy.Policy = field(default_factory=policy.Policy)
 
@@ -88,7 +88,7 @@ def problems(settings: Settings) -> list[str]:
         "discovery": devices.problems(settings.discovery),
         "prepare": finding.problems(settings.prepare),
         "release": releaser.problems(settings.release),
-        "localPool": selection.problems(settings.local_pool),
+        "localPool": residents.problems(settings.local_pool),
         "nullDevice": nulls.problems(settings.null_device),
         "health": policy.problems(settings.health),
     }

@@ -10,7 +10,7 @@ from drawbar.cdi import directories, files, spec
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import daemon, settings
 from drawbar.driver.node.health import policy
-from drawbar.driver.node.local import selection, service
+from drawbar.driver.node.local import publisher, residents
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.cluster import deployment
@@ -94,7 +94,7 @@ async def world(tmp_path, health=None, **wanted):
                 sysfs=tmp_path / "sys",
                 uevents=f"unix:{tmp_path / 'uevents'}",
                 health=health or policy.Policy(),
-                local_pool=selection.Selection(**{"slots": ("1",)} | wanted),
+                local_pool=residents.Selection(**{"slots": ("1",)} | wanted),
             )
             async with server.serving(connection, [spec_]) as kubelets:
                 task = asyncio.Task(daemon.run(options))
@@ -245,6 +245,6 @@ def test_a_cdi_file_of_somebody_else_that_names_our_device_is_found(tmp_path):
     content = spec.Spec(kind=f"{DRIVER}/device", devices=(spec.Device(name="u-gpu", edits=edits),))
     for name in (f"{DRIVER}-u.json", "copy.json"):
         files.write(tmp_path / name, content)
-    (conflict,) = service.conflicts(tmp_path, DRIVER)
+    (conflict,) = publisher.conflicts(tmp_path, DRIVER)
     assert conflict.file == tmp_path / "copy.json"
     assert conflict.effect is directories.Effect.NOBODY_WINS

@@ -10,7 +10,7 @@ from drawbar.driver import expressions
 from drawbar.driver.api import slices
 from drawbar.driver.configuration import loader
 from drawbar.driver.node import settings
-from drawbar.driver.node.local import selection
+from drawbar.driver.node.local import residents
 from drawbar.driver.slices import plan as slice_plan
 
 PAGE = (Path(__file__).parents[4] / "docs" / "local-pool.md").read_text()
@@ -22,7 +22,7 @@ def load(path, text):
     return loader.load(
         settings.Settings,
         argparse.Namespace(config=str(path)),
-        problems=lambda loaded: selection.problems(loaded.local_pool),
+        problems=lambda loaded: residents.problems(loaded.local_pool),
         environ={"NODE_NAME": "n"},
     )
 
@@ -52,7 +52,7 @@ def test_the_useful_selectors_are_answered(expression):
 
 def test_the_defaults_on_the_page_are_the_defaults():
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
-    defaults = selection.Selection()
+    defaults = residents.Selection()
     assert rows["enabled"].strip() == "true"
     assert rows["classes"].strip() == ", ".join(defaults.classes)
     assert rows["virtualFunctions"].strip() == "false"

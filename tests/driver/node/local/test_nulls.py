@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import meta
-from drawbar.driver.node.local import naming, nulls, plan
+from drawbar.driver.node.local import nulls, plan, residents
 
 OWNER = meta.OwnerReference(name="n")
 
@@ -39,7 +39,7 @@ def test_its_health_is_not_watched():
 @pytest.mark.parametrize("name", ["none", "none-1", "none-48"])
 def test_its_names_are_those_of_no_device_of_a_node(name):
     assert nulls.is_null(name)
-    assert naming.class_of(name) is None
+    assert residents.class_of(name) is None
 
 
 @pytest.mark.parametrize("name", ["none-0", "none-x", "nonesuch", "gpu-none", "none-01"])

@@ -4,7 +4,7 @@ import pytest
 
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.local import occupancy
+from drawbar.driver.node.local import pool
 from drawbar.fabric.contract import DeviceClass
 
 INITIAL = "pid:[4026531836]"
@@ -53,7 +53,7 @@ def host(tmp_path):
 
 
 def busy(host, *cards, interfaces=lambda names: {}):
-    return occupancy.busy(host, cards, interfaces)
+    return pool.used_by_host(host, cards, interfaces)
 
 
 def test_a_disk_that_nothing_uses_is_free(host):

@@ -7,7 +7,7 @@ from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import index
-from drawbar.driver.node.local import pool, selection
+from drawbar.driver.node.local import pool, residents
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -57,7 +57,7 @@ class World:
         self.pool = pool.LocalPool(
             driver="drawbar.dev",
             node_name=NODE,
-            wanted=selection.Selection(**{"slots": ("*",)} | wanted),
+            wanted=residents.Selection(**{"slots": ("*",)} | wanted),
             surroundings=pool.Surroundings(
                 inventory=lambda: self.inventory,
                 attached=lambda: self.attached,

@@ -10,7 +10,7 @@ import pytest
 from drawbar.driver.api import slices
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import nulls, pacing, plan, publisher
+from drawbar.driver.node.local import nulls, plan, publisher
 from drawbar.driver.slices import encoding
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
@@ -296,7 +296,7 @@ async def test_what_is_dropped_is_asked_for_again_without_writing(tmp_path, unti
 
 
 def test_two_writers_who_disagree_do_not_chase_each_other():
-    pace = pacing.Pace(jitter=random.Random(1))
+    pace = publisher.Pace(jitter=random.Random(1))
     pace.disturbed(0.0)
     assert pace.disturbed_pause(0.0) == 0.0
     pauses = []
@@ -307,14 +307,14 @@ def test_two_writers_who_disagree_do_not_chase_each_other():
         pauses.append(pace.disturbed_pause(now))
     assert pauses[0] > 0
     assert pauses[-1] > 10
-    assert max(pauses) <= pacing.DISTURBED_MAX_SECONDS
-    assert pace.disturbed_pause(now + pacing.CALM_SECONDS + 1) == 0.0
-    pace.disturbed(now + pacing.CALM_SECONDS + 1)
-    assert pace.disturbed_pause(now + pacing.CALM_SECONDS + 1) == 0.0
+    assert max(pauses) <= publisher.DISTURBED_MAX_SECONDS
+    assert pace.disturbed_pause(now + publisher.CALM_SECONDS + 1) == 0.0
+    pace.disturbed(now + publisher.CALM_SECONDS + 1)
+    assert pace.disturbed_pause(now + publisher.CALM_SECONDS + 1) == 0.0
 
 
 def test_a_writer_that_disagrees_ten_times_a_second_is_answered_after_growing_pauses():
-    pace = pacing.Pace(jitter=random.Random(1))
+    pace = publisher.Pace(jitter=random.Random(1))
     now = last = 0.0
     answers = 0
     while now < 60:
@@ -326,19 +326,19 @@ def test_a_writer_that_disagrees_ten_times_a_second_is_answered_after_growing_pa
 
 
 def test_the_slices_of_one_wipe_count_once():
-    pace = pacing.Pace(jitter=random.Random(1))
+    pace = publisher.Pace(jitter=random.Random(1))
     for moment in (0.0, 0.1, 0.2):
         pace.disturbed(moment)
     assert pace.disturbed_pause(0.2) == 0.0
 
 
 def test_the_pause_after_failures_grows_to_a_bound_and_begins_anew_after_a_success():
-    pace = pacing.Pace(jitter=random.Random(1))
+    pace = publisher.Pace(jitter=random.Random(1))
     pauses = [pace.failed() for _ in range(30)]
-    assert pauses[0] <= pacing.FAILED_FIRST_SECONDS
-    assert pacing.FAILED_MAX_SECONDS / 2 <= pauses[-1] <= pacing.FAILED_MAX_SECONDS
+    assert pauses[0] <= publisher.FAILED_FIRST_SECONDS
+    assert publisher.FAILED_MAX_SECONDS / 2 <= pauses[-1] <= publisher.FAILED_MAX_SECONDS
     pace.succeeded()
-    assert pace.failed() <= pacing.FAILED_FIRST_SECONDS
+    assert pace.failed() <= publisher.FAILED_FIRST_SECONDS
 
 
 @pytest.mark.parametrize("kind", ["create", "replace"])

@@ -20,7 +20,7 @@ import msgspec
 
 from drawbar.driver.api import meta, nodepools, slices
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import naming
+from drawbar.driver.node.local import residents
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 
@@ -80,7 +80,9 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, 
             pools.append(
                 slice_plan.Pool(
                     name=pool,
-                    slice_name=known.metadata.name if known else naming.resource_slice(observed.driver, pool),
+                    slice_name=known.metadata.name
+                    if known
+                    else residents.resource_slice(observed.driver, pool),
                     driver=observed.driver,
                     content=content,
                     node_name=observed.node_name,
@@ -124,7 +126,7 @@ def _actual(observed: Observed, ours: list[slices.ResourceSlice]) -> Mapping[str
     found: dict[str, slices.ResourceSlice] = {}
     for one in sorted(ours, key=lambda one: one.metadata.name):
         pool = one.spec.pool.name
-        if pool not in found or one.metadata.name == naming.resource_slice(observed.driver, pool):
+        if pool not in found or one.metadata.name == residents.resource_slice(observed.driver, pool):
             found[pool] = one
     return found
 

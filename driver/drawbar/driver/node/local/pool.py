@@ -2,32 +2,103 @@
 
 Nothing is kept but what is being watched: which devices there are follows from the inventory, the attachments, the claims
 held here and the configuration, and is worked out anew each time.
+
+What the host itself uses (mounts, swap and holders of a disk, addresses of a network interface) is not offered. What cannot
+be seen counts as used: a node daemon that sees only its own pod's processes does not see the host's mounts, so it offers
+no disk.
 """
 
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from drawbar.driver import evaluation
-from drawbar.driver.api import attachments, nodepools, slices
+from drawbar.driver.api import attachments, nodepools, quantities, slices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.inventory import index, model
-from drawbar.driver.node.local import (
-    choice,
-    description,
-    naming,
-    nulls,
-    occupancy,
-    plan,
-    selection,
-)
+from drawbar.driver.node.inventory import attributes, index, model
+from drawbar.driver.node.local import nulls, plan, residents
+from drawbar.driver.node.release import plan as release_plan
 from drawbar.fabric.contract import DeviceClass
+
+# Of these interfaces those that must not be taken away, with the reason; None: cannot be told. `inventory.netdevs.held`.
+Interfaces = Callable[[Collection[str]], dict[str, str] | None]
+
+
+def is_needed(cards: Iterable[model.Card]) -> bool:
+    """Whether there is a disk or a network interface to look at; most nodes offer neither."""
+    return any(
+        function.net_interfaces or any(node.block for node in function.device_nodes)
+        for card in cards
+        for function in card.functions
+    )
+
+
+def used_by_host(host: users.Host, cards: Iterable[model.Card], interfaces: Interfaces) -> dict[str, str]:
+    """By the address of a card what the host uses it for; a card that it does not use is absent."""
+    found: dict[str, str] = {}
+    known = tuple(cards)
+    names = {name for card in known for function in card.functions for name in function.net_interfaces}
+    if names:
+        _network(known, interfaces(names), found)
+    if any(node.block for card in known for node in card.device_nodes):
+        _disks(host, known, found)
+    return found
+
+
+def _network(cards: tuple[model.Card, ...], held: dict[str, str] | None, found: dict[str, str]) -> None:
+    for card in cards:
+        names = [name for function in card.functions for name in function.net_interfaces]
+        if names and held is None:
+            found[card.address] = "whether its network interfaces are in use cannot be told"
+        for name in names if held is not None else ():
+            if held is not None and name in held:
+                found[card.address] = f"network interface {name} {held[name]}"
+
+
+def _disks(host: users.Host, cards: tuple[model.Card, ...], found: dict[str, str]) -> None:
+    blind = users.blindness(host.proc)
+    for card in cards:
+        nodes = [node for node in card.device_nodes if node.block]
+        if not nodes:
+            continue
+        if blind is not None:
+            found[card.address] = f"whether the host uses its disk cannot be told: {blind}"
+            continue
+        in_use = users.find_storage_users(host, nodes)
+        if in_use:
+            found[card.address] = f"the host uses its disk: {release_plan.message(in_use)}"
+
+
+def published(one: residents.Resident) -> slices.Device:
+    """The device with everything a claim can select it by, and without taints."""
+    amount = memory_bytes(one)
+    values = attributes.of(one.card)
+    return slices.Device(
+        name=one.name,
+        attributes={name: _attribute(value) for name, value in sorted(values.items())},
+        capacity={"memory": slices.Capacity(value=quantities.of_bytes(amount))} if amount else {},
+    )
+
+
+def memory_bytes(one: residents.Resident) -> int:
+    """The memory of its CXL memory devices; 0 where the kernel does not say."""
+    return sum((memdev.ram_bytes or 0) + (memdev.pmem_bytes or 0) for memdev in one.card.memdevs)
+
+
+def _attribute(value: attributes.Value) -> slices.Attribute:
+    # A boolean is an int, too.
+    if isinstance(value, bool):
+        return slices.Attribute(bool_=value)
+    if isinstance(value, int):
+        return slices.Attribute(int_=value)
+    return slices.Attribute(string=value)
+
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +132,7 @@ class Surroundings:
         inventory: what the kernel shows now.
         attached: the DeviceAttachments of this node.
         holder: the uid of the claim that holds a device (pool, name) on this node, if one does.
-        interfaces: see `occupancy.Interfaces`.
+        interfaces: see `Interfaces`.
         host: where the host's mounts are looked at.
         boot_id: of this kernel.
     """
@@ -69,7 +140,7 @@ class Surroundings:
     inventory: Callable[[], index.Inventory]
     attached: Callable[[], Iterable[attachments.DeviceAttachment]]
     holder: Callable[[str, str], str | None]
-    interfaces: occupancy.Interfaces
+    interfaces: Interfaces
     host: users.Host
     boot_id: str
 
@@ -82,7 +153,7 @@ class LocalPool:
         *,
         driver: str,
         node_name: str,
-        wanted: selection.Selection,
+        wanted: residents.Selection,
         surroundings: Surroundings,
         health: Health | None = None,
         evaluator: evaluation.Evaluator | None = None,
@@ -100,7 +171,7 @@ class LocalPool:
         # The residents of a class as of one inventory: a snapshot never changes, and is the same until something does.
         self._snapshot: index.Inventory | None = None
         self._cards: dict[DeviceClass, list[model.Card]] = {}
-        self._residents: dict[DeviceClass, Mapping[str, naming.Resident]] = {}
+        self._residents: dict[DeviceClass, Mapping[str, residents.Resident]] = {}
 
     def owns(self, pool: str) -> bool:
         """Whether devices of that pool live here."""
@@ -111,7 +182,7 @@ class LocalPool:
         one = self._resident(device) if self.owns(pool) else None
         if one is None:
             return None
-        found = choice.of_fabric(one.whole, self._around.attached(), self._around.boot_id)
+        found = residents.of_fabric(one.whole, self._around.attached(), self._around.boot_id)
         return None if found is not None else one.card
 
     def device_class(self, pool: str, device: str) -> str:
@@ -131,12 +202,12 @@ class LocalPool:
         # What a claim holds is in use by that claim: it need not be looked at.
         cards = tuple(one.card for one in found if one.name not in pools)
         busy = await self._busy(cards)
-        devices = {one.name: description.published(one) for one in found}
+        devices = {one.name: published(one) for one in found}
         await self._judge(devices)
-        chosen = choice.choose(
+        chosen = residents.choose(
             found,
             self._wanted,
-            choice.Situation(
+            residents.Situation(
                 attached=tuple(self._around.attached()),
                 boot_id=self._around.boot_id,
                 held=frozenset(pools),
@@ -163,9 +234,9 @@ class LocalPool:
         self._watched = {key.device: key for key in keys}
 
     async def _busy(self, cards: tuple[model.Card, ...]) -> Mapping[str, str]:
-        if not occupancy.is_needed(cards):
+        if not is_needed(cards):
             return {}
-        return await asyncio.to_thread(occupancy.busy, self._around.host, cards, self._around.interfaces)
+        return await asyncio.to_thread(used_by_host, self._around.host, cards, self._around.interfaces)
 
     def _lost(self, known: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
         return tuple(
@@ -181,20 +252,20 @@ class LocalPool:
             and self._around.holder(one.spec.pool.name, device.name) is not None
         )
 
-    def _candidates(self) -> tuple[naming.Resident, ...]:
+    def _candidates(self) -> tuple[residents.Resident, ...]:
         if not self._wanted.enabled:
             return ()
         classes = [one for one in DeviceClass if one.value in self._wanted.classes]
         return tuple(one for each in classes for one in self._of_class(each).values())
 
-    def _of_class(self, device_class: DeviceClass) -> Mapping[str, naming.Resident]:
+    def _of_class(self, device_class: DeviceClass) -> Mapping[str, residents.Resident]:
         snapshot = self._around.inventory()
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._group(snapshot)
         if device_class not in self._residents:
             cards = self._cards.get(device_class, [])
-            self._residents[device_class] = {one.name: one for one in naming.residents(cards)}
+            self._residents[device_class] = {one.name: one for one in residents.residents(cards)}
         return self._residents[device_class]
 
     def _group(self, snapshot: index.Inventory) -> None:
@@ -208,8 +279,8 @@ class LocalPool:
             if self._cards.get(device_class) == before.get(device_class)
         }
 
-    def _resident(self, name: str) -> naming.Resident | None:
-        device_class = naming.class_of(name)
+    def _resident(self, name: str) -> residents.Resident | None:
+        device_class = residents.class_of(name)
         return self._of_class(device_class).get(name) if device_class is not None else None
 
     def _held_in(self, name: str) -> str:

@@ -11,19 +11,71 @@ before the first write, too, so a start leaves its copies as they are.
 """
 
 import asyncio
+import contextlib
 import datetime
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
+from drawbar.cdi import directories, files
+from drawbar.cdi import errors as cdi_errors
+from drawbar.driver import backoff, evaluation
 from drawbar.driver.api import meta, nodepools, nodes, slices
-from drawbar.driver.kube import client, kinds, mirror
+from drawbar.driver.kube import client, events, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import nulls, pacing, plan
+from drawbar.driver.node.local import nulls, plan, pool, residents
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.driver.slices import publisher as slice_publisher
+
+FAILED_FIRST_SECONDS = 0.2
+FAILED_MAX_SECONDS = 60.0
+DISTURBED_FIRST_SECONDS = 0.5
+DISTURBED_MAX_SECONDS = 30.0
+# A kubelet wipes once per start; more often than this is somebody who disagrees.
+CALM_SECONDS = 60.0
+
+
+class Pace:
+    """The pauses of one publisher; times are seconds of a clock that only goes forward.
+
+    A failed round is made again after a pause that grows with the failures in a row. A change by another writer, such as
+    the wipe of a kubelet that starts, is answered at once; if it happens again soon after, then after a growing pause: two
+    writers who disagree must not chase each other.
+    """
+
+    def __init__(self, *, jitter: random.Random) -> None:
+        self._failures = backoff.Backoff(FAILED_FIRST_SECONDS, FAILED_MAX_SECONDS, uniform=jitter.uniform)
+        self._disturbances = backoff.Backoff(
+            DISTURBED_FIRST_SECONDS, DISTURBED_MAX_SECONDS, uniform=jitter.uniform
+        )
+        self._pause = 0.0
+        self._disturbed_at = float("-inf")
+        self._counted_at = float("-inf")
+
+    def succeeded(self) -> None:
+        """A round went through."""
+        self._failures.reset()
+
+    def failed(self) -> float:
+        """A round failed; gives the pause in seconds."""
+        return self._failures.failed()
+
+    def disturbed(self, now: float) -> None:
+        """Somebody else deleted or changed a slice of ours. What happens together counts once; what goes on, again."""
+        if now - self._disturbed_at > CALM_SECONDS:
+            self._disturbances.reset()
+            self._pause, self._counted_at = 0.0, now
+        elif now - self._counted_at > DISTURBED_FIRST_SECONDS:
+            self._pause, self._counted_at = self._disturbances.failed(), now
+        self._disturbed_at = now
+
+    def disturbed_pause(self, now: float) -> float:
+        """Seconds to wait before it is written again; none after the first time in a long while."""
+        return self._pause if now - self._disturbed_at <= CALM_SECONDS else 0.0
+
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +122,7 @@ class Publisher:
         self._resync_seconds = resync_seconds
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads lists, guards nothing
         self._wake = asyncio.Event()
-        self._pace = pacing.Pace(jitter=self._jitter)
+        self._pace = Pace(jitter=self._jitter)
         self._owner: meta.OwnerReference | None = None
         self._remembered: dict[str, slices.ResourceSlice] = {}
         self._dropped: frozenset[str] = frozenset()
@@ -280,3 +332,91 @@ class Publisher:
                 extra={"slices": ",".join(sorted(foreign))},
             )
         self._foreign = foreign
+
+
+log = logging.getLogger(__name__)
+
+NULLS_SHORT = "NullDeviceNotShared"
+
+
+class Service:
+    """One node's own devices. `run` publishes; everything else is called in the event loop."""
+
+    def __init__(
+        self,
+        api: client.Client,
+        *,
+        driver: str,
+        node_name: str,
+        wanted: residents.Selection,
+        surroundings: pool.Surroundings,
+        health: pool.Health | None,
+        clock: Clock,
+        null: nulls.NullDevice,
+        recorder: events.Recorder,
+    ) -> None:
+        # A process only where there is a selector, and only while devices change.
+        self._evaluator = evaluation.Process()
+        self._recorder = recorder
+        self.devices = pool.LocalPool(
+            driver=driver,
+            node_name=node_name,
+            wanted=wanted,
+            surroundings=surroundings,
+            health=health,
+            evaluator=self._evaluator,
+        )
+        self.publisher = Publisher(
+            api,
+            driver=driver,
+            node_name=node_name,
+            offers=self.devices.survey,
+            watch=self.devices.watch,
+            clock=clock,
+            null=null,
+            tell=self._tell,
+        )
+
+    def changed(self) -> None:
+        """The inventory, an attachment, or what claims hold has changed."""
+        self.publisher.changed()
+
+    def judged(self, key: verdicts.Key) -> None:
+        """The health of a device has changed."""
+        if self.devices.owns(key.pool):
+            self.publisher.changed()
+
+    async def run(self) -> None:
+        """Publishes until cancelled."""
+        async with contextlib.aclosing(self._evaluator):
+            await self.publisher.run()
+
+    def _tell(self, node: meta.OwnerReference, message: str) -> None:
+        log.warning("%s", message)
+        self._recorder.node_warning(node.name, node.uid, reason=NULLS_SHORT, message=message)
+
+
+async def say_conflicts(cdi_dir: Path, driver: str) -> None:
+    """Logs where a file that is not ours names a device of ours."""
+    try:
+        found = await asyncio.to_thread(conflicts, cdi_dir, driver)
+    except cdi_errors.CdiError as error:
+        log.warning("cannot look for CDI files that name our devices, too: %s", error)
+        return
+    for one in found:
+        log.warning("%s", one, extra={"device": one.device, "file": str(one.file)})
+
+
+def conflicts(cdi_dir: Path, driver: str) -> list[directories.Conflict]:
+    """Every device of our files that another file names, too. Reads all of them, so call it in a thread.
+
+    Raises:
+        cdi.errors.CdiError: one of our files, or the directory, cannot be read.
+    """
+    found: list[directories.Conflict] = []
+    for owner in sorted(files.owners(cdi_dir, driver)):
+        file = files.path(cdi_dir, driver, owner)
+        content = files.read(file)
+        if content is not None:
+            found += directories.conflicts(directories.read_by_runtimes(cdi_dir), file, content)
+    return found

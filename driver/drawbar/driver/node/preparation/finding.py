@@ -22,7 +22,7 @@ from drawbar.driver.api import attachments, bindings, claims, configurations, me
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.local import naming, nulls
+from drawbar.driver.node.local import nulls, residents
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import records
 
@@ -351,7 +351,7 @@ class Finder:
                 f"{wanted.name} of this node is not there; look at its link and power", reason=NOT_VISIBLE
             )
         device_class = local.device_class(wanted.pool, wanted.device)
-        return self._found(wanted, uid, card, serial=naming.serial(card) or "", device_class=device_class)
+        return self._found(wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class)
 
     def _found(self, wanted: Wanted, uid: str, card: model.Card, *, serial: str, device_class: str) -> Found:
         # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.

@@ -7,7 +7,7 @@ from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.local import choice, naming, selection
+from drawbar.driver.node.local import residents
 from drawbar.fabric.contract import DeviceClass
 
 BOOT = "boot-1"
@@ -54,9 +54,9 @@ def seen(**report):
 
 def chosen(*cards, wanted=None, mismatch=lambda one: None, **situation):
     """The names that are offered, and the reasons why others are not."""
-    found = naming.residents(cards)
-    about = choice.Situation(**{"boot_id": BOOT} | situation)
-    made = choice.choose(found, wanted or selection.Selection(), about, mismatch)
+    found = residents.residents(cards)
+    about = residents.Situation(**{"boot_id": BOOT} | situation)
+    made = residents.choose(found, wanted or residents.Selection(), about, mismatch)
     return {one.name for one in made.offered}, dict(made.refused)
 
 
@@ -156,12 +156,12 @@ def test_what_only_looks_like_somebody_elses_is_offered(one, situation):
 
 @pytest.mark.parametrize(("pattern", "offered"), [("3", 1), ("*", 1), ("4", 0), ("[12]", 0)])
 def test_the_configuration_can_give_hot_plug_slots_to_the_node(pattern, offered):
-    wanted = selection.Selection(slots=(pattern,))
+    wanted = residents.Selection(slots=(pattern,))
     assert len(chosen(card(function(slot="3"), slot=slot()), wanted=wanted)[0]) == offered
 
 
 def test_a_slot_of_the_node_does_not_make_an_attached_device_its_own():
-    wanted = selection.Selection(slots=("*",))
+    wanted = residents.Selection(slots=("*",))
     here = card(function(slot="3", serial="S"), slot=slot())
     offered, refused = chosen(here, wanted=wanted, attached=(attachment("S"),))
     assert (offered, list(refused)) == (set(), ["gpu-s"])
@@ -183,7 +183,7 @@ PARTS = tuple(
 def test_virtual_functions_are_part_of_their_card_unless_they_are_asked_for_and_never_both():
     whole = card(PARENT, *PARTS)
     assert chosen(whole)[0] == {"gpu-p"}
-    asked = selection.Selection(virtual_functions=True)
+    asked = residents.Selection(virtual_functions=True)
     offered, refused = chosen(whole, wanted=asked)
     assert offered == {"gpu-p-vf0", "gpu-p-vf1"}
     assert "virtual functions are offered in its place" in refused["gpu-p"]
@@ -195,17 +195,17 @@ def test_a_virtual_function_keeps_its_name_when_its_address_moves():
         PARENT, sriov=model.Sriov(total_vfs=4, num_vfs=1, virtual_functions=("0000:70:00.1",))
     )
     vf = function("0000:70:00.1", physical_function=PARENT.address)
-    assert {one.name for one in naming.residents([card(moved, vf)])} == {"gpu-p", "gpu-p-vf0"}
+    assert {one.name for one in residents.residents([card(moved, vf)])} == {"gpu-p", "gpu-p-vf0"}
 
 
 def test_the_virtual_functions_of_an_attached_card_are_the_fabrics_too():
-    asked = selection.Selection(virtual_functions=True)
+    asked = residents.Selection(virtual_functions=True)
     offered, _ = chosen(card(PARENT, *PARTS), wanted=asked, attached=(attachment("P"),))
     assert offered == set()
 
 
 def names(*cards):
-    return [one.name for one in naming.residents(cards)]
+    return [one.name for one in residents.residents(cards)]
 
 
 def test_devices_are_named_by_serial_and_without_one_by_address():
@@ -232,13 +232,13 @@ def test_a_cxl_device_has_one_name_whether_its_driver_is_bound_or_not(text):
 
 
 def test_the_class_of_a_name_is_found_again():
-    assert naming.class_of("cxl-memory-00") is DeviceClass.CXL_MEMORY
-    assert naming.class_of("disk-1") is None
+    assert residents.class_of("cxl-memory-00") is DeviceClass.CXL_MEMORY
+    assert residents.class_of("disk-1") is None
 
 
 @pytest.mark.parametrize("text", ["x" * 200, "ß", "-", "", "A_B"])
 def test_a_label_is_always_a_label(text):
-    made = naming.label(text)
+    made = residents.label(text)
     assert len(made) <= 63
     assert made.strip("-") == made != ""
     assert made.replace("-", "").isalnum()
@@ -264,12 +264,12 @@ def test_a_pool_of_this_node_is_told_from_those_of_others(pool, ours):
     ],
 )
 def test_wrong_settings_are_said_in_one_sentence_each(wanted, words):
-    (problem,) = selection.problems(selection.Selection(**wanted))
+    (problem,) = residents.problems(residents.Selection(**wanted))
     assert words in problem
     assert "\n" not in problem
 
 
 def test_the_defaults_are_right():
-    assert selection.problems(selection.Selection()) == []
-    assert selection.problems(selection.Selection(enabled=False, classes=())) == []
-    assert selection.problems(selection.Selection(classes=("other",), selector="true")) == []
+    assert residents.problems(residents.Selection()) == []
+    assert residents.problems(residents.Selection(enabled=False, classes=())) == []
+    assert residents.problems(residents.Selection(classes=("other",), selector="true")) == []

@@ -1,0 +1,350 @@
+"""The devices that live in a node: what they are called, and which of them are its own to give out; decided purely.
+
+A device is named after its serial number where it has one that no other card of the node claims, else after its PCI
+address: `gpu-48-b0-2d-00-00-00-00-01`, `fpga-0000-65-00-0`. A claim may outlive a reboot, and addresses move when a card
+is added; serial numbers do not. A virtual function is named after its card and its number among its kind.
+
+Invariants, whatever is configured:
+
+- nothing that a fabric brought, or may have brought, is offered: what an attachment of this node means, and what sits in
+  a hot-plug slot that the configuration does not claim for the node;
+- nothing that the host lives on is offered: a disk that the host uses, a network interface with an address, a bridge,
+  the screen of a management controller. A device that a claim holds here stays offered, for its claim is who uses it;
+- a card is offered whole, or as its virtual functions, never both.
+
+What is refused comes with the reason, since "why is my device not there" is what operators ask.
+
+Source: `resource.k8s.io/v1` Device.name (a DNS label), ResourcePool.name (DNS subdomains joined by `/`).
+"""
+
+import collections
+import fnmatch
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from drawbar.driver import expressions
+from drawbar.driver.api import attachments
+from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
+
+DEFAULT_CLASSES = ("gpu", "accelerator", "fpga", "cxl-memory")
+# Chipset parts, USB controllers and whatever else has no class of ours.
+NEEDS_SELECTOR = DeviceClass.OTHER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which devices of a node are in its own pool.
+
+    Attributes:
+        enabled: whether there is a local pool at all.
+        classes: the classes of device that are offered: gpu, accelerator, fpga, cxl-memory, nvme, nic, other.
+        selector: a CEL expression over `device`, as in a DeviceClass; only devices for which it is true are offered.
+        slots: names of hot-plug slots, or patterns such as `*`, in which devices of this node sit. What sits in any
+            other hot-plug slot is taken for a fabric's.
+        virtual_functions: offer the virtual functions of a device that has some, each by itself, in its place.
+    """
+
+    enabled: bool = True
+    classes: tuple[str, ...] = DEFAULT_CLASSES
+    selector: str = ""
+    slots: tuple[str, ...] = ()
+    virtual_functions: bool = False
+
+    def has_slot(self, name: str) -> bool:
+        """Whether devices in that hot-plug slot are this node's."""
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.slots)
+
+
+def problems(settings: Selection) -> list[str]:
+    """One sentence for each wrong value."""
+    known = [one.value for one in OFFERED_CLASSES]
+    found = [
+        f"the local pool has no class of device {name!r}: choose of {', '.join(known)}"
+        for name in settings.classes
+        if name not in known
+    ]
+    if NEEDS_SELECTOR in settings.classes and not settings.selector:
+        found.append(
+            "the local pool would offer every part of the chipset: class 'other' needs a selector that names the devices"
+        )
+    if settings.enabled and not settings.classes:
+        found.append("the local pool has no class of device: name some, or turn it off")
+    if settings.selector:
+        fault = expressions.fault(settings.selector)
+        if fault is not None:
+            found.append(f"the local pool's selector {settings.selector!r} is no CEL expression: {fault}")
+    return found
+
+
+LABEL_CHARS = 63
+HASH_CHARS = 8
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """Something of this node that can be given out as one device.
+
+    Attributes:
+        name: its DRA name.
+        card: its functions; of a virtual function, that one alone.
+        whole: the card that it is, or is a part of.
+    """
+
+    name: str
+    card: model.Card
+    whole: model.Card
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether it is a virtual function."""
+        return self.card.first.physical_function is not None
+
+
+def residents(cards: Iterable[model.Card]) -> tuple[Resident, ...]:
+    """Every card, and every virtual function of it, under the name it would have; names are unique.
+
+    A name begins with the class and depends on the cards of that class alone, so those of other classes may be left out.
+    """
+    named = [
+        (card, f"{card.first.device_class}-{model.canonical_serial(serial(card) or '')}") for card in cards
+    ]
+    claimed = collections.Counter(name for _, name in named)
+    found: list[Resident] = []
+    for card, by_serial in named:
+        by_address = f"{card.first.device_class}-{card.address}"
+        name = label(by_address if by_serial.endswith("-") or claimed[by_serial] > 1 else by_serial)
+        found.append(Resident(name=name, card=card, whole=card))
+        found += _virtual(card, name)
+    return _distinct(found)
+
+
+def serial(card: model.Card) -> str | None:
+    """The serial number that tells a card, if it has one."""
+    texts = [
+        (function.serial or function.dsn, function.device_class)
+        for function in card.functions
+        if function.physical_function is None
+    ]
+    for text, device_class in texts:
+        if text:
+            # Whether its driver is bound or not, a CXL device has one number; it is written as the Device Serial Number.
+            numbers = model.serial_numbers(text) if device_class is DeviceClass.CXL_MEMORY else ()
+            return model.dashed_serial(min(numbers)) if len(numbers) == 1 else text
+    return next((model.dashed_serial(one.serial) for one in card.memdevs if one.serial is not None), None)
+
+
+def label(text: str) -> str:
+    """A DNS label for any text that is equal only for equal texts, but for case and what separates."""
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    # Only what separates may have changed: anything else, or a cut, is told apart by a hash of the whole.
+    if (
+        len(plain) <= LABEL_CHARS
+        and _LABEL.fullmatch(plain)
+        and re.fullmatch(r"[a-z0-9.:_ -]+", text.lower())
+    ):
+        return plain
+    short = plain[: LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
+    return f"{short or 'x'}-{_hash(text)}"
+
+
+def class_of(name: str) -> DeviceClass | None:
+    """The class of the devices that can have that name; None for a name that none of ours has."""
+    found = [one for one in DeviceClass if name.startswith(f"{one}-")]
+    return found[0] if found else None
+
+
+def resource_slice(driver: str, pool_name: str) -> str:
+    """The one name a pool's slice can have, so that no second one makes the pool invalid."""
+    return f"{label(pool_name.partition('/')[0])}-{_hash(f'{driver}/{pool_name}')}"
+
+
+def _virtual(card: model.Card, name: str) -> Iterable[Resident]:
+    numbers: Mapping[str, int] = {
+        address: number
+        for function in card.functions
+        if function.sriov is not None
+        for number, address in enumerate(function.sriov.virtual_functions)
+    }
+    owners = sorted({function.physical_function for function in card.functions if function.physical_function})
+    for function in card.functions:
+        if function.physical_function is None or function.address not in numbers:
+            continue
+        part = f"-f{owners.index(function.physical_function)}" if len(owners) > 1 else ""
+        yield Resident(
+            name=label(f"{name}{part}-vf{numbers[function.address]}"),
+            card=model.Card(functions=(function,), slot=card.slot),
+            whole=card,
+        )
+
+
+def _distinct(found: list[Resident]) -> tuple[Resident, ...]:
+    """What two share is nobody's name: serials that differ only in what separates, say."""
+    counted = collections.Counter(one.name for one in found)
+    return tuple(
+        one
+        if counted[one.name] == 1
+        else Resident(
+            name=label(f"{one.card.first.device_class}-{one.card.address}"), card=one.card, whole=one.whole
+        )
+        for one in found
+    )
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_CHARS]
+
+
+# Displays of management controllers and hypervisors: of class "display", and no GPU. By vendor and device; None is all.
+SCREENS = frozenset(
+    {
+        (0x1A03, None),  # ASPEED
+        (0x102B, None),  # Matrox G200, in servers
+        (0x19A2, None),  # ServerEngines Pilot
+        (0x19E5, 0x1711),  # HiSilicon Hi1710
+        (0x1013, 0x00B8),  # Cirrus, emulated
+        (0x1234, 0x1111),  # QEMU's standard VGA
+        (0x1AF4, 0x1050),  # virtio
+        (0x1B36, 0x0100),  # QXL
+        (0x15AD, 0x0405),  # VMware
+        (0x1414, 0x5353),  # Hyper-V
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What is known of the node besides its cards.
+
+    Attributes:
+        attached: the DeviceAttachments of this node, those that are being deleted among them.
+        boot_id: of this kernel; a PCI address in an attachment counts for the boot that saw it.
+        held: names of devices that a claim holds on this node.
+        busy: by the address of a card, what the host itself uses it for; cards that were not looked at are absent.
+    """
+
+    attached: tuple[attachments.DeviceAttachment, ...] = ()
+    boot_id: str = ""
+    held: frozenset[str] = frozenset()
+    busy: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What is offered, and why the other devices of the chosen classes are not.
+
+    Attributes:
+        refused: by name.
+    """
+
+    offered: tuple[Resident, ...]
+    refused: Mapping[str, str]
+
+
+def choose(
+    found: Iterable[Resident],
+    wanted: Selection,
+    situation: Situation,
+    mismatch: Callable[[Resident], str | None],
+) -> Choice:
+    """Judges every candidate.
+
+    Args:
+        found: the candidates.
+        wanted: the configuration.
+        situation: the rest of the node.
+        mismatch: why the selector does not want a device; None where it does, or where there is none.
+    """
+    offered, refused = [], {}
+    for one in found:
+        reason = _reason(one, wanted, situation) or mismatch(one)
+        if reason is None:
+            offered.append(one)
+        else:
+            refused[one.name] = reason
+    return Choice(offered=tuple(offered), refused=refused)
+
+
+def _reason(one: Resident, wanted: Selection, situation: Situation) -> str | None:
+    first = one.card.first
+    if first.device_class is DeviceClass.BRIDGE:
+        return "it is a bridge"
+    if (first.vendor, None) in SCREENS or (first.vendor, first.device) in SCREENS:
+        return "it is the screen of a management controller or hypervisor"
+    if first.device_class is DeviceClass.NVME and not first.nvme:
+        return "its serial number is not known, since the nvme driver is not bound to it"
+    return (
+        _partition(one, wanted)
+        or of_fabric(one.whole, situation.attached, situation.boot_id)
+        or _perhaps_of_fabric(one, situation)
+        or _foreign_slot(one.whole, wanted)
+        or (None if one.name in situation.held else situation.busy.get(one.card.address))
+    )
+
+
+def _partition(one: Resident, wanted: Selection) -> str | None:
+    parts = any(function.physical_function is not None for function in one.whole.functions)
+    if one.is_virtual and not wanted.virtual_functions:
+        return "it is a virtual function, and these are not offered"
+    if not one.is_virtual and parts and wanted.virtual_functions:
+        return "its virtual functions are offered in its place"
+    return None
+
+
+def of_fabric(card: model.Card, known: Iterable[attachments.DeviceAttachment], boot_id: str) -> str | None:
+    """Why the card is what a fabric attached; None for any other."""
+    for attachment in known:
+        if _means(attachment, card, boot_id):
+            return f"attachment {attachment.metadata.name} says that it belongs to fabric {attachment.spec.fabric}"
+    return None
+
+
+def _means(attachment: attachments.DeviceAttachment, card: model.Card, boot_id: str) -> bool:
+    serial, node = attachment.spec.identity.serial, attachment.status.node
+    if serial and _has_serial(card, serial):
+        return True
+    seen_at = node.pci_address if node is not None and node.boot_id == boot_id else ""
+    if seen_at and any(function.address == seen_at for function in card.functions):
+        return True
+    return card.first.slot in _slots(attachment)
+
+
+def _perhaps_of_fabric(one: Resident, situation: Situation) -> str | None:
+    """Of an attached device that nothing tells apart, any of its kind may be the one that is on its way."""
+    kind = f"{one.whole.first.vendor:04x}:{one.whole.first.device:04x}"
+    for attachment in situation.attached if one.name not in situation.held else ():
+        identity, node = attachment.spec.identity, attachment.status.node
+        told = identity.serial or _slots(attachment) or (node is not None and node.pci_address)
+        if not told and identity.pci_id == kind:
+            return f"it may be the device of attachment {attachment.metadata.name}, of which no more is known"
+    return None
+
+
+def _slots(attachment: attachments.DeviceAttachment) -> frozenset[str]:
+    node, connection = attachment.status.node, attachment.status.connection
+    said = {attachment.spec.identity.slot, connection.slot if connection else "", node.slot if node else ""}
+    return frozenset(said - {""})
+
+
+def _has_serial(card: model.Card, text: str) -> bool:
+    wanted, numbers = model.canonical_serial(text), model.serial_numbers(text)
+    for function in card.functions:
+        held = {model.canonical_serial(one) for one in (function.serial, function.dsn) if one}
+        if wanted in held:
+            return True
+        if function.dsn and numbers & model.serial_numbers(function.dsn):
+            return True
+    return any(memdev.serial in numbers for memdev in card.memdevs if memdev.serial is not None)
+
+
+def _foreign_slot(card: model.Card, wanted: Selection) -> str | None:
+    name = card.first.slot
+    if name is None or wanted.has_slot(name):
+        return None
+    # Without power and presence a slot is no more than a name on the board.
+    if card.slot is not None and card.slot.powered is None and card.slot.present is None:
+        return None
+    return f"it sits in hot-plug slot {name}, which the configuration does not give to this node"
