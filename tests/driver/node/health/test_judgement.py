@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawbar.driver.node.health import findings, judgement
-from drawbar.driver.node.health.findings import Counters, ErrorLog, Finding, Severity
+from drawbar.driver.node.health import judgement, policy, samples
 from drawbar.driver.node.health.policy import Policy, Rule, Rules
+from drawbar.driver.node.health.samples import Counters, ErrorLog, Severity
 from drawbar.driver.node.health.verdicts import UNKNOWN, Effect, Status, Taint
 
 ADDRESS = "0000:01:00.0"
@@ -16,14 +16,14 @@ POLICY = Policy(interval_seconds=10.0, recovery_seconds=30.0, recovery_max_secon
 
 
 def reading(**changes):
-    return findings.Reading(**({"address": ADDRESS, "device_class": "nvme"} | changes))
+    return samples.Reading(**({"address": ADDRESS, "device_class": "nvme"} | changes))
 
 
 HEALTHY = reading(driver="nvme", nvme={"nvme0": "live"})
 DEAD = reading(driver="nvme", nvme={"nvme0": "dead"})
 RESETTING = reading(driver="nvme", nvme={"nvme0": "resetting"})
-NARROW = reading(link=findings.Link(speed_gts=16, width=4, most_gts=16, most_width=16))
-WIDE = reading(link=findings.Link(speed_gts=16, width=16, most_gts=16, most_width=16))
+NARROW = reading(link=samples.Link(speed_gts=16, width=4, most_gts=16, most_width=16))
+WIDE = reading(link=samples.Link(speed_gts=16, width=16, most_gts=16, most_width=16))
 
 
 class Course:
@@ -32,8 +32,8 @@ class Course:
     def __init__(self, policy=POLICY):
         self.policy, self.now, self.history = policy, 1000.0, judgement.History()
 
-    def after(self, *samples, seconds=10.0):
-        for sample in samples:
+    def after(self, *course_samples, seconds=10.0):
+        for sample in course_samples:
             self.now += seconds
             self.history, verdict = judgement.judge(self.history, sample, self.now, self.policy)
         return verdict
@@ -49,12 +49,12 @@ def keys(verdict):
 
 def test_a_device_is_unknown_until_it_was_read_once():
     course = Course()
-    assert course.after(findings.Gone(), findings.Gone()) == UNKNOWN
+    assert course.after(samples.Gone(), samples.Gone()) == UNKNOWN
     assert course.after(HEALTHY).status is Status.HEALTHY
 
 
 def test_a_pulled_device_is_told_at_once_and_evicts():
-    verdict = Course().after(HEALTHY, findings.Gone())
+    verdict = Course().after(HEALTHY, samples.Gone())
     assert verdict.status is Status.UNHEALTHY
     assert "disappeared" in verdict.message
     assert verdict.taints == (
@@ -178,7 +178,7 @@ def test_a_state_that_changes_is_told_as_it_is():
 def test_the_worst_comes_first():
     course = Course()
     course.after(*[dataclasses.replace(NARROW, nvme={"nvme0": "dead"}, driver="nvme")] * 7)
-    verdict = course.after(findings.Gone())
+    verdict = course.after(samples.Gone())
     assert keys(verdict) == ["device-lost", "nvme-dead", "link-narrow"]
 
 
@@ -216,21 +216,21 @@ logs = st.builds(
     st.dictionaries(st.sampled_from(list(Severity)), st.one_of(totals, st.integers(0, 10**6))),
 )
 link_states = st.none() | st.builds(
-    findings.Link,
+    samples.Link,
     speed_gts=st.sampled_from([2.5, 16.0]),
     width=st.sampled_from([1, 16]),
     most_gts=st.sampled_from([None, 16.0]),
     most_width=st.sampled_from([None, 16]),
 )
 memory_devices = st.builds(
-    findings.Memdev,
+    samples.Memdev,
     name=st.sampled_from(["mem0", "mem1"]),
     driver=st.sampled_from([None, "cxl_mem"]),
     security=st.sampled_from([None, "locked", "unlocked", "odd"]),
     committed=st.sampled_from([None, 0, 2]),
 )
 readings = st.builds(
-    findings.Reading,
+    samples.Reading,
     address=st.sampled_from([ADDRESS, "0000:02:00.0"]),
     device_class=st.sampled_from(["nvme", "gpu", "cxl-memory"]),
     driver=st.sampled_from([None, "nvme"]),
@@ -242,9 +242,9 @@ readings = st.builds(
     nvme=st.dictionaries(st.sampled_from(["nvme0"]), st.sampled_from(["live", "dead", "resetting", "x y"])),
     memdevs=st.lists(memory_devices, max_size=2).map(tuple),
 )
-samples = st.one_of(st.just(findings.Gone()), st.just(findings.Stuck(seconds=5.0)), readings)
+course_samples = st.one_of(st.just(samples.Gone()), st.just(samples.Stuck(seconds=5.0)), readings)
 steps = st.one_of(st.floats(0, 30), st.floats(-1e6, 1e9), st.just(0.0))
-courses = st.lists(st.tuples(samples, steps), max_size=30)
+courses = st.lists(st.tuples(course_samples, steps), max_size=30)
 effects = {Effect.NONE: 0, Effect.NO_SCHEDULE: 1, Effect.NO_EXECUTE: 2}
 
 
@@ -255,20 +255,20 @@ def test_every_taint_has_a_finding_that_was_seen_and_fits_the_verdict(course):
     history, now, seen = judgement.History(), 0.0, set()
     for sample, step in course:
         now += step
-        _, observed = judgement.evidence.observe(
+        _, observed = judgement.observe(
             history.memory, sample, max(0.0, now - history.at) if history.at is not None else 0.0, POLICY
         )
-        seen |= {finding.value for finding in observed.present}
+        seen |= set(observed.present)
         history, verdict = judgement.judge(history, sample, now, POLICY)
         assert set(keys(verdict)) <= seen
         assert bool(verdict.taints) == bool(verdict.message)
         assert len(verdict.message) <= judgement.MESSAGE_CHARS
         ranks = [effects[taint.effect] for taint in verdict.taints]
         assert ranks == sorted(ranks, reverse=True)
-        ill = any(POLICY.rules.of(Finding(taint.key)).unhealthy for taint in verdict.taints)
+        ill = any(POLICY.rules.of(taint.key).unhealthy for taint in verdict.taints)
         assert (verdict.status is Status.UNHEALTHY) == ill
         assert (verdict.status is Status.UNKNOWN) <= (not history.memory.seen)
-        assert len(history.tracks) <= len(Finding)
+        assert len(history.tracks) <= len(policy.NAMES)
         assert 0 < judgement.look_again_seconds(history, POLICY) <= POLICY.interval_seconds
 
 
@@ -283,7 +283,7 @@ def test_every_taint_is_lifted_by_enough_clean_samples(course):
         HEALTHY,
         link=WIDE.link,
         memdevs=tuple(
-            findings.Memdev(name=name, driver="cxl_mem", security=None, committed=1)
+            samples.Memdev(name=name, driver="cxl_mem", security=None, committed=1)
             for name in ("mem0", "mem1")
         ),
     )

@@ -1,15 +1,17 @@
 """The health policy: what can be configured, what cannot, and that the documentation says the same."""
 
 import dataclasses
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from drawbar.driver.node.health import attached, policy
-from drawbar.driver.node.health.findings import Finding
+from drawbar.driver.node.health import attached, policy, rules
 from drawbar.driver.node.health.policy import Policy, Rule, Rules
+from drawbar.driver.node.health.rules.rule import HealthRule
 from drawbar.driver.node.health.verdicts import Effect
 
 PAGE = Path(__file__).parents[4] / "docs" / "health.md"
@@ -20,7 +22,7 @@ def test_the_defaults_are_in_order():
 
 
 def test_each_finding_has_its_rule_and_there_is_no_other():
-    names = {finding: finding.value.replace("-", "_") for finding in Finding}
+    names = {finding: finding.replace("-", "_") for finding in policy.NAMES}
     assert {field.name for field in dataclasses.fields(Rules)} == set(names.values())
     rule = Rule(hold_down_seconds=1.5)
     assert all(Rules(**{name: rule}).of(finding) is rule for finding, name in names.items())
@@ -72,12 +74,12 @@ def test_the_table_of_findings_is_the_rules():
     documented = {row[0].strip("`"): row[2:] for row in rows("finding")}
     held = {True: "at once"}
     assert documented == {
-        finding.value: [
+        finding: [
             rule.effect.value,
             "yes" if rule.unhealthy else "no",
             held.get(rule.hold_down_seconds == 0, f"{rule.hold_down_seconds:g} s"),
         ]
-        for finding in Finding
+        for finding in policy.NAMES
         for rule in [Rules().of(finding)]
     }
 
@@ -106,8 +108,33 @@ def test_the_example_of_settings_has_only_settings():
     found = yaml.safe_load(example)["health"]
     assert found.keys() <= {camel(field.name) for field in dataclasses.fields(Policy)}
     assert found["rules"].keys() <= {camel(field.name) for field in dataclasses.fields(Rules)}
-    assert set(found["ignored"]) <= set(Finding)
+    assert set(found["ignored"]) <= set(policy.NAMES)
 
 
 def test_the_reasons_of_events_are_documented():
     assert [row[1].strip("`") for row in rows("type")] == [attached.UNHEALTHY, attached.HEALTHY]
+
+
+@pytest.mark.parametrize("left_out", ["name", "meaning", "default", "find"])
+def test_a_rule_that_lacks_a_field_is_refused_where_it_is_made(left_out):
+    fields = {"name": "too-warm", "meaning": "too warm", "default": Rule(), "find": lambda look: None}
+    HealthRule(**fields)
+    with pytest.raises(TypeError, match=left_out):
+        HealthRule(**{name: value for name, value in fields.items() if name != left_out})
+
+
+@pytest.mark.parametrize("name", ["", "Too-Warm", "too_warm", "-warm"])
+def test_a_rule_with_a_name_that_no_taint_can_have_is_refused_where_it_is_made(name):
+    with pytest.raises(ValueError, match="lower case"):
+        HealthRule(name=name, meaning="too warm", default=Rule(), find=lambda look: None)
+
+
+def test_every_rule_of_the_folder_is_registered():
+    modules = [
+        importlib.import_module(f"{rules.__name__}.{one.name}")
+        for one in pkgutil.iter_modules(rules.__path__)
+    ]
+    made = {
+        id(value) for module in modules for value in vars(module).values() if isinstance(value, HealthRule)
+    }
+    assert made == {id(one) for one in policy.RULES}

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.health import findings, readings
-from drawbar.driver.node.health.findings import Severity
+from drawbar.driver.node.health import policy, readings, samples
+from drawbar.driver.node.health.samples import Severity
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -114,7 +114,7 @@ def test_a_card_without_error_reporting_has_only_its_port_s_counters(tree):
     ids=["short names and a total", "long names and no total", "nonsense between"],
 )
 def test_counters_are_split_at_the_last_space(text, total, kinds):
-    assert readings.counters(text) == findings.Counters(total=total, kinds=kinds)
+    assert readings.counters(text) == samples.Counters(total=total, kinds=kinds)
 
 
 @given(st.text(max_size=200))
@@ -171,7 +171,7 @@ def test_a_card_that_was_pulled_is_gone(tree):
     tree.attach(1, DISK)
     before = card(tree)
     tree.surprise_remove(1)
-    assert readings.read(tree.root, before) == findings.Gone()
+    assert readings.read(tree.root, before) == samples.Gone()
 
 
 def test_a_driver_that_is_not_bound_is_none(tree):
@@ -226,3 +226,11 @@ def test_a_directory_with_nothing_in_it_but_one_file_is_read(tree):
             entry.unlink()
     seen = readings.read(tree.root, found)
     assert (seen.link, seen.silent) == (None, ())
+
+
+def test_files_that_rules_name_are_read_but_not_of_a_device_that_sleeps(tree, monkeypatch):
+    tree.attach(1, DISK)
+    monkeypatch.setattr(policy, "FILES", ("vendor", "no-such-file"))
+    assert read(tree).files == {"vendor": "0x1b36"}
+    put(tree, 1, "power_state", "D3hot\n")
+    assert read(tree).files == {}

@@ -10,18 +10,116 @@ neither makes a finding last nor proves that it is over.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
 
-from drawbar.driver.node.health import evidence, verdicts
-from drawbar.driver.node.health.evidence import Evidence
-from drawbar.driver.node.health.findings import Finding, Sample
-from drawbar.driver.node.health.policy import Policy, Rule
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.health.policy import NAMES, RULES, Policy
+from drawbar.driver.node.health.rules import presence
+from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule
+from drawbar.driver.node.health.samples import Gone, Reading, Sample, Stuck
 
 MESSAGE_CHARS = 1024
 # A finding that is waited for is looked at again when it may have lasted long enough, but not all the time.
 LOOK_AGAIN_LEAST_SECONDS = 0.5
 DOUBLINGS_MAX = 16
-_ORDER = tuple(Finding)
+_ALL = frozenset(NAMES)
 _EFFECTS = (verdicts.Effect.NO_EXECUTE, verdicts.Effect.NO_SCHEDULE, verdicts.Effect.NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What a sample shows; a finding in neither is not there.
+
+    Attributes:
+        unknown: findings of which the sample says nothing.
+    """
+
+    present: Mapping[str, Evidence]
+    unknown: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What the next sample is compared with.
+
+    Attributes:
+        seen: the device was there at some time.
+        absent_seconds: for how long the kernel has not shown it.
+        address: where it was last; empty while it was never seen.
+        by_rule: what each rule remembers.
+    """
+
+    seen: bool = False
+    absent_seconds: float = 0.0
+    address: str = ""
+    by_rule: Mapping[str, Any] = field(default_factory=dict)
+
+
+def observe(
+    memory: Memory, sample: Sample, elapsed_seconds: float, policy: Policy
+) -> tuple[Memory, Observed]:
+    """Return what to remember of the sample, and what it shows.
+
+    Args:
+        memory: of the samples before.
+        sample: the new one.
+        elapsed_seconds: since the last sample, 0 and more.
+        policy: its thresholds.
+    """
+    match sample:
+        case Gone():
+            return _gone(memory, elapsed_seconds, policy)
+        case Stuck(seconds=seconds):
+            message = f"{memory.address or 'the device'}: reading its state did not end within {seconds:g} s"
+            return memory, _only(presence.NOT_ANSWERING, message)
+        case Reading():
+            return _reading(memory, sample, elapsed_seconds, policy)
+        case _:
+            assert_never(sample)
+
+
+def _gone(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Observed]:
+    absent = memory.absent_seconds + elapsed
+    # What comes back has a driver that has not bound yet.
+    kept = {
+        one.name: one.keep(memory.by_rule[one.name])
+        for one in RULES
+        if memory.by_rule.get(one.name) is not None
+    }
+    after = Memory(seen=memory.seen, absent_seconds=absent, address=memory.address, by_rule=kept)
+    if memory.seen:
+        message = (
+            f"{memory.address} disappeared from the bus while it was attached; look at its link and power"
+        )
+        return after, _only(presence.LOST, message)
+    if absent >= policy.arrival_seconds:
+        return after, _only(
+            presence.LOST,
+            f"the device has not appeared within {policy.arrival_seconds:g} s; look at its link",
+        )
+    return after, Observed(present={}, unknown=_ALL)
+
+
+def _only(rule: HealthRule, message: str) -> Observed:
+    return Observed(present={rule.name: Evidence(message=message)}, unknown=_ALL - {rule.name})
+
+
+def _reading(memory: Memory, reading: Reading, elapsed: float, policy: Policy) -> tuple[Memory, Observed]:
+    present: dict[str, Evidence] = {}
+    unknown: set[str] = set()
+    by_rule: dict[str, Any] = {}
+    for one in RULES:
+        look = Look(
+            reading=reading, elapsed_seconds=elapsed, thresholds=policy, before=memory.by_rule.get(one.name)
+        )
+        by_rule[one.name] = after = one.remember(look)
+        found = one.find(replace(look, after=after) if after is not None else look)
+        if found is not None:
+            present[one.name] = found
+        elif one.unknown(reading) or (one.files and reading.asleep):
+            unknown.add(one.name)
+    after_all = Memory(seen=True, address=reading.address, by_rule=by_rule)
+    return after_all, Observed(present=present, unknown=frozenset(unknown))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +152,8 @@ class History:
     """
 
     at: float | None = None
-    memory: evidence.Memory = field(default_factory=evidence.Memory)
-    tracks: Mapping[Finding, Track] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    tracks: Mapping[str, Track] = field(default_factory=dict)
 
 
 def judge(history: History, sample: Sample, now: float, policy: Policy) -> tuple[History, verdicts.Verdict]:
@@ -68,11 +166,11 @@ def judge(history: History, sample: Sample, now: float, policy: Policy) -> tuple
         policy: what counts, and what follows.
     """
     elapsed = max(0.0, now - history.at) if history.at is not None else 0.0
-    memory, observed = evidence.observe(history.memory, sample, elapsed, policy)
+    memory, observed = observe(history.memory, sample, elapsed, policy)
     step = min(elapsed, 2 * policy.interval_seconds)
     tracks = {}
-    for finding in Finding:
-        if finding.value in policy.ignored:
+    for finding in NAMES:
+        if finding in policy.ignored:
             continue
         track = _advance(finding, history.tracks.get(finding), observed, step, policy)
         if track is not None:
@@ -92,7 +190,7 @@ def look_again_seconds(history: History, policy: Policy) -> float:
 
 
 def _advance(
-    finding: Finding, track: Track | None, observed: evidence.Observed, step: float, policy: Policy
+    finding: str, track: Track | None, observed: Observed, step: float, policy: Policy
 ) -> Track | None:
     """The finding's course after a sample; None when there is nothing to remember."""
     found = observed.present.get(finding)
@@ -155,7 +253,7 @@ def _verdict(history: History, policy: Policy) -> verdicts.Verdict:
         for finding, track in history.tracks.items()
         if track.raised
     ]
-    raised.sort(key=lambda one: (_EFFECTS.index(one[0]), _ORDER.index(one[1])))
+    raised.sort(key=lambda one: (_EFFECTS.index(one[0]), NAMES.index(one[1])))
     if not raised and not history.memory.seen:
         return verdicts.UNKNOWN
     ill = any(policy.rules.of(finding).unhealthy for _, finding, _ in raised)
@@ -164,7 +262,7 @@ def _verdict(history: History, policy: Policy) -> verdicts.Verdict:
         message="; ".join(track.evidence.message for *_, track in raised)[:MESSAGE_CHARS],
         taints=tuple(
             verdicts.Taint(
-                key=finding.value, value=track.evidence.value, effect=effect, message=track.evidence.message
+                key=finding, value=track.evidence.value, effect=effect, message=track.evidence.message
             )
             for effect, finding, track in raised
         ),

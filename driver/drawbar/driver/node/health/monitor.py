@@ -18,13 +18,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver.kube import workers
-from drawbar.driver.node.health import findings, judgement, policy, verdicts
+from drawbar.driver.node.health import judgement, policy, samples, verdicts
 from drawbar.driver.node.inventory import model
 
 log = logging.getLogger(__name__)
 
 Supplier = Callable[[], model.Card | None]
-Read = Callable[[model.Card], findings.Sample]
+Read = Callable[[model.Card], samples.Sample]
 
 WATCHED_MAX = 1024
 # Devices that are read at the same time: one that hangs until its deadline leaves the others their turn.
@@ -159,7 +159,7 @@ class Monitor:
             return None
         card = watched.supplier()
         watched.looked_at = asyncio.get_running_loop().time()
-        sample = findings.Gone() if card is None else await self._sample(key, card)
+        sample = samples.Gone() if card is None else await self._sample(key, card)
         if self._watched.get(key) is not watched:
             return None
         watched.addresses = (
@@ -174,14 +174,14 @@ class Monitor:
             self._tell(key)
         return pause * self._jitter.uniform(1.0, 1.0 + JITTER)
 
-    async def _sample(self, key: verdicts.Key, card: model.Card) -> findings.Sample:
+    async def _sample(self, key: verdicts.Key, card: model.Card) -> samples.Sample:
         """Reads the card in a thread; one that does not end in time is left behind."""
         limit = self._policy.read_timeout_seconds
         self._hanging = {one: thread for one, thread in self._hanging.items() if thread.is_alive()}
         if key in self._hanging or len(self._hanging) >= HANGING_MAX:
-            return findings.Stuck(seconds=limit)
+            return samples.Stuck(seconds=limit)
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[findings.Sample] = loop.create_future()
+        answer: asyncio.Future[samples.Sample] = loop.create_future()
         # A daemon thread: one that hangs must not keep the process from ending, as a pool's would.
         thread = threading.Thread(
             target=_answer, args=(self._read, card, loop, answer), name=f"health {card.address}", daemon=True
@@ -192,14 +192,14 @@ class Monitor:
                 return await answer
         except TimeoutError:
             self._hanging[key] = thread
-            return findings.Stuck(seconds=limit)
+            return samples.Stuck(seconds=limit)
 
 
 def _answer(
     read: Read,
     card: model.Card,
     loop: asyncio.AbstractEventLoop,
-    answer: asyncio.Future[findings.Sample],
+    answer: asyncio.Future[samples.Sample],
 ) -> None:
     sample = read(card)
 

@@ -1,4 +1,4 @@
-"""What counts as ill, for how long, and what follows from it: the health policy, as configured.
+"""What counts as ill, for how long, and what follows from it: the health policy, as configured; pure.
 
 The defaults are careful: only what makes a device useless or loses data keeps claims away from it, and only a device
 that is gone takes pods off it. `docs/health.md` has the table.
@@ -6,88 +6,71 @@ that is gone takes pods off it. `docs/health.md` has the table.
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from drawbar.driver.node.health import findings, verdicts
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.health.rules import cxl, errors, link, nvme, presence
+from drawbar.driver.node.health.rules.rule import HealthRule, Rule, Thresholds
 
 SECONDS_MAX = 86_400.0
 COUNT_MAX = 1_000_000
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """What follows from one finding.
+RULES: tuple[HealthRule, ...] = (
+    presence.LOST,
+    presence.NOT_ANSWERING,
+    errors.FATAL,
+    nvme.DEAD,
+    errors.NONFATAL,
+    presence.DRIVER_UNBOUND,
+    nvme.NOT_LIVE,
+    cxl.DISABLED,
+    cxl.UNCOMMITTED,
+    cxl.LOCKED,
+    link.NARROW,
+    link.SLOW,
+    errors.CORRECTABLE,
+)
+"""Everything that can be wrong; the worst first, which is the order in which findings are listed."""
+NAMES = tuple(one.name for one in RULES)
+FILES = tuple(sorted({name for one in RULES for name in one.files}))
+"""What is read for rules below a card's first function."""
 
-    Attributes:
-        effect: of its taint: `None`, `NoSchedule` or `NoExecute`.
-        unhealthy: the device is called Unhealthy, to the kubelet and on its DeviceAttachment. Whatever repels claims makes
-            unhealthy.
-        hold_down_seconds: how long it must last before anything is said.
-    """
 
-    effect: verdicts.Effect = verdicts.Effect.NONE
-    unhealthy: bool = True
-    hold_down_seconds: float = 0.0
+class _Rules:
+    """What follows from each finding, in a field of the finding's name."""
 
+    __slots__ = ()
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The rule of each finding.
-
-    Attributes:
-        device_lost: the card was pulled or fell off the bus.
-        not_answering: configuration space answers all ones, or a read never ends. A reset takes up to a second.
-        aer_fatal: uncorrectable errors after which the link is not reliable.
-        nvme_dead: the driver gave the controller up.
-        aer_nonfatal: uncorrectable errors that lost a transaction.
-        driver_unbound: it had a driver and has none. Binding another driver takes a moment.
-        nvme_not_live: resetting, connecting or being deleted for longer than a controller needs to come up.
-        cxl_disabled: the memory device was disabled.
-        cxl_uncommitted: its memory was mapped and no longer is. Mapping it anew takes a moment.
-        cxl_locked: its media is locked, or being sanitised.
-        link_narrow: fewer lanes than both ends have.
-        link_slow: slower than both ends can.
-        aer_correctable: more corrected errors than the policy allows.
-    """
-
-    device_lost: Rule = Rule(effect=verdicts.Effect.NO_EXECUTE)
-    not_answering: Rule = Rule(effect=verdicts.Effect.NO_SCHEDULE, hold_down_seconds=10.0)
-    aer_fatal: Rule = Rule(effect=verdicts.Effect.NO_SCHEDULE)
-    nvme_dead: Rule = Rule(effect=verdicts.Effect.NO_SCHEDULE)
-    aer_nonfatal: Rule = Rule(effect=verdicts.Effect.NO_SCHEDULE)
-    driver_unbound: Rule = Rule(effect=verdicts.Effect.NO_SCHEDULE, hold_down_seconds=10.0)
-    nvme_not_live: Rule = Rule(effect=verdicts.Effect.NO_SCHEDULE, hold_down_seconds=60.0)
-    cxl_disabled: Rule = Rule(effect=verdicts.Effect.NO_SCHEDULE, hold_down_seconds=10.0)
-    cxl_uncommitted: Rule = Rule(effect=verdicts.Effect.NO_SCHEDULE, hold_down_seconds=60.0)
-    cxl_locked: Rule = Rule(effect=verdicts.Effect.NO_SCHEDULE, hold_down_seconds=60.0)
-    link_narrow: Rule = Rule(unhealthy=False, hold_down_seconds=60.0)
-    link_slow: Rule = Rule(unhealthy=False, hold_down_seconds=60.0)
-    aer_correctable: Rule = Rule(unhealthy=False)
-
-    def of(self, finding: findings.Finding) -> Rule:
-        """Return the rule of a finding."""
+    def of(self, finding: str) -> Rule:
+        """Return what follows from a finding."""
         return _RULE_OF[finding](self)
 
 
-_RULE_OF: Mapping[findings.Finding, Callable[[Rules], Rule]] = {
-    findings.Finding.DEVICE_LOST: lambda rules: rules.device_lost,
-    findings.Finding.NOT_ANSWERING: lambda rules: rules.not_answering,
-    findings.Finding.AER_FATAL: lambda rules: rules.aer_fatal,
-    findings.Finding.NVME_DEAD: lambda rules: rules.nvme_dead,
-    findings.Finding.AER_NONFATAL: lambda rules: rules.aer_nonfatal,
-    findings.Finding.DRIVER_UNBOUND: lambda rules: rules.driver_unbound,
-    findings.Finding.NVME_NOT_LIVE: lambda rules: rules.nvme_not_live,
-    findings.Finding.CXL_DISABLED: lambda rules: rules.cxl_disabled,
-    findings.Finding.CXL_UNCOMMITTED: lambda rules: rules.cxl_uncommitted,
-    findings.Finding.CXL_LOCKED: lambda rules: rules.cxl_locked,
-    findings.Finding.LINK_NARROW: lambda rules: rules.link_narrow,
-    findings.Finding.LINK_SLOW: lambda rules: rules.link_slow,
-    findings.Finding.AER_CORRECTABLE: lambda rules: rules.aer_correctable,
-}
+_RULE_OF: Mapping[str, Callable[[_Rules], Rule]] = {one.name: operator.attrgetter(one.field) for one in RULES}
+
+if TYPE_CHECKING:
+
+    class Rules(_Rules):
+        """Its fields are those of `RULES`, each a `Rule`."""
+
+else:
+    # A name that is there twice is refused here, so at the start.
+    Rules = dataclasses.make_dataclass(
+        "Rules",
+        [(one.field, Rule, dataclasses.field(default=one.default)) for one in RULES],
+        bases=(_Rules,),
+        namespace={"__doc__": _Rules.__doc__, "__module__": __name__},
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Thresholds):
     """The health policy.
 
     Attributes:
@@ -104,22 +87,11 @@ class Policy:
         rules: what follows from each finding.
     """
 
-    interval_seconds: float = 10.0
-    read_timeout_seconds: float = 5.0
-    arrival_seconds: float = 60.0
-    fatal_per_hour: int = 1
-    nonfatal_per_hour: int = 1
-    correctable_per_minute: int = 100
-    recovery_seconds: float = 300.0
-    recovery_max_seconds: float = 3600.0
-    ignored: tuple[str, ...] = ()
-    slow_link_expected: tuple[str, ...] = ("gpu",)
     rules: Rules = dataclasses.field(default_factory=Rules)
 
 
 def problems(policy: Policy) -> list[str]:
     """One sentence for each value that cannot be; empty when all is well."""
-    known = {finding.value for finding in findings.Finding}
     return [
         *_seconds(policy),
         *(
@@ -132,15 +104,11 @@ def problems(policy: Policy) -> list[str]:
             if not 1 <= value <= COUNT_MAX
         ),
         *(
-            f"ignored names {name!r}, which is no finding: choose of {', '.join(sorted(known))}"
+            f"ignored names {name!r}, which is no finding: choose of {', '.join(sorted(NAMES))}"
             for name in policy.ignored
-            if name not in known
+            if name not in NAMES
         ),
-        *(
-            problem
-            for finding in findings.Finding
-            for problem in _rule_problems(finding, policy.rules.of(finding))
-        ),
+        *(problem for finding in NAMES for problem in _rule_problems(finding, policy.rules.of(finding))),
     ]
 
 
@@ -165,7 +133,7 @@ def _seconds(policy: Policy) -> list[str]:
     return found
 
 
-def _rule_problems(finding: findings.Finding, rule: Rule) -> list[str]:
+def _rule_problems(finding: str, rule: Rule) -> list[str]:
     found = []
     if rule.effect is not verdicts.Effect.NONE and not rule.unhealthy:
         found.append(f"the rule of {finding} has effect {rule.effect}: then unhealthy must be true")

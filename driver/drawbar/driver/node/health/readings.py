@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from drawbar.driver.node.health import findings
-from drawbar.driver.node.health.findings import Counters, ErrorLog, Severity
+from drawbar.driver.node.health import policy, samples
+from drawbar.driver.node.health.samples import Counters, ErrorLog, Severity
 from drawbar.driver.node.inventory import files, model, pci
 
 _ID_BYTES = 4  # vendor and device: what no device answers as all ones
@@ -27,7 +27,7 @@ _MESSAGES = {
 T = TypeVar("T", int, float)
 
 
-def read(sysfs: Path, card: model.Card) -> findings.Sample:
+def read(sysfs: Path, card: model.Card) -> samples.Sample:
     """How a card is now. Blocks on file reads, and for ever where a driver does.
 
     Args:
@@ -39,14 +39,14 @@ def read(sysfs: Path, card: model.Card) -> findings.Sample:
     # One listing tells "gone" from "has no such file", and which reads can be left out.
     names = {entry.name for entry in files.entries(first)}
     if not names:
-        return findings.Gone()
+        return samples.Gone()
     top = _top(card)
     above = _above(top)
     asleep = files.text(first + "/power_state") in _ASLEEP
     physical = [function for function in card.functions if function.physical_function is None]
     port = f"{root}/{above}" if above is not None else None
     logs = [_log(f"{root}/{function.path}") for function in physical]
-    return findings.Reading(
+    return samples.Reading(
         address=card.address,
         device_class=str(card.first.device_class),
         driver=files.link_name(first + "/driver") if "driver" in names else None,
@@ -57,7 +57,14 @@ def read(sysfs: Path, card: model.Card) -> findings.Sample:
         link=None if asleep else _link(f"{root}/{top.path}", port),
         nvme=_nvme(first) if "nvme" in names else {},
         memdevs=tuple(_memdevs(root, card)),
+        files={} if asleep else _files(first),
     )
+
+
+def _files(path: str) -> dict[str, str]:
+    """The files that rules name, as far as they are there."""
+    texts = ((name, files.text(f"{path}/{name}")) for name in policy.FILES)
+    return {name: text for name, text in texts if text is not None}
 
 
 @functools.lru_cache(maxsize=64)  # nearly all files of a host say the same: nothing counted
@@ -138,14 +145,14 @@ def _is_silent(path: str) -> bool:
         os.close(descriptor)
 
 
-def _link(path: str, port: str | None) -> findings.Link | None:
+def _link(path: str, port: str | None) -> samples.Link | None:
     """The link as it runs, and the most that both ends can do; None while it is down or where there is none."""
     if port is None:
         return None
     speed, width = _speed(path, "current"), _width(path, "current")
     if speed is None or width is None:
         return None
-    return findings.Link(
+    return samples.Link(
         speed_gts=speed,
         width=width,
         most_gts=_least(_speed(path, "max"), _speed(port, "max")),
@@ -171,10 +178,10 @@ def _nvme(path: str) -> dict[str, str]:
     return {name: state for name, state in states if state}
 
 
-def _memdevs(root: str, card: model.Card) -> Iterator[findings.Memdev]:
+def _memdevs(root: str, card: model.Card) -> Iterator[samples.Memdev]:
     for memdev in card.memdevs:
         path = f"{root}/{memdev.path}"
-        yield findings.Memdev(
+        yield samples.Memdev(
             name=memdev.name,
             driver=files.link_name(path + "/driver"),
             security=files.text(path + "/security/state") or None,

@@ -35,7 +35,7 @@ class Taint:
     """One finding as a taint.
 
     Attributes:
-        key: one of `findings.Finding`, without the driver's name: `link-narrow`.
+        key: one of `policy.NAMES`, without the driver's name: `link-narrow`.
         message: what was found, in one sentence.
     """
 

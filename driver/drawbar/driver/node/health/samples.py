@@ -1,29 +1,8 @@
-"""What can be wrong with a device, and what is read of one to find out. Values alone: nothing here reads or decides.
-
-The findings are a closed list, documented in `docs/health.md`. A finding is also the key of its taint.
-"""
+"""What is read of a device to judge its health, as values; pure."""
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-
-class Finding(enum.StrEnum):
-    """What can be wrong; the worst first, which is the order in which they are told."""
-
-    DEVICE_LOST = "device-lost"
-    NOT_ANSWERING = "not-answering"
-    AER_FATAL = "aer-fatal"
-    NVME_DEAD = "nvme-dead"
-    AER_NONFATAL = "aer-nonfatal"
-    DRIVER_UNBOUND = "driver-unbound"
-    NVME_NOT_LIVE = "nvme-not-live"
-    CXL_DISABLED = "cxl-disabled"
-    CXL_UNCOMMITTED = "cxl-uncommitted"
-    CXL_LOCKED = "cxl-locked"
-    LINK_NARROW = "link-narrow"
-    LINK_SLOW = "link-slow"
-    AER_CORRECTABLE = "aer-correctable"
 
 
 class Severity(enum.StrEnum):
@@ -109,6 +88,7 @@ class Reading:
         link: None where there is none, and while it is down or the device asleep.
         nvme: states of its NVMe controllers by name.
         memdevs: its CXL memory devices.
+        files: what the files that rules name say, by name; none of a device that sleeps.
     """
 
     address: str
@@ -121,6 +101,7 @@ class Reading:
     link: Link | None = None
     nvme: Mapping[str, str] = field(default_factory=dict)
     memdevs: tuple[Memdev, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,30 @@
+"""States of NVMe controllers (drivers/nvme/host/core.c); pure."""
+
+from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule, label
+from drawbar.driver.node.health.verdicts import Effect
+
+_LIVE = "live"
+_DEAD = "dead"
+
+
+def _in_state(look: Look, *, dead: bool) -> Evidence | None:
+    found = None
+    for name, state in sorted(look.reading.nvme.items()):
+        if state != _LIVE and (state == _DEAD) == dead:
+            message = f"NVMe controller {name} ({look.reading.address}) is {state}"
+            found = Evidence(message=message, value=label(state))
+    return found
+
+
+DEAD = HealthRule(
+    name="nvme-dead",
+    meaning="the driver gave the controller up",
+    default=Rule(effect=Effect.NO_SCHEDULE),
+    find=lambda look: _in_state(look, dead=True),
+)
+NOT_LIVE = HealthRule(
+    name="nvme-not-live",
+    meaning="resetting, connecting or being deleted for longer than a controller needs to come up",
+    default=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=60.0),
+    find=lambda look: _in_state(look, dead=False),
+)
