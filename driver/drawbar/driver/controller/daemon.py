@@ -31,7 +31,7 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import actions, calls, context, delays, executor, index
 from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.fabrics import credentials, losses, redacting_adapter, sessions
-from drawbar.driver.controller.immediate import executor as allocator
+from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import causes, devices, publisher

@@ -10,7 +10,6 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import daemon, faults, hosts, names, settings, watches
 from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.immediate import observation
 from drawbar.driver.controller.operation import instrumentation
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.slices import plan as slice_plan
@@ -102,15 +101,15 @@ def opened_with(count):
 def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
     opened = opened_with(slice_plan.DEVICES_MAX + 1)
     for placed, later in ((coming(), "d-64"), (coming("d-64"), "d-63")):
-        found = observation.inventory(Cluster(opened, placed), frozenset())
+        found = inventory.reserved(Cluster(opened, placed), frozenset())
         assert [key.device for key, one in found.devices.items() if one.pool == "fab/e/1"] == [later]
 
 
 def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
     opened = opened_with(1)
-    assert observation.inventory(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
+    assert inventory.reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
     opened.silent_since = 1.0
-    assert observation.inventory(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
+    assert inventory.reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
 
 
 async def test_the_controller_knows_what_it_has_just_withdrawn(controller_world, until):

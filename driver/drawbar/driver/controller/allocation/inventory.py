@@ -1,75 +1,128 @@
-"""What the fabrics have for claims: their free devices, ports and rules, from the mirrors; nothing here waits or writes."""
+"""What the fabrics have for claims, from the mirrors and the sessions; nothing here waits or writes."""
 
 import datetime
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from dataclasses import replace
 
-from drawbar.driver.api import attachments, fabrics, slices
+from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.pools import devices
+from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.fabric import contract
 
 
-def inventory(cluster: Cluster) -> matching.Inventory:
-    """All fabrics that were listed once, with their devices as they are shown."""
-    reached: dict[str, matching.Fabric] = {}
-    found: dict[names.DeviceKey, matching.Device] = {}
+def listed(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
+    """Return the Fabrics whose devices were listed once, with their sessions."""
     for opened in cluster.sessions:
         fabric = cluster.fabrics.get(opened.name)
-        if fabric is None or fabric.deleting or not opened.listed:
-            continue
-        reached[opened.name] = fabric_of(fabric, opened, cluster.placed, cluster.clock())
-        for pool, shown in _shown(cluster, opened.name):
-            key = names.DeviceKey(fabric=opened.name, device=shown.name)
-            told = opened.device(shown.name)
-            free = told is not None and told.connection is None
-            found[key] = matching.Device(
-                key=key,
-                pool=pool,
-                shown=shown,
-                free=free and cluster.attachments.get(key.attachment) is None,
-            )
-    return matching.Inventory(fabrics=reached, devices=found)
-
-
-def _shown(cluster: Cluster, fabric: str) -> Iterator[tuple[str, slices.Device]]:
-    for one in cluster.pools.of(fabric):
-        for device in one.spec.devices:
-            yield one.spec.pool.name, device
+        if fabric is not None and not fabric.deleting and opened.listed:
+            yield fabric, opened
 
 
 def fabric_of(
     fabric: fabrics.Fabric, opened: session.Session, placed: index.Index, now: datetime.datetime
 ) -> matching.Fabric:
-    """What a fabric can do for the nodes that it reaches, but for those whose host is at fault."""
+    """Return what a fabric can do for the nodes that it reaches, without those whose host is at fault."""
     policy = fabric.spec.policy
     blamed = opened.faults.blamed(datetime.timedelta(seconds=policy.probation_seconds), now)
-    reached = {node: host for node, host in opened.nodes.host_of.items() if host not in blamed}
-    told = {host.id: host for host in opened.hosts}
+    host_of = {node: host for node, host in opened.nodes.host_of.items() if host not in blamed}
+    hosts = {host.id: host for host in opened.hosts}
     coming = Counter(
-        one.spec.node_name
-        for one in placed.of(opened.name)
-        if not one.holds(attachments.ATTACHED) and not _has_port(told.get(one.spec.host_id), one)
+        attachment.spec.node_name
+        for attachment in placed.of(opened.name)
+        if not attachment.holds(attachments.ATTACHED)
+        and not _has_port(hosts.get(attachment.spec.host_id), attachment)
     )
     return matching.Fabric(
         name=opened.name,
-        hosts=reached,
-        ports={node: _left(told.get(host), coming[node]) for node, host in reached.items()},
+        hosts=host_of,
+        ports={node: _free_ports(hosts.get(host), coming[node]) for node, host in host_of.items()},
         rules=policy.models,
         models=policies.models_by_node(placed.of(opened.name)) if policy.models else {},
     )
 
 
 def _has_port(host: contract.Host | None, attachment: attachments.DeviceAttachment) -> bool:
-    """Whether the fabric counts a port as the device's already."""
+    """Return whether the fabric counts a port as the device's already."""
     return host is not None and any(port.device_id == attachment.spec.device_id for port in host.ports)
 
 
-def _left(host: contract.Host | None, coming: int) -> int | None:
-    """None for a fabric that tells no ports: it has no limit that we know of."""
+def _free_ports(host: contract.Host | None, coming: int) -> int | None:
+    """Return the ports that are left; None for a fabric that reports no ports: it has no limit that we know of."""
     if host is None or not host.ports:
         return None
     return sum(port.state is contract.PortState.FREE for port in host.ports) - coming
+
+
+def _reserving(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
+    """Return the Fabrics with a reservation whose managers have answered."""
+    for fabric, opened in listed(cluster):
+        reservation = fabric.spec.policy.immediate
+        if reservation.devices or reservation.models:
+            yield fabric, opened
+
+
+def shown_reserved(cluster: Cluster) -> frozenset[names.DeviceKey]:
+    """Return the reserved devices that are published now: they were given by the scheduler, or will be withdrawn."""
+    return frozenset(
+        names.DeviceKey(fabric=opened.name, device=device.name)
+        for fabric, opened in _reserving(cluster)
+        for keys in (pool_plan.reserved(fabric.spec.policy.immediate, opened.devices),)
+        for published in cluster.pools.of(opened.name)
+        for device in published.spec.devices
+        if device.name in keys
+    )
+
+
+def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Inventory:
+    """Return the reserved devices of all Fabrics.
+
+    Args:
+        cluster: where to look.
+        offered: devices that were published a moment ago, so that the scheduler may be giving them to a claim.
+    """
+    now = cluster.clock()
+    known: dict[names.DeviceKey, matching.Device] = {}
+    reached: dict[str, matching.Fabric] = {}
+    for fabric, opened in _reserving(cluster):
+        does = fabric_of(fabric, opened, cluster.placed, now)
+        # A classic claim is attached before it is allocated; this one would be bound to wait.
+        reached[opened.name] = does if opened.silent_since is None else replace(does, hosts={})
+        places = devices.homes(
+            opened.name,
+            opened.devices,
+            cluster.pools.of(opened.name),
+            devices.Rules(
+                restricted=policies.restricted(fabric.spec.policy.models),
+                given=pool_plan.given(cluster.placed.of(opened.name)),
+            ),
+        )
+        probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+        resting = opened.faults.resting(probation, opened.faults.blamed(probation, now), now)
+        for device in opened.devices:
+            key = names.DeviceKey(fabric=opened.name, device=names.label(device.id))
+            if fabric.spec.policy.immediate.holds(device.id, device.model):
+                known[key] = matching.Device(
+                    key=key,
+                    pool=places[key.device],
+                    shown=devices.published(cluster.driver, opened.name, device, ()),
+                    free=key not in offered
+                    and key.device not in resting
+                    and _is_free(cluster, fabric, device, key),
+                )
+    return matching.Inventory(fabrics=reached, devices=known)
+
+
+def _is_free(cluster: Cluster, fabric: fabrics.Fabric, device: contract.Device, key: names.DeviceKey) -> bool:
+    return (
+        device.connection is None
+        and device.health is not contract.Health.CRITICAL
+        and not {device.id, key.device, "*"} & set(fabric.spec.maintenance)
+        and cluster.attachments.get(key.attachment) is None
+        and not cluster.allocated.of(key)
+    )

@@ -14,7 +14,7 @@ from typing import Any
 from drawbar.driver import backoff, evaluation
 from drawbar.driver.api import attachments, classic
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import inventory, selectors
+from drawbar.driver.controller.allocation import inventory, matching, selectors
 from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.classic import (
@@ -26,6 +26,7 @@ from drawbar.driver.controller.classic import (
     observation,
     plan,
 )
+from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.kube import client, mirror
 
 log = logging.getLogger(__name__)
@@ -227,11 +228,31 @@ class Service:
             nodes={node.metadata.name: node for node in context.cluster.nodes},
             gone_at=gone_at,
             attachments=tuple(context.cluster.attachments),
-            inventory=inventory.inventory(context.cluster),
+            inventory=_inventory(context.cluster),
             judge=self._judge.meets,
             patience=context.patience,
             seen=seen,
         )
+
+
+def _inventory(cluster: Cluster) -> matching.Inventory:
+    """Return all Fabrics that were listed once, with their devices as they are published."""
+    reached: dict[str, matching.Fabric] = {}
+    known: dict[names.DeviceKey, matching.Device] = {}
+    for fabric, opened in inventory.listed(cluster):
+        reached[opened.name] = inventory.fabric_of(fabric, opened, cluster.placed, cluster.clock())
+        for published in cluster.pools.of(opened.name):
+            for shown in published.spec.devices:
+                key = names.DeviceKey(fabric=opened.name, device=shown.name)
+                device = opened.device(shown.name)
+                is_free = device is not None and device.connection is None
+                known[key] = matching.Device(
+                    key=key,
+                    pool=published.spec.pool.name,
+                    shown=shown,
+                    free=is_free and cluster.attachments.get(key.attachment) is None,
+                )
+    return matching.Inventory(fabrics=reached, devices=known)
 
 
 def _payers(observed: observation.Observed, expressions: Set[str]) -> dict[str, set[str]]:

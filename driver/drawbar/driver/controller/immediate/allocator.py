@@ -1,8 +1,8 @@
-"""Allocates claims at once: looks, lets `plan` decide, and writes, one claim after the other.
+"""Allocates claims at once: observes, has `plan` decide, and writes, one claim after the other.
 
-One after the other, since what one claim gets another must not: what was written is known before the next one is looked
-at. An allocation is one write with the claim's uid and resourceVersion, so it fails if the scheduler was first. Attaching
-is the ordinary way from there: whoever ends this process at any moment leaves an allocated claim, or one that is not.
+One after the other, since no device may be given twice: what was written is known before the next claim is looked at. An
+allocation is one write with the claim's uid and resourceVersion, so it fails if the scheduler was first. Attaching
+is the ordinary way from there: a crash at any moment leaves an allocated claim, or one that is not.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from typing import assert_never
 import msgspec
 
 from drawbar.driver import backoff, evaluation
-from drawbar.driver.api import attachments, claims, demands, slices
+from drawbar.driver.api import attachments, claims, demands, nodes, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import matching, selectors
+from drawbar.driver.controller.allocation import inventory, matching, selectors
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.immediate import observation, plan
+from drawbar.driver.controller.immediate import plan
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds, workers
@@ -32,13 +32,13 @@ DROPPED = "BindingConditionsDropped"
 # The scheduler may work for so long with what it was shown before.
 SETTLE_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 60.0
-# What waits looks again whenever anything changes, and all of it names the same few classes. Less than the time above, so
-# that who looks again after that reads anew.
+# All claims that wait are looked at again whenever anything changes, and name the same few classes. Less than
+# LOOK_AGAIN_SECONDS, so that a claim that is looked at after that time has its classes read anew.
 CLASS_SECONDS = 30.0
 CLASSES_MAX = 256
 # What changes together is looked at together.
 GATHER_SECONDS = 0.2
-# Of processor time for selectors: after so much it is the turn of other claims; what takes none counts, too.
+# Of processor time for selectors: after so much other claims follow; what takes none counts as the minimum.
 TURN_SECONDS = 0.2
 TURN_SECONDS_MIN = 0.01
 # All of them together; what is remembered of a claim has to have a limit.
@@ -51,18 +51,18 @@ Name = tuple[str, str]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Memory:
-    """What is remembered of one claim while it is there. Lost at a restart, which costs one more try.
+    """What is remembered of one claim while it exists. Lost at a restart, which costs one more try.
 
     Attributes:
-        said: what it was last told.
+        reported: reason and message of its last Event.
         asked: the claim with its spec, as it was last read.
         too_long: its selectors are, and are not kept in `asked`.
-        counted: the allocation that failed last; one whose taking back was refused as stale is not counted again.
-        not_before: on the loop's clock.
+        counted: the allocation that failed last; one whose clearing was refused as stale is not counted again.
+        not_before: of the next try, on the loop's clock.
     """
 
     uid: str
-    said: tuple[str, str] = ("", "")
+    reported: tuple[str, str] = ("", "")
     asked: demands.Claim | None = None
     too_long: bool = False
     failures: int = 0
@@ -74,12 +74,12 @@ class _Memory:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Allocator:
-    """The one who allocates claims at once. Run `run()` as a task while this controller leads.
+    """Allocates claims at once. Run `run()` as a task while this controller leads.
 
     Attributes:
+        enabled: by the configuration; otherwise a claim that asks for it gets an Event.
         evaluator: of the claims' selectors.
-        enabled: an administrator wants it; without, a claim that asks for it is told.
-        settle_seconds: how long a device is left alone that was withdrawn from the scheduler.
+        settle_seconds: how long a device is not given that was withdrawn from the scheduler.
     """
 
     cluster: Cluster
@@ -87,10 +87,10 @@ class Allocator:
     evaluator: evaluation.Evaluator
     settle_seconds: float = SETTLE_SECONDS
     _queue: workers.WorkQueue[Name] = field(default_factory=workers.WorkQueue)
-    _known: dict[Name, _Memory] = field(default_factory=dict)
+    _memories: dict[Name, _Memory] = field(default_factory=dict)
     # When a device was withdrawn from the scheduler, on the loop's clock.
     _withdrawn: dict[names.DeviceKey, float] = field(default_factory=dict)
-    # None for a class that is not there, and when that was found, on the loop's clock.
+    # None for a class that does not exist, and when it was read, on the loop's clock.
     _classes: dict[str, tuple[demands.DeviceClass | None, float]] = field(default_factory=dict)
     _judge: selectors.Judge = field(init=False)
     _budget: selectors.Budget = field(init=False)
@@ -100,20 +100,20 @@ class Allocator:
         self._budget = selectors.Budget()
 
     def changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        """Takes over a change of a claim, any claim."""
-        found = new or old
-        assert found is not None
-        name = (found.metadata.namespace, found.metadata.name)
+        """Take over a change of any claim."""
+        claim = new or old
+        assert claim is not None
+        name = (claim.metadata.namespace, claim.metadata.name)
         if new is None or not demands.is_immediate(new.metadata):
-            self._known.pop(name, None)
+            self._memories.pop(name, None)
             return
-        known = self._known.get(name)
-        if known is None or known.uid != new.metadata.uid:
-            self._known[name] = _Memory(uid=new.metadata.uid)
+        memory = self._memories.get(name)
+        if memory is None or memory.uid != new.metadata.uid:
+            self._memories[name] = _Memory(uid=new.metadata.uid)
         self._queue.add(name)
 
     def published(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
-        """Takes over a change of what the scheduler is shown; also while another controller leads."""
+        """Take over a change of what is published to the scheduler; also while another controller leads."""
         fabric = old.metadata.labels.get(pool_plan.FABRIC_LABEL) if old is not None else None
         if old is None or fabric is None or not self.enabled:
             return
@@ -126,19 +126,19 @@ class Allocator:
         self._withdrawn = self._settling() | dict.fromkeys(gone, asyncio.get_running_loop().time())
 
     def look_again(self) -> None:
-        """Something that can be given may have come, or gone."""
-        for name in self._known:
+        """Look at all claims again, since devices or nodes changed."""
+        for name in self._memories:
             self._queue.add_after(name, GATHER_SECONDS)
 
     async def run(self) -> None:
-        """Works until cancelled."""
-        for name in self._known:
+        """Work until cancelled."""
+        for name in self._memories:
             self._queue.add(name)
         await self._queue.run(self._round, lambda name: {"namespace": name[0], "claim": name[1]})
 
     async def _round(self, name: Name) -> float | None:
-        """Looks at one claim; gives the seconds after which to look again, if time alone can change anything."""
-        claim, memory = self.cluster.claims.get(name[1], name[0]), self._known.get(name)
+        """Look at one claim; return the seconds after which to look again, if time alone can change anything."""
+        claim, memory = self.cluster.claims.get(name[1], name[0]), self._memories.get(name)
         if claim is None or memory is None or claim.metadata.deletion_timestamp is not None:
             self.cluster.refusals.settled(_subject(name))
             return None
@@ -147,12 +147,12 @@ class Allocator:
             return await self._review(claim, claim.status.allocation, memory)
         if not self.enabled:
             message = "the claim asks for immediate allocation, which is off (immediateAllocation of the controller)"
-            self._tell(claim, memory, TURNED_OFF, message)
+            self._report(claim, memory, TURNED_OFF, message)
             return None
         if not self.cluster.pools.keeps_conditions:
             # A pod would be bound before its device is there.
             message = "not allocated at once: the API server drops binding conditions, or was not asked yet"
-            self._tell(claim, memory, DROPPED, message)
+            self._report(claim, memory, DROPPED, message)
             return LOOK_AGAIN_SECONDS
         left = memory.not_before - asyncio.get_running_loop().time()
         return left if left > 0 else await self._allocate(claim, memory)
@@ -160,7 +160,7 @@ class Allocator:
     async def _review(
         self, claim: claims.ResourceClaim, allocation: claims.Allocation, memory: _Memory
     ) -> float | None:
-        """Takes an allocation back that came to nothing; gives the seconds until its node counts as gone."""
+        """Clear an allocation that failed; return the seconds until its node counts as gone, if it is missing."""
         of_fabrics = {names.fabric_of(one.pool) for one in claim.results(self.cluster.driver)}
         gone_at = self.cluster.absences.gone_at(allocation.node or "", of_fabrics)
         now = self.cluster.clock()
@@ -175,12 +175,12 @@ class Allocator:
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
         while True:
             self._withdrawn = self._settling()
-            offered = observation.shown(self.cluster) | self._withdrawn.keys()
-            found = observation.inventory(self.cluster, offered)
+            offered = inventory.shown_reserved(self.cluster) | self._withdrawn.keys()
+            found = inventory.reserved(self.cluster, offered)
             again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
             if not any(one.free for one in found.devices.values()):
                 message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
-                await self._carry_out(plan.Wait(reason=plan.NOTHING_RESERVED, message=message), claim, memory)
+                self._report(claim, memory, plan.NOTHING_RESERVED, message)
                 return again
             asked = await self._read(claim, memory)
             if asked is None:
@@ -190,7 +190,7 @@ class Allocator:
                     "the claim cannot be allocated at once: "
                     f"its selectors have more than {SELECTORS_CHARS_MAX} characters"
                 )
-                await self._carry_out(plan.Wait(reason=plan.UNSUPPORTED, message=message), claim, memory)
+                self._report(claim, memory, plan.UNSUPPORTED, message)
                 return None
             decided = await self._decide(asked, memory, found)
             if not self._judge.pending:
@@ -208,7 +208,7 @@ class Allocator:
             claim=asked,
             classes=await self._read_classes(asked),
             inventory=found,
-            nodes=observation.places(self.cluster, asked, memory.nodes, found),
+            nodes=_candidates(self.cluster, asked, memory.nodes, found),
             avoided=memory.devices,
         )
         self._judge.begin()
@@ -220,16 +220,15 @@ class Allocator:
         return decided
 
     async def _evaluate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
-        """Has the selectors evaluated that the plan asked for.
+        """Evaluate the selectors that the plan asked for.
 
         Returns:
-            None if that took no time to speak of; else the seconds until it is this claim's turn again.
+            None if that took little time; else the seconds after which to look at the claim again.
         """
         namespace = claim.metadata.namespace
         pause = self._budget.wait(namespace)
         if pause:
-            wait = plan.Wait(reason=selectors.EXPENSIVE, message=selectors.too_expensive(namespace))
-            await self._carry_out(wait, claim, memory)
+            self._report(claim, memory, selectors.EXPENSIVE, selectors.too_expensive(namespace))
             return pause
         _, taken = await self._judge.settle(TURN_SECONDS)
         used = sum(taken.values())
@@ -241,10 +240,10 @@ class Allocator:
             case plan.Allocate(allocation=allocation, node=node, devices=devices):
                 await self._write(claim, devices, msgspec.to_builtins(allocation))
                 listed = ", ".join(f"{key.fabric}/{key.device}" for key in devices)
-                self._tell(claim, memory, ALLOCATED, f"{listed} allocated on node {node}", warning=False)
+                self._report(claim, memory, ALLOCATED, f"{listed} allocated on node {node}", warning=False)
                 log.info("claim allocated at once", extra={"claim": claim.metadata.name, "node": node})
             case plan.TakeBack(reason=reason, message=message, node=node, devices=devices):
-                # First the memory: the write brings the next round.
+                # First the memory: the write has the next round follow.
                 if memory.counted != claim.status.allocation:
                     memory.failures, memory.counted = memory.failures + 1, claim.status.allocation
                 memory.devices |= frozenset(devices)
@@ -252,16 +251,16 @@ class Allocator:
                 pause = backoff.longest(memory.failures, RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
                 memory.not_before = asyncio.get_running_loop().time() + pause
                 await self._write(claim, devices, None)
-                self._tell(claim, memory, reason, f"{message}; trying again in {pause:.0f} s")
+                self._report(claim, memory, reason, f"{message}; trying again in {pause:.0f} s")
             case plan.Wait(reason=reason, message=message):
-                self._tell(claim, memory, reason, message)
+                self._report(claim, memory, reason, message)
             case _:
                 assert_never(action)
 
     async def _write(
         self, claim: claims.ResourceClaim, devices: Iterable[names.DeviceKey], allocation: object
     ) -> None:
-        """Sets or clears the allocation of the claim as it was seen; the API server drops what was said of devices."""
+        """Set or clear the allocation of the claim as it was observed; the API server drops the status of its devices."""
         metadata = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
         subject = _subject((claim.metadata.namespace, claim.metadata.name))
         with self.cluster.refusals.attempt({key.fabric for key in devices}, subject):
@@ -269,7 +268,7 @@ class Allocator:
             await self.cluster.claims.merge(claim, body, manager=self.cluster.manager, subresource="status")
 
     async def _read(self, claim: claims.ResourceClaim, memory: _Memory) -> demands.Claim | None:
-        """The claim with what it asks for, which never changes; None where it is another one by now."""
+        """Return the claim with what it asks for, which never changes; None if it is another claim by now."""
         if memory.asked is None:
             found = await self.cluster.api.read(
                 kinds.CLAIM, claim.metadata.name, namespace=claim.metadata.namespace, into=demands.Claim
@@ -283,42 +282,41 @@ class Allocator:
         return msgspec.structs.replace(memory.asked, metadata=claim.metadata)
 
     async def _read_classes(self, asked: demands.Claim) -> dict[str, demands.DeviceClass]:
-        """Those that the claim names and that there are, as they were a short while ago at most."""
-        found, now = {}, asyncio.get_running_loop().time()
+        """Return the classes that the claim names and that exist, read no longer ago than `CLASS_SECONDS`."""
+        classes, now = {}, asyncio.get_running_loop().time()
         for name in sorted(plan.class_names(asked.spec.devices)):
-            known, at = self._classes.get(name, (None, -CLASS_SECONDS))
+            device_class, at = self._classes.get(name, (None, -CLASS_SECONDS))
             if now - at >= CLASS_SECONDS:
-                known = await self._read_class(name)
+                try:
+                    device_class = await self.cluster.api.read(
+                        kinds.DEVICE_CLASS, name, into=demands.DeviceClass
+                    )
+                except kube_errors.NotFound:
+                    device_class = None
                 if len(self._classes) >= CLASSES_MAX:
                     self._classes.clear()
-                self._classes[name] = known, now
-            if known is not None:
-                found[name] = known
-        return found
-
-    async def _read_class(self, name: str) -> demands.DeviceClass | None:
-        try:
-            return await self.cluster.api.read(kinds.DEVICE_CLASS, name, into=demands.DeviceClass)
-        except kube_errors.NotFound:
-            return None
+                self._classes[name] = device_class, now
+            if device_class is not None:
+                classes[name] = device_class
+        return classes
 
     def _settling(self) -> dict[names.DeviceKey, float]:
-        """What was withdrawn a moment ago: the scheduler may still be giving it to somebody."""
+        """Return the devices that were withdrawn so recently that the scheduler may still be giving them to a claim."""
         now = asyncio.get_running_loop().time()
         return {key: at for key, at in self._withdrawn.items() if now - at < self.settle_seconds}
 
-    def _tell(
+    def _report(
         self, claim: claims.ResourceClaim, memory: _Memory, reason: str, message: str, *, warning: bool = True
     ) -> None:
-        """Says it once, until something else is to be said."""
-        if memory.said == (reason, message):
+        """Record an Event on the claim, unless it is the same as the last one."""
+        if memory.reported == (reason, message):
             return
-        memory.said = (reason, message)
+        memory.reported = (reason, message)
         regarding = attachments.ClaimReference(
             namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid
         )
-        tell = self.cluster.recorder.warning if warning else self.cluster.recorder.normal
-        tell(regarding, reason=reason, message=message)
+        record = self.cluster.recorder.warning if warning else self.cluster.recorder.normal
+        record(regarding, reason=reason, message=message)
 
 
 def _subject(name: Name) -> str:
@@ -332,3 +330,25 @@ def _selectors_chars(claim: demands.Claim) -> int:
         for _, way in request.ways()
         for expression in demands.expressions(way.selectors)
     )
+
+
+def _candidates(
+    cluster: Cluster, claim: demands.Claim, avoided: frozenset[str], reserved: matching.Inventory
+) -> tuple[str, ...]:
+    """Return the nodes to be tried, the best first.
+
+    The one that the claim names; else those without taints, without failures of this claim, and with the fewest devices.
+    """
+    wish = claim.metadata.annotations.get(claims.NODE_ANNOTATION)
+    reached = {name for fabric in reserved.fabrics.values() for name in fabric.hosts}
+
+    def is_usable(node: nodes.Node) -> bool:
+        name = node.metadata.name
+        is_open = not node.out_of_service and not node.spec.unschedulable
+        return is_open and name in reached and wish in (None, "", name)
+
+    def order(node: nodes.Node) -> tuple[bool, bool, int, str]:
+        name = node.metadata.name
+        return bool(node.spec.taints), name in avoided, sum(1 for _ in cluster.placed.on(name)), name
+
+    return tuple(node.metadata.name for node in sorted(filter(is_usable, cluster.nodes), key=order))

@@ -15,7 +15,7 @@ from drawbar.driver.controller import absences, faults, hosts, names, refusals
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
 from drawbar.driver.controller.attachments import index
-from drawbar.driver.controller.immediate import executor
+from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import errors
@@ -126,7 +126,7 @@ class World:
             pools=self.pools,
             clock=self.now,
         )
-        self.allocator = executor.Allocator(
+        self.allocator = allocator.Allocator(
             cluster=cluster,
             enabled=enabled,
             evaluator=evaluator or evaluation.Inline(),
@@ -226,7 +226,7 @@ async def test_of_two_claims_that_want_one_device_one_gets_it(until):
 
 async def test_a_device_that_the_scheduler_was_shown_is_left_alone_until_it_is_withdrawn_and_a_while(until):
     # Longer than what makes it look again.
-    settle = 2 * executor.GATHER_SECONDS
+    settle = 2 * allocator.GATHER_SECONDS
     async with running(World(gpu("g-0"), settle=settle)) as world:
         loop = asyncio.get_running_loop()
         world.pools.show(gpu("g-0"))
@@ -274,7 +274,7 @@ async def test_after_a_failure_it_waits_and_another_device_is_tried_first(until)
         world.fail("c")
         await until(world.has, lambda found: found is None)
         assert await until(world.has, bool) == ["g-1"]
-        assert loop.time() - began >= executor.RETRY_FIRST_SECONDS
+        assert loop.time() - began >= allocator.RETRY_FIRST_SECONDS
         assert ("c", "ImmediateAllocationFailed") in world.events
 
 
@@ -286,7 +286,7 @@ async def test_a_failure_whose_taking_back_is_refused_as_stale_counts_once(until
             return sum(body["status"]["allocation"] is None for _, body in world.writes)
 
         await until(world.has, bool)
-        (memory,) = world.allocator._known.values()
+        (memory,) = world.allocator._memories.values()
         world.refuse = 3
         world.fail("c")
         await until(taken_back, lambda tries: tries == 4)
@@ -414,7 +414,7 @@ async def test_a_claim_keeps_its_device_while_its_node_may_come_back(until):
         await until(given, lambda found: found == {"c": ["g-0"]})
         del world.nodes["node-1"]
         claim = world.claims.get("c")
-        allocation, memory = claim.status.allocation, world.allocator._known["default", "c"]
+        allocation, memory = claim.status.allocation, world.allocator._memories["default", "c"]
         left = await world.allocator._review(claim, allocation, memory)
         assert 55 < left <= 60
         assert world.given() == {"c": ["g-0"]}
@@ -498,8 +498,8 @@ async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does
 async def test_a_claim_with_selectors_without_end_is_refused_and_not_kept(until):
     world = World(gpu("g-0"))
     async with running(world):
-        world.own_selectors = {"c": ["true" + " " * executor.SELECTORS_CHARS_MAX]}
+        world.own_selectors = {"c": ["true" + " " * allocator.SELECTORS_CHARS_MAX]}
         world.ask("c")
         found = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
     assert "its selectors have more than" in found[0]
-    assert world.allocator._known["default", "c"].asked.spec == demands.ClaimSpec()
+    assert world.allocator._memories["default", "c"].asked.spec == demands.ClaimSpec()
