@@ -1,15 +1,12 @@
-"""What a claim that asks for immediate allocation gets, and when that is taken back; decided purely.
+"""What a claim that asks for immediate allocation gets, and when its allocation is cleared; pure.
 
 Invariants:
 
 - only devices that are reserved for immediate allocation and free are given, so the scheduler, which is never shown
   them, and this plan cannot give one device to two claims;
 - all that a claim asks for is given on one node, or nothing;
-- an allocation is taken back only where it failed, or its node is gone, and only while no pod has the claim; the
+- an allocation is cleared only where it failed, or its node is gone, and only while no pod has the claim; the
   scheduler's own allocations are never touched.
-
-The kind of match is that of classic allocation (`controller.allocation.matching`): exact, with the ports and rules of the
-fabrics.
 
 Source: KEP-3063, "Immediate allocation"; `resource.k8s.io/v1` AllocationResult; KEP-5007 for the binding conditions.
 """
@@ -17,7 +14,7 @@ Source: KEP-3063, "Immediate allocation"; `resource.k8s.io/v1` AllocationResult;
 import dataclasses
 import datetime
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -42,9 +39,9 @@ class Observed:
 
     Attributes:
         claim: not allocated.
-        classes: the DeviceClasses that it names, as far as there are such.
+        classes: the DeviceClasses that it names, as far as they exist.
         inventory: the reserved devices and the nodes that they can go to.
-        nodes: those that come into question, the best first.
+        nodes: the candidates, the best first.
         avoided: devices that failed this claim before; others are tried first.
     """
 
@@ -67,7 +64,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeBack:
-    """Clear the claim's allocation: it came to nothing."""
+    """Clear the claim's allocation, which failed."""
 
     reason: str
     message: str
@@ -89,86 +86,80 @@ _Ways = tuple[tuple[str, demands.Way], ...]
 
 
 def plan(observed: Observed, judge: matching.Judge, now: datetime.datetime) -> Allocate | Wait:
-    """The allocation of a claim that has none, or why there can be none now."""
+    """Return the allocation of a claim that has none, or why there can be none now."""
     wanted = observed.claim.spec.devices
-    problem = unsupported(wanted) or _without_class(wanted, observed.classes)
+    problem = unsupported(wanted)
     if problem is not None:
         return problem
-    fresh = _without(observed.inventory, observed.avoided) if observed.avoided else None
-    for inventory in (one for one in (fresh, observed.inventory) if one is not None):
-        left = matching.Stock(inventory, judge)
-        for ways in _combinations(wanted):
-            search = matching.Search(left, _asked(ways, observed.classes))
+    missing = sorted(class_names(wanted) - observed.classes.keys())
+    if missing:
+        return Wait(reason=NO_CLASS, message=f"there is no DeviceClass {', '.join(missing)}")
+    everything = observed.inventory
+    left = {key: device for key, device in everything.devices.items() if key not in observed.avoided}
+    fresh = dataclasses.replace(everything, devices=left)
+    for inventory in (fresh, everything) if observed.avoided else (everything,):
+        stock = matching.Stock(inventory, judge)
+        # The first alternatives first.
+        combinations = itertools.product(*(request.ways() for request in wanted.requests))
+        for ways in itertools.islice(combinations, COMBINATIONS_MAX):
+            search = matching.Search(stock, _requests(ways, observed.classes))
             for node in observed.nodes:
                 given = search.on(node)
                 if given is not None:
-                    found = _allocate(observed, ways, given, node, now)
-                    return _misled(found.allocation, observed.driver) or found
+                    return _allocate(observed, ways, given, node, now)
     return Wait(reason=NOTHING_RESERVED, message=_why_not(observed))
 
 
 def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> TakeBack | None:
-    """Whether an allocation of ours is to be taken back."""
+    """Return how to clear an allocation of ours that failed; None where there is nothing to clear."""
     allocation = claim.status.allocation
     if allocation is None or claims.SCHEDULED in claim.metadata.finalizers or claim.status.reserved_for:
         return None
     results = claim.results(driver)
-    devices = tuple(names.DeviceKey(fabric=names.fabric_of(one.pool), device=one.device) for one in results)
-    node = allocation.node or ""
     if not results or len(results) != len(allocation.devices.results):
         return None
+    node = allocation.node or ""
     failures = {
         bindings.condition_type(driver, one) for one in (bindings.ATTACH_FAILED, bindings.NODE_FAILED)
     }
-    for result in results:
-        for condition in claim.conditions(result):
-            if condition.type in failures and condition.is_true:
-                message = f"{result.pool}/{result.device} on node {node}: {condition.message}"
-                return TakeBack(reason=FAILED, message=message, node=node, devices=devices)
-    if node_gone:
-        message = f"node {node} is gone, and no pod uses the claim"
-        return TakeBack(reason=NODE_GONE, message=message, node=node, devices=devices)
-    return None
+    failed = (
+        (FAILED, f"{result.pool}/{result.device} on node {node}: {condition.message}")
+        for result in results
+        for condition in claim.conditions(result)
+        if condition.type in failures and condition.is_true
+    )
+    gone = (NODE_GONE, f"node {node} is gone, and no pod uses the claim") if node_gone else None
+    problem = next(failed, gone)
+    if problem is None:
+        return None
+    devices = tuple(names.DeviceKey(fabric=names.fabric_of(one.pool), device=one.device) for one in results)
+    return TakeBack(reason=problem[0], message=problem[1], node=node, devices=devices)
 
 
 def unsupported(wanted: demands.Devices) -> Wait | None:
-    """What only the scheduler can do; None where there is nothing of that."""
-    found = "it asks for no device" if not wanted.requests else ""
+    """Return what only the scheduler can do; None where there is nothing of that."""
+    problem = "it asks for no device" if not wanted.requests else ""
     if wanted.constraints:
-        found = "it has constraints"
+        problem = "it has constraints"
     for request in wanted.requests:
         for name, way in request.ways():
             if way.allocation_mode != "ExactCount":
-                found = f"request {name} has the allocationMode {way.allocation_mode}"
+                problem = f"request {name} has the allocationMode {way.allocation_mode}"
             elif way.admin_access:
-                found = f"request {name} asks for admin access"
+                problem = f"request {name} asks for admin access"
             elif way.capacity:
-                found = f"request {name} asks for a capacity"
-    if not found:
+                problem = f"request {name} asks for a capacity"
+    if not problem:
         return None
-    return Wait(reason=UNSUPPORTED, message=f"the claim cannot be allocated at once: {found}")
+    return Wait(reason=UNSUPPORTED, message=f"the claim cannot be allocated at once: {problem}")
 
 
 def class_names(wanted: demands.Devices) -> frozenset[str]:
-    """The DeviceClasses that must be known."""
+    """Return the DeviceClasses that the claim names."""
     return frozenset(way.device_class_name for request in wanted.requests for _, way in request.ways())
 
 
-def _without_class(wanted: demands.Devices, known: Collection[str]) -> Wait | None:
-    missing = sorted(class_names(wanted) - set(known))
-    if not missing:
-        return None
-    return Wait(reason=NO_CLASS, message=f"there is no DeviceClass {', '.join(missing)}")
-
-
-def _combinations(wanted: demands.Devices) -> Iterator[_Ways]:
-    """Ways to meet all requests, the first alternatives first."""
-    return itertools.islice(
-        itertools.product(*(request.ways() for request in wanted.requests)), COMBINATIONS_MAX
-    )
-
-
-def _asked(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[matching.Request, ...]:
+def _requests(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[matching.Request, ...]:
     return tuple(
         matching.Request(
             name=name,
@@ -179,14 +170,9 @@ def _asked(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[mat
     )
 
 
-def _without(inventory: matching.Inventory, avoided: frozenset[names.DeviceKey]) -> matching.Inventory:
-    left = {key: device for key, device in inventory.devices.items() if key not in avoided}
-    return dataclasses.replace(inventory, devices=left)
-
-
 def _allocate(
     observed: Observed, ways: _Ways, given: matching.Given, node: str, now: datetime.datetime
-) -> Allocate:
+) -> Allocate | Wait:
     results = tuple(
         claims.AllocationResult(
             request=name,
@@ -204,19 +190,14 @@ def _allocate(
         node_selector=claims.one_node(node),
         allocation_timestamp=meta.timestamp(now),
     )
+    _, unfit = configurations.judged(allocation, observed.driver)
+    if unfit is not None:
+        return Wait(reason=unfit.reason, message=f"the claim is not allocated at once: {unfit.message}")
     return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))
 
 
-def _misled(allocation: claims.Allocation, driver: str) -> Wait | None:
-    """Why its devices would never be of use; None where nothing is wrong with its opaque parameters."""
-    _, unfit = configurations.judged(allocation, driver)
-    if unfit is None:
-        return None
-    return Wait(reason=unfit.reason, message=f"the claim is not allocated at once: {unfit.message}")
-
-
 def _configuration(observed: Observed, ways: _Ways) -> tuple[claims.AllocatedConfiguration, ...]:
-    """The classes' parameters, each for the request that named the class, and then the claim's own."""
+    """Return the classes' parameters, each for the request that named the class, and then the claim's own."""
     of_classes = [
         msgspec.structs.replace(entry, source=parameters.Source.CLASS, requests=(name,))
         for name, way in ways
