@@ -14,7 +14,7 @@ Source: KEP-5007, "Version skew"; seen on 1.34 with default gates; the effect No
 
 import itertools
 import logging
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -36,56 +36,36 @@ _SELECTOR = claims.NodeSelector(
 )
 
 
-class Store(Protocol):
-    """Where slices are written. Each method raises `kube.errors.KubeError`."""
-
-    async def kept(self, driver: str) -> encoding.Kept:
-        """Return what is kept of a slice there."""
-        ...
-
-    async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Store a new slice; return it as it is stored."""
-        ...
-
-    async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Store a slice anew if it is still the version in `wanted`; return it as it is stored."""
-        ...
-
-    async def delete(self, known: slices.ResourceSlice) -> None:
-        """Remove a slice if it is still the version in `known`."""
-        ...
-
-
-class Served:
-    """The API server."""
+class Store:
+    """The API server. Each method raises `kube.errors.KubeError`."""
 
     def __init__(self, api: client.Client) -> None:
         self._api = api
 
     async def kept(self, driver: str) -> encoding.Kept:
-        """Probe what the API server keeps."""
+        """Return what is kept of a slice."""
         return await probe(self._api, driver)
 
     async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Create the object."""
+        """Store a new slice; return it as it is stored."""
         return await self._api.create(kinds.SLICE, slices.document(wanted), into=slices.ResourceSlice)
 
     async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Update the object."""
+        """Store a slice anew if it is still the version in `wanted`; return it as it is stored."""
         return await self._api.replace(
             kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
         )
 
     async def delete(self, known: slices.ResourceSlice) -> None:
-        """Delete the object; success if it is gone."""
+        """Remove a slice if it is still the version in `known`; one that is gone is success."""
         metadata = known.metadata
         await self._api.delete(
             kinds.SLICE, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
         )
 
 
-class Memory:
-    """A store for which everything is kept. The publisher is the only writer, so no view is ever stale."""
+class Memory(Store):
+    """Memory, where everything is kept. The publisher is the only writer, so no view is ever stale."""
 
     def __init__(self) -> None:
         self._versions = itertools.count(1)

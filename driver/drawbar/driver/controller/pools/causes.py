@@ -296,144 +296,97 @@ def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
     ]
 
 
-def _taint(
+def _taint(  # noqa: C901, PLR0915 - one arm for each cause
     driver: str, cause: Cause, fabric: str, probation: Probation, evictions_per_second: int | None
 ) -> slices.Taint:
-    key, value, effect = _identity(cause)
-    sentence, data = _explanation(cause, fabric, round(probation.length.total_seconds()))
-    known = {
-        name: _cut(word, MESSAGE_BYTES) if isinstance(word, str) else word
-        for name, word in data.items()
-        if word
-    }
-    return slices.Taint(
-        key=f"{driver}/{key}",
-        value=value,
-        effect=effect,
-        description=_cut(sentence, DESCRIPTION_BYTES),
-        data=known,
-        evictions_per_second=evictions_per_second if effect == encoding.NO_EXECUTE else None,
-    )
-
-
-def _identity(cause: Cause) -> tuple[str, str, str]:
-    """Key, value and effect."""
-    value, effect = "", encoding.NO_SCHEDULE
-    match cause:
-        case AttachFailed():
-            key, value = ATTACH_FAILED, cause.reason
-        case Lost():
-            key, effect = LOST, encoding.NO_EXECUTE
-        case HeldByHand():
-            key, value = IN_USE, "manual"
-        case NotReleased():
-            key, value = IN_USE, "releasing"
-        case InUse():
-            key = IN_USE
-        case FabricHealth():
-            key, value = FABRIC_HEALTH, cause.health
-            effect = encoding.NO_EFFECT if cause.health == "warning" else effect
-        case Finding():
-            key, value, effect = cause.name, cause.value, cause.effect
-        case Unhealthy():
-            key = NODE_UNHEALTHY
-        case Unreachable():
-            key = UNREACHABLE
-        case Maintenance():
-            key = MAINTENANCE
-        case Reserved():
-            key = RESERVED
-        case _:
-            assert_never(cause)
-    return key, value, effect
-
-
-def _explanation(cause: Cause, fabric: str, probation_seconds: int) -> tuple[str, dict[str, str | int]]:
-    """The sentence and the data; empty values are left out of the data."""
+    key, value, effect = IN_USE, "", encoding.NO_SCHEDULE
+    text: str
     data: dict[str, str | int]
     match cause:
         case AttachFailed():
+            key, value = ATTACH_FAILED, cause.reason
+            seconds = round(probation.length.total_seconds())
             where = f" to node {cause.node}" if cause.node else ""
-            sentence = (
-                f"Attaching it{where} failed ({cause.reason}); lifted {probation_seconds} s after the failure, "
-                "once its DeviceAttachment is gone."
-            )
-            data = {
-                "source": "node" if cause.by_node else "controller",
-                "node": cause.node,
-                "reason": cause.reason,
-                "message": cause.message,
-                "failures": cause.failures,
-                "probationSeconds": probation_seconds,
-            }
+            text = f"Attaching it{where} failed ({cause.reason}); lifted {seconds} s after the failure, once its "
+            text += "DeviceAttachment is gone."
+            data = {"source": "node" if cause.by_node else "controller", "node": cause.node}
+            data |= {"reason": cause.reason, "message": cause.message}
+            data |= {"failures": cause.failures, "probationSeconds": seconds}
+        case Lost(listed=True):
+            key, effect = LOST, encoding.NO_EXECUTE
+            text = f"Node {cause.node or 'of its claim'} lost it while a claim has it; lifted when the claim lets go of it."
+            data = {"source": "node", "node": cause.node, "message": cause.message}
         case Lost():
-            node = f"Node {cause.node or 'of its claim'} lost it"
-            who = node if cause.listed else "Its fabric manager no longer lists it"
-            sentence = f"{who} while a claim has it; lifted when the claim lets go of it."
-            data = {
-                "source": "node" if cause.listed else "fabric",
-                "node": cause.node,
-                "message": cause.message if cause.listed else "",
-            }
+            key, effect = LOST, encoding.NO_EXECUTE
+            text = "Its fabric manager no longer lists it while a claim has it; lifted when the claim lets go of it."
+            data = {"source": "fabric", "node": cause.node}
         case HeldByHand():
-            sentence = (
-                f"An operator attached it by hand to node {cause.node}; lifted when that DeviceAttachment is deleted "
-                "and the device is free."
+            value = "manual"
+            text = (
+                f"An operator attached it by hand to node {cause.node}; lifted when that DeviceAttachment is "
             )
+            text += "deleted and the device is free."
             data = {"source": "operator", "node": cause.node, "host": cause.host}
         case NotReleased():
-            what = (
-                f"Node {cause.node} does not let go of it ({cause.reason})"
-                if cause.reason
-                else f"Its release from node {cause.node} takes long"
-            )
-            sentence = f"{what}; lifted when the fabric manager says that it is free."
+            value = "releasing"
+            text = f"Its release from node {cause.node} takes long"
+            if cause.reason:
+                text = f"Node {cause.node} does not let go of it ({cause.reason})"
+            text += "; lifted when the fabric manager says that it is free."
             data = {
                 "source": "node" if cause.reason else "controller",
                 "node": cause.node,
                 "reason": cause.reason,
             }
         case InUse():
-            sentence = (
-                f"Host {cause.host} has it, and no claim of this cluster; lifted when the fabric manager says that it "
-                "is free."
-            )
+            text = f"Host {cause.host} has it, and no claim of this cluster; lifted when the fabric manager says that "
+            text += "it is free."
             data = {"source": "fabric", "host": cause.host}
         case FabricHealth():
-            sentence = f"Its fabric manager reports it as {cause.health}; lifted when it reports it well."
+            key, value = FABRIC_HEALTH, cause.health
+            effect = encoding.NO_EFFECT if cause.health == "warning" else effect
+            text = f"Its fabric manager reports it as {cause.health}; lifted when it reports it well."
             data = {"source": "fabric", "fabric": fabric}
         case Finding():
+            key, value, effect = cause.name, cause.value, cause.effect
             what = f": {_cut(cause.message, MESSAGE_BYTES)}" if cause.message else ""
-            sentence = (
-                f"Node {cause.node} found {cause.name}{what}; lifted when the node finds it no more or has let go of "
-                "the device."
-            )
+            text = f"Node {cause.node} found {cause.name}{what}; lifted when the node finds it no more or has let go of "
+            text += "the device."
             data = {"source": "node", "node": cause.node, "reason": cause.name, "message": cause.message}
         case Unhealthy():
-            sentence = (
+            key = NODE_UNHEALTHY
+            text = (
                 f"Node {cause.node} reports it unhealthy; lifted when it reports it well or has let go of it."
             )
             data = {"source": "node", "node": cause.node, "message": cause.message}
         case Unreachable():
-            sentence = (
-                f"The fabric manager of the Fabric {fabric} has been silent for longer than "
-                "policy.unreachableGraceSeconds; lifted when it answers."
-            )
+            key = UNREACHABLE
+            text = f"The fabric manager of the Fabric {fabric} has been silent for longer than "
+            text += "policy.unreachableGraceSeconds; lifted when it answers."
             data = {"source": "controller", "fabric": fabric}
         case Maintenance():
-            sentence = (
-                f"spec.maintenance of the Fabric {fabric} names it, or all; lifted when it no longer does."
-            )
+            key = MAINTENANCE
+            text = f"spec.maintenance of the Fabric {fabric} names it, or all; lifted when it no longer does."
             data = {"source": "operator", "fabric": fabric}
         case Reserved():
-            sentence = (
-                f"policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when "
-                "the claim that has it lets go of it."
-            )
+            key = RESERVED
+            text = f"policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when "
+            text += "the claim that has it lets go of it."
             data = {"source": "operator", "fabric": fabric}
         case _:
             assert_never(cause)
-    return sentence, data
+    return slices.Taint(
+        key=f"{driver}/{key}",
+        value=value,
+        effect=effect,
+        description=_cut(text, DESCRIPTION_BYTES),
+        data={
+            name: _cut(word, MESSAGE_BYTES) if isinstance(word, str) else word
+            for name, word in data.items()
+            if word
+        },
+        evictions_per_second=evictions_per_second if effect == encoding.NO_EXECUTE else None,
+    )
 
 
 def _cut(text: str, most: int) -> str:

@@ -43,7 +43,7 @@ class Publisher:
         clock: Callable[[], datetime.datetime],
         store: slice_publisher.Store | None = None,
     ) -> None:
-        self._store = store or slice_publisher.Served(api)
+        self._store = store or slice_publisher.Store(api)
         self._publisher = slice_publisher.Publisher(self._store, published)
         self._driver = driver
         self._observe = observe

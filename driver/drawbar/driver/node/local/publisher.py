@@ -134,7 +134,7 @@ class Publisher:
         self._published = mirror.Mirror(
             api, kinds.SLICE, into=slices.ResourceSlice, changed=self._seen, fields=self._fields
         )
-        self._writer = slice_publisher.Publisher(slice_publisher.Served(api), self._published)
+        self._writer = slice_publisher.Publisher(slice_publisher.Store(api), self._published)
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
