@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import claims
-from drawbar.driver.controller import daemon
+from drawbar.driver.controller import changes
 from drawbar.driver.kube import bodies, client, decoding, errors, kinds
 
 DEVICE = "gpu-0"
@@ -80,13 +80,13 @@ async def test_a_claim_beyond_that_is_told_once_and_harms_no_other(controller_wo
         for text in ("a", "b"):
             with pytest.raises(errors.TooLarge):
                 await annotate(cluster, "large", {"a": text})
-            await until(lambda: notes(cluster, "large"), lambda value: daemon.CLAIM_TOO_LARGE in value)
+            await until(lambda: notes(cluster, "large"), lambda value: changes.CLAIM_TOO_LARGE in value)
         assert "deletionTimestamp" not in (await cluster.attachments())[f"fab.{DEVICE}"]["metadata"]
         await cluster.deallocate("c1")
         await until(
             cluster.attachments, lambda value: "deletionTimestamp" in value[f"fab.{DEVICE}"]["metadata"]
         )
-        assert len((await notes(cluster, "large"))[daemon.CLAIM_TOO_LARGE]) == 1
+        assert len((await notes(cluster, "large"))[changes.CLAIM_TOO_LARGE]) == 1
 
 
 async def annotate(cluster, name, annotations):

@@ -181,7 +181,8 @@ async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_onc
         for name in ("one", "two"):
             await make(api, name)
         seen, named = Seen(), []
-        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default", too_large=named.append)
+        copy = mirror.Mirror(api, KIND, into=Thing, namespace="default")
+        copy.follow(seen, named.append)
         async with running(copy):
             before = copy.get("one", "default")
             await grow(api, "one", 5_000)

@@ -1,4 +1,4 @@
-"""What is done per Fabric, or for all nodes: pools, statuses, finalizers, labels.
+"""Job is done per Fabric, or for all nodes: pools, statuses, finalizers, labels.
 
 Each chore looks at everything anew and writes only what differs, so it may be asked for as often as one likes; asking
 twice before it is done is asking once.
@@ -6,7 +6,6 @@ twice before it is done is asking once.
 
 import asyncio
 import datetime
-import enum
 import logging
 import random
 import weakref
@@ -16,10 +15,11 @@ from typing import assert_never
 
 from drawbar.driver import claimstatus
 from drawbar.driver.api import drivers, fabrics, meta, slices
-from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies
+from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, routing
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session, status
 from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.routing import Job
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.operation import readiness
@@ -33,8 +33,6 @@ NAMESAKE = (
     "the node {name} has the name of this Fabric, so its daemon could publish in the Fabric's pools; make the Fabric anew "
     "by another name"
 )
-# Changes that come together become one write.
-GATHER_SECONDS = 0.05
 # The labels look at every node: at 5,000 nodes once a second at most.
 GATHER_SECONDS_PER_NODE = 0.0002
 # And the pools at every device of their fabric: at 10,000 devices once a second at most.
@@ -43,23 +41,12 @@ RESYNC_SECONDS = 300.0
 # Fabrics that were connected together are not published together ever after.
 RESYNC_SPREAD = 0.2
 LOOK_AGAIN_SECONDS = 0.1
-# What refuses one node's labels may refuse all; the next round begins with nodes that were not refused.
+# Job refuses one node's labels may refuse all; the next round begins with nodes that were not refused.
 REFUSED_NODES_MAX = 10
 # A manager of its own: an apply takes back what its manager left out, and attachments speak under another.
 ADMIN_MANAGER = "drawbar-controller-admin-access"
 
 
-class What(enum.StrEnum):
-    """The chores; labels are for all nodes, admin access for one claim (`namespace/name`), the others for one Fabric."""
-
-    PUBLISH = "publish"
-    STATUS = "status"
-    LABELS = "labels"
-    FINALIZER = "finalizer"
-    ADMIN = "admin-access"
-
-
-_TELLING = frozenset({What.PUBLISH, What.LABELS})
 _NODE = "node "
 
 
@@ -71,15 +58,15 @@ class FabricReconciler:
         self._watchdog = watchdog
         # Of the Fabrics that are being written.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        # Called after each chore that shows what there is to give: what somebody waits for may be there now.
-        self.done: Callable[[], None] | None = None
-        self._queue: workers.WorkQueue[tuple[What, str]] = workers.WorkQueue()
+        # Called after each job.
+        self.done: Callable[[Job], None] | None = None
+        self._queue: workers.WorkQueue[tuple[Job, str]] = workers.WorkQueue()
 
-    def add(self, what: What, fabric: str = "", *, after: float = 0.0) -> None:
+    def add(self, what: Job, fabric: str = "", *, after: float = 0.0) -> None:
         """Asks for a chore, now or after some seconds."""
-        if what is What.LABELS and after:
+        if what is Job.LABELS and after:
             after += GATHER_SECONDS_PER_NODE * len(self._cluster.nodes)
-        view = self._cluster.sessions.get(fabric) if what is What.PUBLISH and after else None
+        view = self._cluster.sessions.get(fabric) if what is Job.PUBLISH and after else None
         if view is not None:
             after += GATHER_SECONDS_PER_DEVICE * view.count
         if after:
@@ -96,25 +83,25 @@ class FabricReconciler:
         """Does chores until cancelled."""
         await self._queue.run(self._reconcile, lambda chore: {"chore": chore[0].value, "object": chore[1]})
 
-    async def _reconcile(self, chore: tuple[What, str]) -> float | None:
+    async def _reconcile(self, chore: tuple[Job, str]) -> float | None:
         what, name = chore
         again: float | None = None
         with self._watchdog.watching(f"{what} {name}"):
             match what:
-                case What.PUBLISH:
+                case Job.PUBLISH:
                     again = await self._publish(name)
-                case What.STATUS | What.FINALIZER:
+                case Job.STATUS | Job.FINALIZER:
                     # One after the other: each makes what the other has seen of the object stale.
                     async with self._locks.setdefault(name, asyncio.Lock()):
-                        await (self._write_status if what is What.STATUS else self._write_finalizer)(name)
-                case What.ADMIN:
+                        await (self._write_status if what is Job.STATUS else self._write_finalizer)(name)
+                case Job.ADMIN:
                     await self._answer_admin(name)
-                case What.LABELS:
+                case Job.LABELS:
                     await self._write_labels()
                 case _:
                     assert_never(what)
-        if self.done is not None and what in _TELLING:
-            self.done()
+        if self.done is not None:
+            self.done(what)
         return again
 
     async def _publish(self, fabric: str) -> float | None:
@@ -128,9 +115,9 @@ class FabricReconciler:
         self._say_published(fabric, "")
         if dropped != self._cluster.pools.dropped_fields:
             for one in self._cluster.sessions:
-                self.add(What.STATUS, one.name)
+                self.add(Job.STATUS, one.name)
         if left_out != self._cluster.pools.left_out(fabric):
-            self.add(What.STATUS, fabric)
+            self.add(Job.STATUS, fabric)
         late = self._cluster.placed.overdue_after(fabric, self._cluster.clock())
         if self._cluster.fabrics.get(fabric) is None:
             return None
@@ -151,14 +138,14 @@ class FabricReconciler:
         """When a change of the connection shows in the pools: at once, or once the silence has lasted."""
         view = self._cluster.sessions.get(fabric)
         if view is None or view.silent_since is None:
-            return GATHER_SECONDS
-        return max(GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
+            return routing.GATHER_SECONDS
+        return max(routing.GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
 
     def _say_published(self, fabric: str, refused: str) -> None:
         view = self._cluster.sessions.get(fabric)
         if view is not None and view.unpublished != refused:
             view.unpublished = refused
-            self.add(What.STATUS, fabric)
+            self.add(Job.STATUS, fabric)
 
     async def _write_status(self, name: str) -> None:
         fabric, view = self._cluster.fabrics.get(name), self._cluster.sessions.get(name)
@@ -264,8 +251,8 @@ class FabricReconciler:
         mapped = hosts.node_map(view.spec, view.hosts, self._cluster.nodes, held)
         if mapped != view.nodes:
             view.nodes = mapped
-            self.add(What.STATUS, fabric, after=GATHER_SECONDS)
-            self.add(What.LABELS, after=GATHER_SECONDS)
+            self.add(Job.STATUS, fabric, after=routing.GATHER_SECONDS)
+            self.add(Job.LABELS, after=routing.GATHER_SECONDS)
 
     def _closed(self) -> dict[str, set[str]]:
         """By node name the labels of the models that it may have no more of."""
@@ -283,7 +270,7 @@ class FabricReconciler:
         fabric = self._cluster.fabrics.get(view.name)
         blamed = _blamed(self._cluster, fabric) if fabric is not None else {}
         for until in blamed.values():
-            self.add(What.LABELS, after=max(1.0, (until - self._cluster.clock()).total_seconds()))
+            self.add(Job.LABELS, after=max(1.0, (until - self._cluster.clock()).total_seconds()))
         living = self._living(view)
         return frozenset(
             node for node in view.nodes.with_room if view.nodes.host_of[node] not in blamed and node in living
@@ -299,7 +286,7 @@ class FabricReconciler:
             if state is daemons.State.SILENT:
                 silent.append(name)
             elif state is daemons.State.FADING:
-                self.add(What.LABELS, after=self._cluster.daemons.grace_left(name, now) + LOOK_AGAIN_SECONDS)
+                self.add(Job.LABELS, after=self._cluster.daemons.grace_left(name, now) + LOOK_AGAIN_SECONDS)
             offered = node is not None and label in node.metadata.labels
             if state is daemons.State.ALIVE or (state is daemons.State.FADING and offered):
                 living.add(name)

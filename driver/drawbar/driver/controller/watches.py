@@ -86,7 +86,7 @@ async def until_upgraded(
 
 
 class Listener(Protocol):
-    """Who wants to know; each is told of what was and what is."""
+    """Called for every change, with what was and what is."""
 
     def fabric_changed(self, old: fabrics.Fabric | None, new: fabrics.Fabric | None) -> None:
         """A Fabric of this driver."""
@@ -135,7 +135,6 @@ class Watches:
         api: client.Client,
         driver: str,
         offered: Served,
-        listener: Listener,
         *,
         daemons: DaemonPods | None = None,
     ) -> None:
@@ -146,31 +145,25 @@ class Watches:
 
         keep: Callable[[Any], bool] | None = None if offered.selects_fields else ours
         self.fabrics: mirror.Mirror[fabrics.Fabric] = mirror.Mirror(
-            api, kinds.FABRIC, into=fabrics.Fabric, changed=listener.fabric_changed, fields=own, keep=keep
+            api, kinds.FABRIC, into=fabrics.Fabric, fields=own, keep=keep
         )
         self.attachments: mirror.Mirror[attachments.DeviceAttachment] = mirror.Mirror(
             api,
             kinds.ATTACHMENT,
             into=attachments.DeviceAttachment,
-            changed=listener.attachment_changed,
             fields=own,
             keep=keep,
         )
-        self.nodes: mirror.Mirror[nodes.Node] = mirror.Mirror(
-            api, kinds.NODE, into=nodes.Node, changed=listener.node_changed
-        )
+        self.nodes: mirror.Mirror[nodes.Node] = mirror.Mirror(api, kinds.NODE, into=nodes.Node)
         self.claims: mirror.Mirror[claims.ResourceClaim] = mirror.Mirror(
             api,
             kinds.CLAIM,
             into=claims.ResourceClaim,
-            changed=listener.claim_changed,
-            too_large=listener.claim_too_large,
         )
         self.slices: mirror.Mirror[slices.ResourceSlice] = mirror.Mirror(
             api,
             kinds.SLICE,
             into=slices.ResourceSlice,
-            changed=listener.slice_changed,
             fields=drivers.selector(driver),
         )
         self.daemons: mirror.Mirror[pods.Pod] | None = None
@@ -179,7 +172,6 @@ class Watches:
                 api,
                 kinds.POD,
                 into=pods.Pod,
-                changed=listener.daemon_changed,
                 namespace=daemons.namespace,
                 labels=daemons.labels,
             )
@@ -192,3 +184,13 @@ class Watches:
             self.running |= {"pods of node daemons": self.daemons}
         if offered.modern:
             self.running |= {kinds.CLAIM.plural: self.claims, kinds.SLICE.plural: self.slices}
+
+    def follow(self, listener: Listener) -> None:
+        """Have a listener called for every change."""
+        self.fabrics.follow(listener.fabric_changed)
+        self.attachments.follow(listener.attachment_changed)
+        self.nodes.follow(listener.node_changed)
+        self.claims.follow(listener.claim_changed, listener.claim_too_large)
+        self.slices.follow(listener.slice_changed)
+        if self.daemons is not None:
+            self.daemons.follow(listener.daemon_changed)

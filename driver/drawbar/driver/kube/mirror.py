@@ -58,23 +58,22 @@ class Mirror(Generic[T]):
         kind: kinds.Kind,
         *,
         into: type[T],
-        changed: Callable[[T | None, T | None], None],
+        changed: Callable[[T | None, T | None], None] | None = None,
         namespace: str | None = None,
         labels: str = "",
         fields: str = "",
         keep: Callable[[T], bool] | None = None,
-        too_large: Callable[[meta.ObjectMeta], None] | None = None,
     ) -> None:
         self._api = api
         self._kind = kind
         self._into = into
-        self._changed = changed
+        self._changed = changed or _ignore
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
         # For what this API server cannot select itself.
         self._keep = keep
-        self._tell_too_large = too_large
+        self._tell_too_large: Callable[[meta.ObjectMeta], None] | None = None
         self.too_large: dict[str, meta.ObjectMeta] = {}
         self._items: dict[Key, T] = {}
         # What `learn` put there and neither watch nor list has confirmed yet.
@@ -85,6 +84,14 @@ class Mirror(Generic[T]):
         self._listed_at = -FRESH_SECONDS
         self._stale = asyncio.Event()
         self.synced = asyncio.Event()
+
+    def follow(
+        self,
+        changed: Callable[[T | None, T | None], None],
+        too_large: Callable[[meta.ObjectMeta], None] | None = None,
+    ) -> None:
+        """Have `changed` and `too_large` called from now on, in place of whatever was called before."""
+        self._changed, self._tell_too_large = changed, too_large
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """The object as last seen, or None."""
@@ -311,6 +318,10 @@ class Mirror(Generic[T]):
         elif str(error) != self._said:
             self._said = str(error)
             log.warning("cannot follow %s, trying again: %s", self._kind.plural, error)
+
+
+def _ignore(_old: object, _new: object) -> None:
+    """Take no notice of a change."""
 
 
 def _key(metadata: meta.ObjectMeta) -> Key:

@@ -13,7 +13,7 @@ from tests.scenes import sessions
 from tests.scenes.sessions import FABRIC
 
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller import fabric_reconciler, refusals
+from drawbar.driver.controller import fabric_reconciler, refusals, routing
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract, errors
@@ -223,28 +223,27 @@ async def test_a_wish_to_publish_does_not_look_at_every_device():
         gpu = contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU, enclosure="e")
         opened.learn(gpu)
     wishes = chores_of(f=opened)
-    wishes.add(fabric_reconciler.What.PUBLISH, "f", after=1.0)
+    wishes.add(routing.Job.PUBLISH, "f", after=1.0)
     assert reservation.asked == []
     assert opened.view.reserved == 0
     assert len(reservation.asked) == 5
 
 
-async def test_only_a_chore_that_shows_what_there_is_to_give_wakes_those_who_wait(until):
-    wishes, woken = chores_of(), []
-    wishes.done = lambda: woken.append(wishes.waiting)
+async def test_each_job_is_reported_once_it_is_done(until):
+    wishes, done = chores_of(), []
+    wishes.done = done.append
     for what in (
-        fabric_reconciler.What.FINALIZER,
-        fabric_reconciler.What.STATUS,
-        fabric_reconciler.What.LABELS,
+        routing.Job.FINALIZER,
+        routing.Job.STATUS,
+        routing.Job.LABELS,
     ):
         wishes.add(what, "gone")
     task = asyncio.Task(wishes.work(), name="chores")
 
     async def count():
-        return len(woken)
+        return len(done)
 
-    await until(count, bool)
+    await until(count, lambda value: value == 3)
     task.cancel()
     await asyncio.wait({task})
-    # After the last of them alone.
-    assert woken == [0]
+    assert done == [routing.Job.FINALIZER, routing.Job.STATUS, routing.Job.LABELS]

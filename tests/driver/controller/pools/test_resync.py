@@ -9,7 +9,7 @@ import pytest
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
 from drawbar.driver.controller import claims as claims_index
-from drawbar.driver.controller import fabric_reconciler, refusals
+from drawbar.driver.controller import fabric_reconciler, refusals, routing
 from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.pools import publisher
@@ -83,7 +83,7 @@ async def resyncs(loop, path):
             clock=loop.now,
             placed=index.Index(),
             allocated=claims_index.Index("drawbar.dev", loop.now),
-            sessions=sessions.Sessions(None, registry.adapter_class),
+            sessions=sessions.Sessions(registry.adapter_class),
             pools=pools,
             refusals=refusals.Refusals(lambda fabric: None),
         )
@@ -93,7 +93,7 @@ async def resyncs(loop, path):
         for one in known.values():
             await one.synced.wait()
         for fabric in known["fabrics"]:
-            done.add(fabric_reconciler.What.PUBLISH, fabric.metadata.name)
+            done.add(routing.Job.PUBLISH, fabric.metadata.name)
         await asyncio.sleep(HOURS * 3600)
         for task in tasks:
             task.cancel()

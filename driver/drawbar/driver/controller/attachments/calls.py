@@ -47,10 +47,14 @@ def _nobody(_uid: str, _side: actions.Side, _reason: str | None) -> None:
 
 
 class Calls:
-    """The calls of all attachments; `forget` bounds it."""
+    """The calls of all attachments; `forget` bounds it.
+
+    Attributes:
+        settled: called for each call that is over.
+    """
 
     def __init__(self, settled: Settled = _nobody) -> None:
-        self._settled = settled
+        self.settled = settled
         self._known: dict[tuple[str, actions.Side], _Known] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
         # By attachment the operation that keeps its device busy, and since when, on the caller's monotonic clock.
@@ -178,7 +182,7 @@ class Calls:
     def _over(self, uid: str, side: actions.Side, state: str, reason: str | None) -> None:
         """Tells it once, however often the fabric says so: in its answer, by its watch, when it is asked."""
         if self._known.get((uid, side), _Known()).state != state:
-            self._settled(uid, side, reason)
+            self.settled(uid, side, reason)
 
     def _put(
         self,

@@ -23,15 +23,18 @@ class Sessions:
 
     def __init__(
         self,
-        listener: session.Listener,
         adapters: redacting_adapter.AdapterOf,
         vault: credentials.Vault | None = None,
     ) -> None:
         self.cluster = ""
         self._vault = vault
-        self._listener = listener
+        self._listener: session.Listener | None = None
         self._adapters = adapters
         self._running: dict[str, _Running] = {}
+
+    def follow(self, listener: session.Listener) -> None:
+        """Have a listener called by the sessions that begin from now on."""
+        self._listener = listener
 
     def get(self, name: str) -> session.Session | None:
         """The session of that Fabric, if there is one."""
@@ -49,6 +52,7 @@ class Sessions:
             known.session.change(fabric.spec, given_up=fabric.given_up)
             return
         self.drop(name)
+        assert self._listener is not None
         opened = session.Session(
             fabric, self._listener, self._adapters, vault=self._vault, cluster=self.cluster
         )

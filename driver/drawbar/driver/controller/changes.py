@@ -1,0 +1,290 @@
+"""Takes over what the API server and the fabric managers report: updates the indexes, and wakes who is concerned.
+
+Which change wakes whom is decided in `routing`. Changes are taken over while another controller leads, too, so that this one
+begins at once; what they wake waits in the queues.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from drawbar.driver.api import attachments, claims, fabrics, meta, nodes, pods, slices
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import fabric_reconciler, names, routing
+from drawbar.driver.controller.attachments import actions, calls
+from drawbar.driver.controller.attachments import context as attachment_context
+from drawbar.driver.controller.cluster import Cluster
+from drawbar.driver.controller.fabrics import losses
+from drawbar.driver.controller.immediate import allocator
+from drawbar.driver.controller.operation import metrics
+from drawbar.driver.controller.pools import devices
+from drawbar.driver.kube import bodies, workers
+from drawbar.fabric import contract
+
+CLAIM_TOO_LARGE = "ClaimTooLarge"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Changes:
+    """The listener of the watches and of the sessions.
+
+    Attributes:
+        devices: the queue of the devices to reconcile.
+        jobs: the reconciler of fabrics.
+        look_again: have all claims of a way of allocation looked at again.
+    """
+
+    cluster: Cluster
+    context: attachment_context.Context
+    devices: workers.PartitionedQueue[names.DeviceKey]
+    jobs: fabric_reconciler.FabricReconciler
+    immediate: allocator.Allocator
+    look_again: Mapping[routing.Allocation, Callable[[], None]]
+    metrics: metrics.Metrics
+    # Given while this controller leads: only then are fabrics connected and anything is written.
+    _tasks: asyncio.TaskGroup | None = None
+    # The devices by the uid of their attachment.
+    _keys: dict[str, names.DeviceKey] = field(default_factory=dict)
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Connect to the fabrics and have everything looked at, since this controller leads."""
+        self._tasks = tasks
+        for fabric in self.cluster.fabrics:
+            self.cluster.sessions.put(fabric, tasks)
+            self._wake(routing.begin(fabric.metadata.name))
+        self._wake(self._known_devices())
+        self._wake(routing.WakeJob(routing.Job.ADMIN, name) for name in self._observers())
+        for metadata in self.cluster.claims.too_large.values():
+            self.claim_too_large(metadata)
+
+    def end(self) -> None:
+        """Disconnect from the fabrics: another controller leads, or none."""
+        self._tasks = None
+        self.cluster.sessions.clear()
+
+    def _route(self, change: object) -> None:
+        self._wake(routing.route(change))
+
+    def _wake(self, wakes: Iterable[routing.Wake]) -> None:
+        for wake in wakes:
+            match wake:
+                case names.DeviceKey():
+                    self.devices.add(wake)
+                case routing.WakeJob(job=job, name=name, after=after):
+                    self.jobs.add(job, name, after=after)
+                case routing.Allocation():
+                    self.look_again[wake]()
+                case _:
+                    assert_never(wake)
+
+    # What the API server reports.
+
+    def fabric_changed(self, old: fabrics.Fabric | None, new: fabrics.Fabric | None) -> None:
+        """Take over a change of a Fabric; before this controller leads there is nothing to do."""
+        if self._tasks is None:
+            return
+        change = routing.FabricChange(old=old, new=new)
+        if new is not None:
+            self.cluster.sessions.put(new, self._tasks)
+        else:
+            self.cluster.sessions.drop(change.name)
+            self.metrics.forget_fabric(change.name)
+            self.cluster.refusals.forget(change.name)
+        self._route(change)
+
+    def attachment_changed(
+        self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
+    ) -> None:
+        """Take over a change of a DeviceAttachment."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._keys.pop(old.metadata.uid, None)
+            self.context.calls.forget(old.metadata.uid)
+        attachment = new or old
+        assert attachment is not None
+        key, cluster = attachment_key(attachment), self.cluster
+        release_seconds = cluster.placed.release_seconds(key.attachment, cluster.clock())
+        cluster.placed.change(old, new, cluster.clock())
+        if new is not None:
+            self._keys[new.metadata.uid] = key
+        if self._tasks is not None:
+            self.context.latency.changed(key, old, new)
+        session, fabric = cluster.sessions.get(key.fabric), cluster.fabrics.get(key.fabric)
+        if session is not None:
+            session.reconsider(key.device)
+        change = routing.AttachmentChange(
+            old=old,
+            new=new,
+            key=key,
+            release_seconds=release_seconds,
+            observers=tuple(routing.claim_name(claim) for claim in cluster.observers.of(key)),
+            limits_models=fabric is not None and bool(fabric.spec.policy.models),
+            served=session is not None,
+            shows_owner=self._shows_owner(key),
+        )
+        if session is not None and new is not None:
+            if change.fails:
+                session.faults.failed(key.device, new.spec.host_id, cluster.clock())
+            elif change.works:
+                session.faults.succeeded(key.device, new.spec.host_id)
+        self._route(change)
+
+    def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
+        """Take over a change of any claim."""
+        given = self.cluster.allocated.change(old, new)
+        if given and self._tasks is not None:
+            self.context.latency.claim_changed(given, old, new)
+        self.immediate.changed(old, new)
+        self.cluster.observers.change(old, new)
+        self.cluster.unattached.change(old, new)
+        moved = tuple(key for key in given if self._has_moved(key, old) or self._has_moved(key, new))
+        self._route(routing.ClaimChange(driver=self.cluster.driver, new=new, devices=given, moved=moved))
+
+    def claim_too_large(self, metadata: meta.ObjectMeta) -> None:
+        """Report a claim that is not read."""
+        if self._tasks is None:
+            return
+        regarding = attachments.ClaimReference(
+            namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
+        )
+        self.cluster.recorder.warning(
+            regarding,
+            reason=CLAIM_TOO_LARGE,
+            message=f"the claim is larger than {bodies.LIMIT_BYTES // 1024**2} MiB as JSON and is not read: nothing is "
+            "attached for it, and what is attached stays; shorten its selectors, parameters and annotations",
+        )
+
+    def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
+        """Take over a change of any Node."""
+        node = new or old
+        assert node is not None
+        name = node.metadata.name
+        attached = tuple(attachment_key(one) for one in self.cluster.placed.on(name))
+        if new is None:
+            self.cluster.daemons.forget(name)
+        if new is not None or attached:
+            self.cluster.absences.see(name)
+        self._route(routing.NodeChange(old=old, new=new, attached=attached))
+
+    def daemon_changed(self, old: pods.Pod | None, new: pods.Pod | None) -> None:
+        """Take over a change of a node daemon's pod."""
+        if self.cluster.daemons.change(old, new):
+            self._route(routing.DaemonChange())
+
+    def slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+        """Take over a change of a ResourceSlice."""
+        self.cluster.pools.changed(old, new)
+        self.immediate.published(old, new)
+        self._route(routing.SliceChange(old=old, new=new))
+
+    def classic_claim_gone(self, uid: str) -> None:
+        """Reconcile the devices of a classic claim that was deleted."""
+        gone = (
+            attachment_key(one)
+            for one in self.cluster.attachments
+            if one.spec.claim is not None and one.spec.claim.uid == uid
+        )
+        self._route(routing.OperationChange(devices=tuple(gone)))
+
+    # What the fabric managers report.
+
+    def device_changed(self, fabric: str, old: contract.Device | None, new: contract.Device | None) -> None:
+        """Take over a change of a device."""
+        change = routing.DeviceChange(fabric=fabric, old=old, new=new)
+        attached = self.cluster.attachments.get(change.key.attachment) is not None
+        self._route(replace(change, attached=attached))
+
+    def hosts_changed(self, fabric: str) -> None:
+        """Take over a change of hosts; those of a fabric that was just listed are mapped at once."""
+        session = self.cluster.sessions.get(fabric)
+        if session is not None and session.nodes.host_of:
+            self._route(routing.HostsChange())
+        else:
+            self.jobs.map(fabric)
+
+    def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
+        """Take over how far an operation of this controller is."""
+        uid = calls.attachment_uid(operation.request_id)
+        key, side = self._keys.get(uid), self.context.calls.side(uid, operation.request_id)
+        if key is None or side is None:
+            return
+        now = asyncio.get_running_loop().time()
+        # What the call's answer told already may be overtaken by now.
+        known = self.context.calls.view(uid, side, now).state == "succeeded"
+        self.context.calls.settle(uid, side, operation, now, watched=True)
+        session = self.cluster.sessions.get(fabric)
+        if session is not None and operation.succeeded and operation.device is not None and not known:
+            session.learn(operation.device)
+        self._route(routing.OperationChange(devices=(key,)))
+
+    def turn_came(self, key: names.DeviceKey) -> None:
+        """Have the operation made for which the fabric has a place now."""
+        self._route(routing.OperationChange(devices=(key,)))
+
+    def witnesses(self, fabric: str) -> dict[str, losses.Witness]:
+        """Return by device name what the nodes report of the fabric's attachments."""
+        absences = self.cluster.absences
+        return {
+            one.spec.device: losses.witness(
+                one, node_gone=absences.is_gone(one.spec.node_name, (one.spec.fabric,))
+            )
+            for one in self.cluster.placed.of(fabric)
+        }
+
+    def published(self, fabric: str) -> frozenset[str]:
+        """Return the names of the devices in the fabric's slices."""
+        return frozenset(device.name for one in self.cluster.pools.of(fabric) for device in one.spec.devices)
+
+    def troubles_changed(self, fabric: str) -> None:
+        """Have the Fabric's status written."""
+        self._route(routing.TroublesChange(fabric=fabric))
+
+    def connection_changed(self, fabric: str) -> None:
+        """Take over that the manager is reached, or no longer."""
+        known = tuple(key for key in self._known_devices() if key.fabric == fabric)
+        after = self.jobs.grace_seconds(fabric)
+        self._route(routing.ConnectionChange(fabric=fabric, publish_after=after, devices=known))
+
+    # What the controller's own parts report.
+
+    def call_settled(self, uid: str, side: actions.Side, reason: str | None) -> None:
+        """Measure how long a call to a fabric took."""
+        key = self._keys.get(uid)
+        if key is not None:
+            self.context.latency.settled(key, side, reason)
+
+    def job_done(self, job: routing.Job) -> None:
+        """Have those who allocate look again, since what can be given may have changed."""
+        self._route(routing.JobDone(job=job))
+
+    def _known_devices(self) -> tuple[names.DeviceKey, ...]:
+        """Return the devices that are attached or were given to a claim, each once."""
+        return tuple(dict.fromkeys((*self._keys.values(), *self.cluster.allocated.keys())))
+
+    def _observers(self) -> dict[str, None]:
+        return dict.fromkeys(routing.claim_name(claim) for claim in self.cluster.observers)
+
+    def _has_moved(self, key: names.DeviceKey, claim: claims.ResourceClaim | None) -> bool:
+        """Return whether the device was given to the claim out of a pool that its enclosure does not have."""
+        session, given = (
+            self.cluster.sessions.get(key.fabric),
+            claim_index.devices(claim, self.cluster.driver),
+        )
+        device = session.device(key.device) if session is not None else None
+        if device is None or key not in given:
+            return False
+        pool = names.pool(key.fabric, device.enclosure)
+        return given[key].pool != pool and not given[key].pool.startswith(f"{pool}/")
+
+    def _shows_owner(self, key: names.DeviceKey) -> bool:
+        """Return whether the pool shows whose a device is: only while it is connected, or if it is reserved."""
+        session = self.cluster.sessions.get(key.fabric)
+        device = session.device(key.device) if session is not None else None
+        if session is None or device is None:
+            return False
+        return not devices.is_free(device) or session.spec.policy.immediate.holds(device.id, device.model)
+
+
+def attachment_key(attachment: attachments.DeviceAttachment) -> names.DeviceKey:
+    """Return the device of an attachment."""
+    return names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)

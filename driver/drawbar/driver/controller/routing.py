@@ -1,0 +1,420 @@
+"""Which reconcilers a change wakes: one table, each row of which is pure.
+
+A row names a kind of change, when it matters, and what it wakes. Whoever observes a change first updates the indexes, then
+gathers what the rows need to know of it, and adds what `route` returns to the queues.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
+from drawbar.driver.controller import adminaccess, hosts, names
+from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller.pools import causes, devices
+from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.fabric import contract
+
+# Changes that come together become one write.
+GATHER_SECONDS = 0.05
+# The number of attached devices in a Fabric's status is no news.
+COUNTS_SECONDS = 2.0
+
+
+class Job(enum.StrEnum):
+    """What is reconciled by the reconciler of fabrics.
+
+    Labels are for all nodes, admin access for one claim (`namespace/name`), the others for one Fabric.
+    """
+
+    PUBLISH = "publish"
+    STATUS = "status"
+    LABELS = "labels"
+    FINALIZER = "finalizer"
+    ADMIN = "admin-access"
+
+
+class Allocation(enum.Enum):
+    """The parts of the controller that allocate; each looks at all its claims again."""
+
+    CLASSIC = enum.auto()
+    IMMEDIATE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class WakeJob:
+    """Have the reconciler of fabrics do a job, now or after some seconds."""
+
+    job: Job
+    name: str = ""
+    after: float = 0.0
+
+
+Wake = names.DeviceKey | WakeJob | Allocation
+"""A device to reconcile, a job, or an allocator that is to look again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricChange:
+    """A Fabric of this driver."""
+
+    old: fabrics.Fabric | None
+    new: fabrics.Fabric | None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        fabric = self.new or self.old
+        assert fabric is not None
+        return fabric.metadata.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentChange:
+    """A DeviceAttachment of this driver.
+
+    Attributes:
+        key: its device.
+        release_seconds: for how long its release had taken before this change; None where there was none.
+        observers: the claims with admin access to the device, as `namespace/name`.
+        limits_models: the Fabric has rules about models.
+        served: there is a session with the fabric's manager.
+        shows_owner: the pool shows whose the device is.
+    """
+
+    old: attachments.DeviceAttachment | None
+    new: attachments.DeviceAttachment | None
+    key: names.DeviceKey
+    release_seconds: float | None = None
+    observers: tuple[str, ...] = ()
+    limits_models: bool = False
+    served: bool = True
+    shows_owner: bool = False
+
+    @property
+    def begins_release(self) -> bool:
+        """Whether its deletion is new."""
+        return self.new is not None and self.new.deleting and not (self.old and self.old.deleting)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a failure that the device is to blame for is new."""
+        return (
+            self.new is not None and causes.failure(self.new) is not None and causes.failure(self.old) is None
+        )
+
+    @property
+    def works(self) -> bool:
+        """Whether the device is in use on its node, and nothing that it is to blame for is wrong."""
+        return (
+            self.new is not None and self.new.holds(attachments.VISIBLE) and causes.failure(self.new) is None
+        )
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the device's pool shows the change."""
+        was_ours, is_ours = (one is not None and not one.held_by_hand for one in (self.old, self.new))
+        moved = was_ours != is_ours and self.shows_owner
+        return moved or causes.of_attachment(self.old) != causes.of_attachment(self.new)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimChange:
+    """Any claim.
+
+    Attributes:
+        devices: the fabric devices that it was given before or is given now.
+        moved: those given out of a pool that their enclosure does not have.
+    """
+
+    driver: str
+    new: claims.ResourceClaim | None
+    devices: tuple[names.DeviceKey, ...] = ()
+    moved: tuple[names.DeviceKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChange:
+    """Any Node.
+
+    Attributes:
+        attached: the devices that are attached to it.
+    """
+
+    old: nodes.Node | None
+    new: nodes.Node | None
+    attached: tuple[names.DeviceKey, ...] = ()
+
+    @property
+    def is_mapped_anew(self) -> bool:
+        """Whether the map of hosts, or the labels, may depend on the change."""
+        return self.old is None or self.new is None or hosts.shape(self.old) != hosts.shape(self.new)
+
+    @property
+    def is_lost_or_found(self) -> bool:
+        """Whether the Node is gone, or an administrator says that its machine is off, or is on again."""
+        old, new = self.old, self.new
+        return old is not None and (new is None or new.out_of_service != old.out_of_service)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonChange:
+    """A pod of a node daemon that is Ready, or no longer, on some node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceChange:
+    """A ResourceSlice of this driver."""
+
+    old: slices.ResourceSlice | None
+    new: slices.ResourceSlice | None
+
+    @property
+    def fabric(self) -> str | None:
+        """The Fabric that it is of; None for one of a node's own pools."""
+        known = self.new or self.old
+        return known.metadata.labels.get(pool_plan.FABRIC_LABEL) if known is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceChange:
+    """A device as its fabric manager lists it.
+
+    Attributes:
+        attached: it has a DeviceAttachment.
+    """
+
+    fabric: str
+    old: contract.Device | None
+    new: contract.Device | None
+    attached: bool = False
+
+    @property
+    def key(self) -> names.DeviceKey:
+        """The device."""
+        device = self.new or self.old
+        assert device is not None
+        return names.DeviceKey(fabric=self.fabric, device=names.label(device.id))
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the device's pool shows the change: an attach of ours changes nothing of it."""
+        old, new = self.old, self.new
+        if old is None or new is None or devices.shape(old) != devices.shape(new):
+            return True
+        return devices.is_free(old) != devices.is_free(new) and not self.attached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostsChange:
+    """The hosts of a fabric, or their ports, while some of them are Nodes already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionChange:
+    """A fabric manager is reached, or no longer, or its Fabric's policy is another one.
+
+    Attributes:
+        publish_after: the seconds until the pools show it.
+        devices: that are attached or were given to a claim.
+    """
+
+    fabric: str
+    publish_after: float
+    devices: tuple[names.DeviceKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroublesChange:
+    """What is wrong with a Fabric, in the words of its status."""
+
+    fabric: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationChange:
+    """An operation of the fabric began or ended, or has a place now; or a classic claim of these devices is gone."""
+
+    devices: tuple[names.DeviceKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDone:
+    """The reconciler of fabrics has done a job."""
+
+    job: Job
+
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table.
+
+    Attributes:
+        name: of the row, for its test.
+        on: the kind of change.
+        when: whether a change of that kind matters.
+        wakes: what it wakes.
+    """
+
+    name: str
+    on: type
+    when: Callable[[Any], bool]
+    wakes: Callable[[Any], Iterable[Wake]]
+
+
+def _row(name: str, on: type[C], when: Callable[[C], bool], wakes: Callable[[C], Iterable[Wake]]) -> Row:
+    return Row(name, on, when, wakes)
+
+
+def _always(_change: object) -> bool:
+    return True
+
+
+TABLE = (
+    _row(
+        "fabric",
+        FabricChange,
+        lambda c: c.old is None or c.new is None or _asked(c.old) != _asked(c.new),
+        lambda c: begin(c.name),
+    ),
+    _row("attachment: device", AttachmentChange, _always, lambda c: [c.key]),
+    _row("attachment: classic", AttachmentChange, _always, lambda _: [Allocation.CLASSIC]),
+    _row(
+        "attachment: observers",
+        AttachmentChange,
+        _always,
+        lambda c: [WakeJob(Job.ADMIN, name) for name in c.observers],
+    ),
+    _row(
+        "attachment: counts",
+        AttachmentChange,
+        _always,
+        lambda c: [WakeJob(Job.STATUS, c.key.fabric, COUNTS_SECONDS)],
+    ),
+    _row(
+        "attachment gone: finalizer of its fabric",
+        AttachmentChange,
+        lambda c: c.new is None,
+        lambda c: [WakeJob(Job.FINALIZER, c.key.fabric, GATHER_SECONDS)],
+    ),
+    _row(
+        "attachment comes or goes where models are limited",
+        AttachmentChange,
+        lambda c: (c.old is None or c.new is None) and c.limits_models,
+        lambda _: [WakeJob(Job.LABELS)],
+    ),
+    _row(
+        "release begins",
+        AttachmentChange,
+        lambda c: c.begins_release,
+        lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, index.RELEASE_SECONDS)],
+    ),
+    _row(
+        "release ends that was overdue",
+        AttachmentChange,
+        lambda c: c.new is None and (c.release_seconds or 0.0) >= index.RELEASE_SECONDS,
+        lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS)],
+    ),
+    _row(
+        "attach fails",
+        AttachmentChange,
+        lambda c: c.served and c.fails,
+        lambda c: [
+            WakeJob(Job.LABELS, after=GATHER_SECONDS),
+            WakeJob(Job.STATUS, c.key.fabric, GATHER_SECONDS),
+        ],
+    ),
+    _row(
+        "attachment shows in the pool",
+        AttachmentChange,
+        lambda c: c.is_shown,
+        lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS)],
+    ),
+    _row("claim: devices", ClaimChange, _always, lambda c: c.devices),
+    _row(
+        "claim of a device that moved to another pool",
+        ClaimChange,
+        lambda c: bool(c.moved),
+        lambda c: [WakeJob(Job.PUBLISH, key.fabric) for key in c.moved],
+    ),
+    _row(
+        "claim with admin access",
+        ClaimChange,
+        lambda c: bool(adminaccess.devices(c.new, c.driver)),
+        lambda c: [WakeJob(Job.ADMIN, claim_name(c.new))] if c.new is not None else [],
+    ),
+    _row(
+        "node mapped anew",
+        NodeChange,
+        lambda c: c.is_mapped_anew,
+        lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)],
+    ),
+    _row(
+        "node lost or found",
+        NodeChange,
+        lambda c: c.is_lost_or_found,
+        lambda c: [Allocation.IMMEDIATE, Allocation.CLASSIC, *c.attached],
+    ),
+    _row("node daemon", DaemonChange, _always, lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)]),
+    _row(
+        "slice of a fabric",
+        SliceChange,
+        lambda c: c.fabric is not None,
+        lambda c: [WakeJob(Job.PUBLISH, c.fabric or "", 0.0 if c.new is None else GATHER_SECONDS)],
+    ),
+    _row("device", DeviceChange, _always, lambda c: [c.key, Allocation.CLASSIC]),
+    _row(
+        "device shows in the pool",
+        DeviceChange,
+        lambda c: c.is_shown,
+        lambda c: [WakeJob(Job.PUBLISH, c.fabric, GATHER_SECONDS)],
+    ),
+    # Ports fill and empty all the time; what that means for the nodes can wait for the next ones.
+    _row("hosts", HostsChange, _always, lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)]),
+    _row(
+        "connection",
+        ConnectionChange,
+        _always,
+        lambda c: [
+            WakeJob(Job.STATUS, c.fabric),
+            WakeJob(Job.LABELS),
+            WakeJob(Job.PUBLISH, c.fabric, c.publish_after),
+            *c.devices,
+        ],
+    ),
+    _row("troubles", TroublesChange, _always, lambda c: [WakeJob(Job.STATUS, c.fabric, GATHER_SECONDS)]),
+    _row("operation", OperationChange, _always, lambda c: c.devices),
+    _row(
+        "what can be given changed",
+        JobDone,
+        lambda c: c.job in (Job.PUBLISH, Job.LABELS),
+        lambda _: [Allocation.IMMEDIATE, Allocation.CLASSIC],
+    ),
+)
+
+
+def route(change: object) -> Iterator[Wake]:
+    """Return what a change wakes, by all rows of the table that are about it."""
+    for row in TABLE:
+        if row.on is type(change) and row.when(change):
+            yield from row.wakes(change)
+
+
+def begin(fabric: str) -> tuple[WakeJob, ...]:
+    """Return the jobs of a Fabric whose session begins."""
+    jobs = tuple(WakeJob(job, fabric) for job in (Job.PUBLISH, Job.STATUS, Job.FINALIZER))
+    return (*jobs, WakeJob(Job.LABELS))
+
+
+def claim_name(claim: claims.ResourceClaim) -> str:
+    """Return the name of the claim's job."""
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"
+
+
+def _asked(fabric: fabrics.Fabric) -> tuple[object, ...]:
+    """Return what of a Fabric people decide."""
+    return fabric.spec, fabric.deleting, fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION)

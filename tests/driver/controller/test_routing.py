@@ -1,0 +1,257 @@
+"""Which reconcilers a change wakes, row by row."""
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import attachments, bindings, claims, fabrics, meta, nodes, slices
+from drawbar.driver.controller import names, routing
+from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.routing import Allocation, Job, WakeJob
+from drawbar.fabric import contract
+
+DRIVER = "drawbar.dev"
+KEY = names.DeviceKey(fabric="f", device="d")
+SOON = routing.GATHER_SECONDS
+
+FABRIC = fabrics.Fabric(
+    metadata=meta.ObjectMeta(name="f", resource_version="1"),
+    spec=fabrics.FabricSpec(adapter="a", endpoint="e"),
+)
+REPORTED = msgspec.structs.replace(FABRIC, status=fabrics.FabricStatus(devices=3))
+GOING = msgspec.structs.replace(
+    FABRIC, metadata=meta.ObjectMeta(name="f", deletion_timestamp="2026-01-01T00:00:00Z")
+)
+BEGUN = (
+    WakeJob(Job.PUBLISH, "f"),
+    WakeJob(Job.STATUS, "f"),
+    WakeJob(Job.FINALIZER, "f"),
+    WakeJob(Job.LABELS),
+)
+
+
+def attachment(*held, deleting=False, error=""):
+    failure = attachments.Failure(reason=error, message="m") if error else None
+    conditions = tuple(meta.Condition(type=kind, status="True") for kind in held)
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(
+            name="f.d", uid="u", deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None
+        ),
+        spec=attachments.AttachmentSpec(
+            fabric="f",
+            device_id="d",
+            driver=DRIVER,
+            pool="f",
+            device="d",
+            node_name="n",
+            host_id="h",
+            identity=attachments.Identity(device_class="gpu"),
+            claim=attachments.ClaimReference(namespace="ns", name="c", uid="c"),
+        ),
+        status=attachments.AttachmentStatus(conditions=conditions, error=failure),
+    )
+
+
+ATTACHMENT, ATTACHED = attachment(), attachment(attachments.ATTACHED)
+FAILED = attachment(error="LinkDown")
+
+
+def attached(old, new, **facts):
+    return routing.AttachmentChange(old=old, new=new, key=KEY, **facts)
+
+
+def claim(*, admin=None):
+    result = claims.AllocationResult(
+        request="r",
+        driver=DRIVER,
+        pool="f",
+        device="d",
+        admin_access=admin,
+        binding_conditions=bindings.binding_conditions(DRIVER),
+    )
+    allocation = claims.Allocation(devices=claims.DeviceAllocation(results=(result,)))
+    return claims.ResourceClaim(
+        metadata=meta.ObjectMeta(namespace="ns", name="c", uid="c"),
+        status=claims.ClaimStatus(allocation=allocation),
+    )
+
+
+def given(new, **facts):
+    return routing.ClaimChange(driver=DRIVER, new=new, **facts)
+
+
+NODE = nodes.Node(metadata=meta.ObjectMeta(name="n"))
+LABELLED = nodes.Node(metadata=meta.ObjectMeta(name="n", labels={"a": "b"}))
+OFF = msgspec.structs.replace(
+    NODE,
+    spec=nodes.NodeSpec(
+        taints=(
+            msgspec.convert({"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}, nodes.Taint),
+        )
+    ),
+)
+
+
+def published(fabric):
+    labels = {pool_plan.FABRIC_LABEL: fabric} if fabric else {}
+    pool = slices.Pool(name="f", generation=1, resource_slice_count=1)
+    return slices.ResourceSlice(
+        metadata=meta.ObjectMeta(name="s", labels=labels), spec=slices.SliceSpec(driver=DRIVER, pool=pool)
+    )
+
+
+GPU = contract.Device(id="d", device_class=contract.DeviceClass.GPU)
+USED = contract.Device(
+    id="d", device_class=contract.DeviceClass.GPU, connection=contract.Connection(host_id="h")
+)
+OTHER_MODEL = contract.Device(id="d", device_class=contract.DeviceClass.GPU, model="M")
+
+
+def listed(old, new, **facts):
+    return routing.DeviceChange(fabric="f", old=old, new=new, **facts)
+
+
+# By the row's name: changes, and what that row wakes for each.
+CASES = {
+    "fabric": [
+        (routing.FabricChange(old=None, new=FABRIC), BEGUN),
+        (routing.FabricChange(old=FABRIC, new=None), BEGUN),
+        (routing.FabricChange(old=FABRIC, new=GOING), BEGUN),
+        (routing.FabricChange(old=FABRIC, new=REPORTED), ()),
+    ],
+    "attachment: device": [(attached(None, ATTACHMENT), (KEY,)), (attached(ATTACHMENT, None), (KEY,))],
+    "attachment: classic": [(attached(ATTACHMENT, ATTACHED), (Allocation.CLASSIC,))],
+    "attachment: observers": [
+        (attached(ATTACHMENT, ATTACHED), ()),
+        (attached(ATTACHMENT, ATTACHED, observers=("ns/o",)), (WakeJob(Job.ADMIN, "ns/o"),)),
+    ],
+    "attachment: counts": [
+        (attached(ATTACHMENT, ATTACHED), (WakeJob(Job.STATUS, "f", routing.COUNTS_SECONDS),))
+    ],
+    "attachment gone: finalizer of its fabric": [
+        (attached(ATTACHMENT, ATTACHED), ()),
+        (attached(ATTACHED, None), (WakeJob(Job.FINALIZER, "f", SOON),)),
+    ],
+    "attachment comes or goes where models are limited": [
+        (attached(None, ATTACHMENT), ()),
+        (attached(None, ATTACHMENT, limits_models=True), (WakeJob(Job.LABELS),)),
+        (attached(ATTACHMENT, None, limits_models=True), (WakeJob(Job.LABELS),)),
+        (attached(ATTACHMENT, ATTACHED, limits_models=True), ()),
+    ],
+    "release begins": [
+        (attached(ATTACHED, attachment(deleting=True)), (WakeJob(Job.PUBLISH, "f", index.RELEASE_SECONDS),)),
+        (attached(attachment(deleting=True), attachment(deleting=True)), ()),
+        (attached(None, ATTACHMENT), ()),
+    ],
+    "release ends that was overdue": [
+        (attached(ATTACHED, None), ()),
+        (attached(ATTACHED, None, release_seconds=index.RELEASE_SECONDS - 1), ()),
+        (attached(ATTACHED, None, release_seconds=index.RELEASE_SECONDS), (WakeJob(Job.PUBLISH, "f", SOON),)),
+    ],
+    "attach fails": [
+        (attached(ATTACHMENT, FAILED), (WakeJob(Job.LABELS, after=SOON), WakeJob(Job.STATUS, "f", SOON))),
+        (attached(ATTACHMENT, FAILED, served=False), ()),
+        (attached(FAILED, FAILED), ()),
+        (attached(FAILED, None), ()),
+        (attached(ATTACHMENT, attachment(error="FabricUnreachable")), ()),
+    ],
+    "attachment shows in the pool": [
+        (attached(ATTACHMENT, ATTACHED), ()),
+        (attached(None, ATTACHMENT), ()),
+        (attached(None, ATTACHMENT, shows_owner=True), (WakeJob(Job.PUBLISH, "f", SOON),)),
+        (attached(ATTACHMENT, FAILED), (WakeJob(Job.PUBLISH, "f", SOON),)),
+    ],
+    "claim: devices": [(given(claim(), devices=(KEY,)), (KEY,)), (given(None), ())],
+    "claim of a device that moved to another pool": [
+        (given(claim(), devices=(KEY,)), ()),
+        (given(claim(), devices=(KEY,), moved=(KEY,)), (WakeJob(Job.PUBLISH, "f"),)),
+    ],
+    "claim with admin access": [
+        (given(claim()), ()),
+        (given(claim(admin=True)), (WakeJob(Job.ADMIN, "ns/c"),)),
+        (given(None), ()),
+    ],
+    "node mapped anew": [
+        (routing.NodeChange(old=None, new=NODE), (WakeJob(Job.LABELS, after=SOON),)),
+        (routing.NodeChange(old=NODE, new=LABELLED), (WakeJob(Job.LABELS, after=SOON),)),
+        (routing.NodeChange(old=NODE, new=NODE), ()),
+        (routing.NodeChange(old=NODE, new=None), (WakeJob(Job.LABELS, after=SOON),)),
+    ],
+    "node lost or found": [
+        (routing.NodeChange(old=NODE, new=LABELLED, attached=(KEY,)), ()),
+        (routing.NodeChange(old=None, new=NODE, attached=(KEY,)), ()),
+        (
+            routing.NodeChange(old=NODE, new=None, attached=(KEY,)),
+            (Allocation.IMMEDIATE, Allocation.CLASSIC, KEY),
+        ),
+        (
+            routing.NodeChange(old=NODE, new=OFF, attached=(KEY,)),
+            (Allocation.IMMEDIATE, Allocation.CLASSIC, KEY),
+        ),
+    ],
+    "node daemon": [(routing.DaemonChange(), (WakeJob(Job.LABELS, after=SOON),))],
+    "slice of a fabric": [
+        (routing.SliceChange(old=None, new=published("f")), (WakeJob(Job.PUBLISH, "f", SOON),)),
+        (routing.SliceChange(old=published("f"), new=None), (WakeJob(Job.PUBLISH, "f"),)),
+        (routing.SliceChange(old=None, new=published("")), ()),
+    ],
+    "device": [
+        (listed(None, GPU), (KEY, Allocation.CLASSIC)),
+        (listed(GPU, None), (KEY, Allocation.CLASSIC)),
+    ],
+    "device shows in the pool": [
+        (listed(None, GPU, attached=True), (WakeJob(Job.PUBLISH, "f", SOON),)),
+        (listed(GPU, None), (WakeJob(Job.PUBLISH, "f", SOON),)),
+        (listed(GPU, OTHER_MODEL, attached=True), (WakeJob(Job.PUBLISH, "f", SOON),)),
+        (listed(GPU, USED), (WakeJob(Job.PUBLISH, "f", SOON),)),
+        (listed(GPU, USED, attached=True), ()),
+        (listed(GPU, GPU), ()),
+    ],
+    "hosts": [(routing.HostsChange(), (WakeJob(Job.LABELS, after=SOON),))],
+    "connection": [
+        (
+            routing.ConnectionChange(fabric="f", publish_after=3.0, devices=(KEY,)),
+            (WakeJob(Job.STATUS, "f"), WakeJob(Job.LABELS), WakeJob(Job.PUBLISH, "f", 3.0), KEY),
+        )
+    ],
+    "troubles": [(routing.TroublesChange(fabric="f"), (WakeJob(Job.STATUS, "f", SOON),))],
+    "operation": [(routing.OperationChange(devices=(KEY,)), (KEY,))],
+    "what can be given changed": [
+        (routing.JobDone(job=Job.PUBLISH), (Allocation.IMMEDIATE, Allocation.CLASSIC)),
+        (routing.JobDone(job=Job.LABELS), (Allocation.IMMEDIATE, Allocation.CLASSIC)),
+        (routing.JobDone(job=Job.STATUS), ()),
+        (routing.JobDone(job=Job.FINALIZER), ()),
+        (routing.JobDone(job=Job.ADMIN), ()),
+    ],
+}
+
+
+@pytest.mark.parametrize("row", routing.TABLE, ids=lambda row: row.name)
+def test_a_row_wakes_what_it_names_for_the_changes_that_matter(row):
+    for change, wakes in CASES[row.name]:
+        assert isinstance(change, row.on)
+        assert tuple(row.wakes(change) if row.when(change) else ()) == wakes, change
+
+
+def test_a_change_wakes_what_all_rows_of_its_kind_name():
+    woken = list(routing.route(attached(ATTACHED, None)))
+    assert woken == [
+        KEY,
+        Allocation.CLASSIC,
+        WakeJob(Job.STATUS, "f", routing.COUNTS_SECONDS),
+        WakeJob(Job.FINALIZER, "f", SOON),
+    ]
+    assert list(routing.route(object())) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "works"),
+    [
+        pytest.param(attachment(attachments.ATTACHED, attachments.VISIBLE), True, id="visible"),
+        pytest.param(ATTACHED, False, id="not-visible-yet"),
+        pytest.param(attachment(attachments.VISIBLE, error="LinkDown"), False, id="failed"),
+        pytest.param(None, False, id="gone"),
+    ],
+)
+def test_a_device_works_once_it_is_visible_and_nothing_that_it_is_to_blame_for_failed(new, works):
+    assert attached(ATTACHMENT, new).works is works
