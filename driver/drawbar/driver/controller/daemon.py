@@ -120,7 +120,6 @@ class _Controller:
             latency=measured.latency,
             borrowers=self._classic.borrowers,
         )
-        self._classic.serve(self._context)
         self._immediate = allocator.Allocator(
             cluster=self._cluster, enabled=options.immediate_allocation, evaluator=evaluator
         )
@@ -243,7 +242,7 @@ class _Controller:
             self._changes.begin(tasks)
             tasks.create_task(delays.Delays(context=self._context).run(), name="delays")
             tasks.create_task(self._immediate.run(), name="immediate")
-            self._classic.work(tasks)
+            self._classic.work(tasks, self._context)
             self._devices.start(tasks)
             for number in range(FABRIC_WORKERS):
                 tasks.create_task(self._jobs.work(), name=f"fabrics-{number}")

@@ -5,13 +5,15 @@ taken in the form in which it names a driver. Of the pods only those that wait a
 those that are labelled as parameters.
 """
 
+import datetime
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.driver.api import classic, classic_v1alpha2, classic_v1alpha3
+from drawbar.driver.api import attachments, classic, classic_v1alpha2, classic_v1alpha3
 from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.classic import claim_requests
 from drawbar.driver.kube import client, kinds, mirror
 
@@ -144,6 +146,51 @@ class ClaimWatch:
         """Return the claims that this driver allocated the device for."""
         return tuple(self._holders.get(device, {}).values())
 
+    def wish(
+        self,
+        key: names.DeviceKey,
+        attachment: attachments.DeviceAttachment | None,
+        host_of: Mapping[str, str],
+        seen_at: datetime.datetime,
+    ) -> attachment_actions.Wish | None:
+        """Return that of the claim that the attachment names, while the claim exists.
+
+        Without an attachment, that of a claim to which the device is allocated: its record was lost and is written anew.
+        """
+        if attachment is not None:
+            spec = attachment.spec
+            if spec.claim is None or not spec.allocation_timestamp:
+                return None
+            name = classic.Name(namespace=spec.claim.namespace, name=spec.claim.name)
+            if self.claim(name, spec.claim.uid) is None:
+                return None
+            return wish(
+                spec.claim,
+                node=spec.node_name,
+                host_id=host_of.get(spec.node_name),
+                pool=spec.pool,
+                allocated_at=spec.allocation_timestamp,
+                seen_at=seen_at,
+                has_failed=attachment.status.error is not None,
+            )
+        for claim in self.holders(key):
+            handle = claim.allocation.handle if claim.allocation is not None else None
+            if handle is None or claim.going:
+                continue
+            for device in handle.devices:
+                if (device.fabric, device.device) == (key.fabric, key.device):
+                    if not handle.allocated_at:
+                        return None
+                    return wish(
+                        reference(claim, device.request, len(handle.devices)),
+                        node=handle.node,
+                        host_id=host_of.get(handle.node),
+                        pool=device.pool,
+                        allocated_at=handle.allocated_at,
+                        seen_at=seen_at,
+                    )
+        return None
+
     def _sources(self) -> claim_requests.Sources:
         return claim_requests.Sources(
             driver=self._driver, classes=self._classes, data=self._data, fault=self._fault
@@ -209,3 +256,38 @@ class ClaimWatch:
 
 def _name(document: Any) -> classic.Name:
     return classic.Name(namespace=document.metadata.namespace, name=document.metadata.name)
+
+
+def wish(
+    claim: attachments.ClaimReference,
+    *,
+    node: str,
+    host_id: str | None,
+    pool: str,
+    allocated_at: str,
+    seen_at: datetime.datetime,
+    has_failed: bool = False,
+) -> attachment_actions.Wish:
+    """Return the wish of a classic claim, whose status has no conditions to be set."""
+    return attachment_actions.Wish(
+        claim=claim,
+        node=node,
+        host_id=host_id,
+        pool=pool,
+        allocation_timestamp=allocated_at,
+        seen_at=seen_at,
+        attached_said=True,
+        failed_said=has_failed,
+        visible_said=True,
+    )
+
+
+def reference(claim: classic.Claim, request: str = "", devices: int = 0) -> attachments.ClaimReference:
+    """Return the claim as an attachment names it."""
+    return attachments.ClaimReference(
+        namespace=claim.name.namespace,
+        name=claim.name.name,
+        uid=claim.uid,
+        requests=(request,) if request else (),
+        devices=devices,
+    )

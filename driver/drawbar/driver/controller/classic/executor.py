@@ -8,7 +8,6 @@ somebody else wrote meanwhile.
 """
 
 import asyncio
-import datetime
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from typing import Any, assert_never
 import msgspec
 
 from drawbar.driver.api import (
-    attachments,
     claims,
     classic,
     classic_v1alpha2,
@@ -74,41 +72,6 @@ class Executor:
                     log.warning("will decide again: %s", error, extra={"step": type(step).__name__})
                     return False
         return True
-
-
-def wish(
-    claim: attachments.ClaimReference,
-    *,
-    node: str,
-    host_id: str | None,
-    pool: str,
-    allocated_at: str,
-    seen_at: datetime.datetime,
-    has_failed: bool = False,
-) -> attachment_actions.Wish:
-    """Return the wish of a classic claim, whose status has no conditions to be set."""
-    return attachment_actions.Wish(
-        claim=claim,
-        node=node,
-        host_id=host_id,
-        pool=pool,
-        allocation_timestamp=allocated_at,
-        seen_at=seen_at,
-        attached_said=True,
-        failed_said=has_failed,
-        visible_said=True,
-    )
-
-
-def reference(claim: classic.Claim, request: str = "", devices: int = 0) -> attachments.ClaimReference:
-    """Return the claim as an attachment names it."""
-    return attachments.ClaimReference(
-        namespace=claim.name.namespace,
-        name=claim.name.name,
-        uid=claim.uid,
-        requests=(request,) if request else (),
-        devices=devices,
-    )
 
 
 class _Subject:
@@ -178,8 +141,8 @@ class _Subject:
         device = session.device(key.device) if session is not None else None
         if device is None:
             raise kube_errors.Conflict(f"fabric {key.fabric} has no device {key.device} any more")
-        wanted = wish(
-            reference(step.claim, step.request, step.devices),
+        wanted = claim_watch.wish(
+            claim_watch.reference(step.claim, step.request, step.devices),
             node=step.node,
             host_id=step.host_id,
             pool=step.pool,
@@ -253,7 +216,9 @@ class _Subject:
     ) -> None:
         """Record an Event on the claim, and on the pods that use it or are about to."""
         recorder = self._context.cluster.recorder
-        (recorder.warning if warning else recorder.normal)(reference(claim), reason=reason, message=message)
+        (recorder.warning if warning else recorder.normal)(
+            claim_watch.reference(claim), reason=reason, message=message
+        )
         consumers = claim.reserved_for if pod is None else (pod,)
         users = claims.ResourceClaim(
             metadata=meta.ObjectMeta(namespace=claim.name.namespace),

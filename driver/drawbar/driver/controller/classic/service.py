@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from drawbar.driver import backoff, evaluation
-from drawbar.driver.api import attachments, classic
+from drawbar.driver.api import classic
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
-from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.classic import (
     actions,
@@ -68,12 +67,11 @@ class ClassicAllocation:
             gone: called with the uid of a claim that was deleted.
         """
         self.mirrors: dict[str, mirror.Mirror[Any]] = {}
-        self.borrowers: Borrowers | None = None
+        self.borrowers: claim_watch.ClaimWatch | None = None
         self._judge = selectors.Judge(driver, evaluator)
-        self._watch: claim_watch.ClaimWatch | None = None
-        self._service: Service | None = None
+        self._rounds: Rounds | None = None
         if versions:
-            self._watch = claim_watch.ClaimWatch(
+            self.borrowers = claim_watch.ClaimWatch(
                 api,
                 driver=driver,
                 versions=versions,
@@ -81,26 +79,26 @@ class ClassicAllocation:
                 changed=self.look_again,
                 gone=gone,
             )
-            self.mirrors, self.borrowers = self._watch.mirrors, Borrowers(self._watch)
+            self.mirrors = self.borrowers.mirrors
 
-    def serve(self, context: attachment_context.Context) -> None:
-        """Prepare the rounds."""
-        if self._watch is not None:
-            self._service = Service(context, self._watch, self._judge)
-
-    def work(self, tasks: asyncio.TaskGroup) -> None:
+    def work(self, tasks: asyncio.TaskGroup, context: attachment_context.Context) -> None:
         """Begin the rounds, since this controller leads."""
-        if self._service is not None:
-            tasks.create_task(self._service.run(), name="classic")
+        if self.borrowers is not None:
+            self._rounds = Rounds(context, self.borrowers, self._judge)
+            tasks.create_task(self._rounds.run(), name="classic")
 
     def look_again(self) -> None:
         """Have a round follow, since something changed that a decision may rest on."""
-        if self._service is not None:
-            self._service.look_again()
+        if self._rounds is not None:
+            self._rounds.changed.set()
 
 
-class Service:
-    """The rounds. Run `run()` as a task; the mirrors of `watch` run beside it."""
+class Rounds:
+    """The rounds of one term of leadership. Run `run()` as a task; the mirrors of `watch` run beside it.
+
+    Attributes:
+        changed: something changed that a decision may rest on.
+    """
 
     def __init__(
         self,
@@ -113,21 +111,16 @@ class Service:
         self._judge = judge
         self._executor = executor.Executor(context=context, watch=watch)
         self._history = history.History()
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()
         self._budget = selectors.Budget()
         # Uids of the claims whose users were told that their namespace has used its budget.
         self._postponed: frozenset[str] = frozenset()
 
-    def look_again(self) -> None:
-        """Have a round follow."""
-        self._changed.set()
-
     async def run(self) -> None:
         """Decide and act until cancelled."""
-        self._history = history.History()
         pauses = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
         while True:
-            self._changed.clear()
+            self.changed.clear()
             now = self._context.cluster.clock()
             decision = await self._decide(now)
             self._history = decision.history
@@ -137,7 +130,7 @@ class Service:
             pauses.reset()
             try:
                 async with asyncio.timeout(max(0.0, (decision.look_again - now).total_seconds())):
-                    await self._changed.wait()
+                    await self.changed.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_POD * len(self._watch.contexts))
@@ -159,7 +152,7 @@ class Service:
                 return self._postpone(decision, observed, deferred, now)
             if left <= 0:
                 # What was not evaluated counts as not met until the next round.
-                self._changed.set()
+                self.changed.set()
                 return decision
             changed, used = await self._judge.settle(left, without=deferred)
             for expression, seconds in used.items():
@@ -266,55 +259,3 @@ def _payers(observed: observation.Observed, expressions: Set[str]) -> dict[str, 
 
 def _selectors(wanted: claim_requests.Wanted) -> frozenset[str]:
     return frozenset(expression for request in wanted.requests for expression in request.selectors)
-
-
-class Borrowers:
-    """Which classic claim wants a device, for the executor of attachments."""
-
-    def __init__(self, watch: claim_watch.ClaimWatch) -> None:
-        self._watch = watch
-
-    def wish(
-        self,
-        key: names.DeviceKey,
-        attachment: attachments.DeviceAttachment | None,
-        host_of: Mapping[str, str],
-        seen_at: datetime.datetime,
-    ) -> attachment_actions.Wish | None:
-        """Return that of the claim that the attachment names, while the claim exists.
-
-        Without an attachment, that of a claim to which the device is allocated: its record was lost and is written anew.
-        """
-        if attachment is not None:
-            spec = attachment.spec
-            if spec.claim is None or not spec.allocation_timestamp:
-                return None
-            name = classic.Name(namespace=spec.claim.namespace, name=spec.claim.name)
-            if self._watch.claim(name, spec.claim.uid) is None:
-                return None
-            return executor.wish(
-                spec.claim,
-                node=spec.node_name,
-                host_id=host_of.get(spec.node_name),
-                pool=spec.pool,
-                allocated_at=spec.allocation_timestamp,
-                seen_at=seen_at,
-                has_failed=attachment.status.error is not None,
-            )
-        for claim in self._watch.holders(key):
-            handle = claim.allocation.handle if claim.allocation is not None else None
-            if handle is None or claim.going:
-                continue
-            for device in handle.devices:
-                if (device.fabric, device.device) == (key.fabric, key.device):
-                    if not handle.allocated_at:
-                        return None
-                    return executor.wish(
-                        executor.reference(claim, device.request, len(handle.devices)),
-                        node=handle.node,
-                        host_id=host_of.get(handle.node),
-                        pool=device.pool,
-                        allocated_at=handle.allocated_at,
-                        seen_at=seen_at,
-                    )
-        return None

@@ -29,7 +29,7 @@ class Slow:
         return evaluation.Outcome(answers=answers, seconds=seconds)
 
 
-class Rounds(service.Service):
+class Rounds(service.Rounds):
     """The service with the planner's cluster for what it observes."""
 
     def __init__(self, cluster):
@@ -46,7 +46,7 @@ class Rounds(service.Service):
         complaints = []
         while True:
             asked = len(self.evaluator.asked)
-            self._changed.clear()
+            self.changed.clear()
             decision = await self._decide(self.cluster.now)
             complaints += [one for one in decision.actions if isinstance(one, actions.Complain)]
             if len(self.evaluator.asked) == asked:
