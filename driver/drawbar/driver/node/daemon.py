@@ -11,11 +11,13 @@ older goes on acting, for it is the one that is known to work: an update whose n
 """
 
 import asyncio
+import contextlib
 import datetime
 import functools
 import logging
 from pathlib import Path
 
+from drawbar.driver import evaluation
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, events, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, settings, uevents
@@ -95,15 +97,26 @@ class _Node:
         boot_id = _boot_id()
         self._verdicts = monitor.Monitor(functools.partial(readings.read, options.sysfs), options.health)
         self._verdicts.subscribe(lambda key: self._device_released(key.pool, key.device))
-        self._local = self._residents(api, boot_id)
-        self._verdicts.subscribe(self._local.judged)
+        # A process only where there is a selector, and only while devices change.
+        self._evaluator = evaluation.Process()
+        self._local = self._residents(boot_id)
+        self._publisher = publisher.Publisher(
+            api,
+            driver=options.driver,
+            node_name=options.node_name,
+            devices=self._local,
+            clock=lambda: datetime.datetime.now(datetime.UTC),
+            null=options.null_device,
+            recorder=self._recorder,
+        )
+        self._verdicts.subscribe(self._publisher.judged)
         finder = finding.Finder(
             driver=options.driver,
             node_name=options.node_name,
             attached=lambda: self._own,
             card=self._card,
             host=users.Host.of(options.sysfs),
-            local=self._local.devices,
+            local=self._local,
         )
         self._preparer = preparer.Preparer(
             reader=reader,
@@ -144,11 +157,10 @@ class _Node:
         )
         self._watch()
 
-    def _residents(self, api: client.Client, boot_id: str) -> publisher.Service:
+    def _residents(self, boot_id: str) -> local_pool.LocalPool:
         """The devices that live in this node."""
         options = self._options
-        return publisher.Service(
-            api,
+        return local_pool.LocalPool(
             driver=options.driver,
             node_name=options.node_name,
             wanted=options.local_pool,
@@ -161,9 +173,7 @@ class _Node:
                 boot_id=boot_id,
             ),
             health=self._verdicts,
-            clock=lambda: datetime.datetime.now(datetime.UTC),
-            null=options.null_device,
-            recorder=self._recorder,
+            evaluator=self._evaluator,
         )
 
     def _holder(self, pool: str, device: str) -> str | None:
@@ -222,7 +232,8 @@ class _Node:
 
     async def _publish(self) -> None:
         await self._served.modern.wait()
-        await self._local.run()
+        async with contextlib.aclosing(self._evaluator):
+            await self._publisher.run()
 
     async def _reconcile(self, name: str) -> float | None:
         attachment = self._own.get(name)
@@ -240,7 +251,7 @@ class _Node:
     def _attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        self._local.changed()
+        self._publisher.changed()
         found = new or old
         if found is None or not self._own.has(found):
             return
@@ -253,13 +264,13 @@ class _Node:
         for attachment in self._own:
             if (attachment.spec.pool, attachment.spec.device) == (pool, device):
                 self._queue.add(attachment.metadata.name)
-        self._local.changed()
+        self._publisher.changed()
 
     def _look_at_all(self) -> None:
         for attachment in self._own:
             self._queue.add(attachment.metadata.name)
         self._preparer.changed()
-        self._local.changed()
+        self._publisher.changed()
 
     def _card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
         return self._context.card(attachment)

@@ -67,7 +67,7 @@ class Cluster:
     """An API server, a node, and the publisher of its pool, which offers what `offers` holds."""
 
     def __init__(self, api, wire, options):
-        self.api, self.wire, self.offers, self.watched = api, wire, [], None
+        self.api, self.wire, self.offers, self.watched, self.said = api, wire, [], None, []
         self.surveys, self.publisher, self._options, self._task = 0, None, options, None
 
     def start(self):
@@ -75,10 +75,10 @@ class Cluster:
             self.wire,
             driver=DRIVER,
             node_name=NODE,
-            offers=self.survey,
-            watch=self.watch,
+            devices=self,
             clock=lambda: datetime.datetime.now(datetime.UTC),
-            **({"null": nulls.NullDevice(), "tell": lambda _node, _text: None} | self._options),
+            recorder=self,
+            **({"null": nulls.NullDevice()} | self._options),
         )
         self._task = asyncio.Task(self.publisher.run(), name="publisher")
 
@@ -93,6 +93,10 @@ class Cluster:
 
     def watch(self, keys):
         self.watched = keys
+
+    def node_warning(self, name, uid, *, reason, message):
+        assert uid
+        self.said.append((name, reason, message))
 
     def offer(self, *offers):
         self.offers = list(offers)
@@ -354,27 +358,25 @@ async def test_a_round_that_fails_is_made_again(tmp_path, until, kind):
 
 
 async def test_the_null_device_is_copied_while_the_api_server_cannot_share_it(tmp_path, until):
-    said = []
     wanted = nulls.NullDevice(enabled=True, copies=2)
-    options = {"null": wanted, "tell": lambda node, text: said.append((node.name, text))}
+    options = {"null": wanted}
     async with cluster(tmp_path, resync_seconds=0.3, **options) as world:
         world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a", "none-1", "none-2"))
-        assert said == [(NODE, nulls.shortage(wanted, NODE))]
+        assert world.said == [(NODE, publisher.NULLS_SHORT, nulls.shortage(wanted, NODE))]
         # The gate is turned on: the next full round finds out.
         world.wire.drops = set()
         devices = await until(world.devices, named("gpu-a", "none"))
         assert devices["none"]["allowMultipleAllocations"] is True
         assert world.watched == {verdicts.Key(pool=NODE, device="gpu-a")}
-        assert len(said) == 1
+        assert len(world.said) == 1
 
 
 async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says_nothing_of_them_again(
     tmp_path, until
 ):
-    said = []
-    options = {"null": nulls.NullDevice(enabled=True, copies=2), "tell": lambda *words: said.append(words)}
+    options = {"null": nulls.NullDevice(enabled=True, copies=2)}
     async with cluster(tmp_path, **options) as world:
         world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
@@ -389,20 +391,19 @@ async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says
         world.start()
         await until(rounds, lambda number: number > done + 3)
         assert await world.slices() == before
-        assert len(said) == 1
+        assert len(world.said) == 1
 
 
 async def test_a_null_device_that_is_not_shared_any_more_is_told_of_whatever_was_dropped_before(
     tmp_path, until
 ):
-    said = []
     wanted = nulls.NullDevice(enabled=True, copies=2)
-    options = {"null": wanted, "tell": lambda _, text: said.append(text), "resync_seconds": 0.05}
+    options = {"null": wanted, "resync_seconds": 0.05}
     async with cluster(tmp_path, **options) as world:
         world.wire.drops = {"taints"}
         world.offer(offer("gpu-a", LINK))
         await until(world.devices, named("none"))
-        assert (world.publisher.dropped_fields, said) == (("taints",), [])
+        assert (world.publisher.dropped_fields, world.said) == (("taints",), [])
         world.wire.drops = {"taints", encoding.SHARING}
         await until(world.devices, named("none-1", "none-2"))
-        assert said == [nulls.shortage(wanted, NODE)]
+        assert [message for _, _, message in world.said] == [nulls.shortage(wanted, NODE)]

@@ -11,25 +11,31 @@ before the first write, too, so a start leaves its copies as they are.
 """
 
 import asyncio
-import contextlib
 import datetime
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from drawbar.cdi import directories, files
 from drawbar.cdi import errors as cdi_errors
-from drawbar.driver import backoff, evaluation
+from drawbar.driver import backoff
 from drawbar.driver.api import meta, nodepools, nodes, slices
 from drawbar.driver.kube import client, events, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import nulls, plan, pool, residents
+from drawbar.driver.node.local import nulls, plan
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.driver.slices import publisher as slice_publisher
 
+log = logging.getLogger(__name__)
+
+RESYNC_SECONDS = 300.0
+RESYNC_JITTER = 0.2
+# What changes together is written together: the functions of a card, all slices that a kubelet wipes.
+SETTLE_SECONDS = 0.02
 FAILED_FIRST_SECONDS = 0.2
 FAILED_MAX_SECONDS = 60.0
 DISTURBED_FIRST_SECONDS = 0.5
@@ -77,21 +83,22 @@ class Pace:
         return self._pause if now - self._disturbed_at <= CALM_SECONDS else 0.0
 
 
-log = logging.getLogger(__name__)
-
-RESYNC_SECONDS = 300.0
-RESYNC_JITTER = 0.2
-# What changes together is written together: the functions of a card, all slices that a kubelet wipes.
-SETTLE_SECONDS = 0.02
-
-# Is given what is or was published.
-Offers = Callable[[tuple[slices.ResourceSlice, ...]], Awaitable[tuple[plan.Offer, ...]]]
-Clock = Callable[[], datetime.datetime]
-# Is given the Node and a sentence that its administrators should read.
-Tell = Callable[[meta.OwnerReference, str], None]
+NULLS_SHORT = "NullDeviceNotShared"
 # With these dropped, something else is published.
 _DECISIVE = frozenset({"taints", encoding.SHARING})
 _INFORMATION = "taints of effect None"
+
+
+class Devices(Protocol):
+    """What is published; `pool.LocalPool`."""
+
+    async def survey(self, known: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
+        """Return what should be published now; `known` is what is or was published."""
+        ...
+
+    def watch(self, keys: frozenset[verdicts.Key]) -> None:
+        """Have the health of just these devices watched."""
+        ...
 
 
 class Publisher:
@@ -103,22 +110,20 @@ class Publisher:
         *,
         driver: str,
         node_name: str,
-        offers: Offers,
-        watch: Callable[[frozenset[verdicts.Key]], None],
-        clock: Clock,
+        devices: Devices,
+        clock: Callable[[], datetime.datetime],
         null: nulls.NullDevice,
-        tell: Tell,
+        recorder: events.Recorder,
         resync_seconds: float = RESYNC_SECONDS,
         jitter: random.Random | None = None,
     ) -> None:
         self._api = api
         self._driver = driver
         self._node_name = node_name
-        self._offers = offers
-        self._watch = watch
+        self._devices = devices
         self._clock = clock
         self._null = null
-        self._tell = tell
+        self._recorder = recorder
         self._resync_seconds = resync_seconds
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads lists, guards nothing
         self._wake = asyncio.Event()
@@ -147,11 +152,16 @@ class Publisher:
         return tuple(one for one in self._published if nodepools.is_pool(one.spec.pool.name, self._node_name))
 
     def changed(self) -> None:
-        """Something that is offered may have changed: looks again soon."""
+        """Look again soon: the inventory, an attachment, or what claims hold has changed."""
         self._wake.set()
 
+    def judged(self, key: verdicts.Key) -> None:
+        """Look again soon if it is a device of this node whose health has changed."""
+        if nodepools.is_pool(key.pool, self._node_name):
+            self._wake.set()
+
     async def run(self) -> None:
-        """Publishes until cancelled; what is published then stays."""
+        """Publish until cancelled; what is published then stays."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._published.run(), name="local-slices")
             tasks.create_task(self._publish(), name="local-pool")
@@ -198,11 +208,11 @@ class Publisher:
         """One look at what should be there and at what is, and the writes between them."""
         remembered = tuple(self._remembered.values())
         nothing = nulls.offers(self._null, shared=encoding.SHARING not in self._dropped)
-        offers = (*await self._offers(remembered), *nothing)
+        offers = (*await self._devices.survey(remembered), *nothing)
         published = tuple(self._published)
         self._say_foreign(published)
         if not offers and not self.published:
-            self._watch(frozenset())
+            self._devices.watch(frozenset())
             return
         observed = plan.Observed(
             driver=self._driver,
@@ -215,7 +225,7 @@ class Publisher:
             informs=_INFORMATION not in self._dropped,
         )
         # Also what is not published for its health's sake: it is to come back.
-        self._watch(plan.keys(observed))
+        self._devices.watch(plan.keys(observed))
         for action in plan.plan(observed, self._clock()):
             if self._is_settled(action):
                 continue
@@ -267,7 +277,11 @@ class Publisher:
         # Where there are copies, an instance before this one has said so.
         is_news = encoding.SHARING in fresh and not any(map(nulls.is_copy, self._names()))
         if is_news and self._owner is not None:
-            self._tell(self._owner, nulls.shortage(self._null, self._node_name))
+            message = nulls.shortage(self._null, self._node_name)
+            log.warning("%s", message)
+            self._recorder.node_warning(
+                self._owner.name, self._owner.uid, reason=NULLS_SHORT, message=message
+            )
         return bool(fresh & _DECISIVE)
 
     async def _node(self) -> meta.OwnerReference:
@@ -296,7 +310,7 @@ class Publisher:
     async def _ask(self) -> None:
         """Finds out what the API server drops, without a write."""
         if self._null.enabled:
-            # Is told, should it be short of null devices.
+            # Gets an Event, should it be short of null devices.
             await self._node()
         found = await slice_publisher.probe_node(
             self._api, self._driver, self._node_name, shared=self._null.enabled
@@ -332,68 +346,6 @@ class Publisher:
                 extra={"slices": ",".join(sorted(foreign))},
             )
         self._foreign = foreign
-
-
-log = logging.getLogger(__name__)
-
-NULLS_SHORT = "NullDeviceNotShared"
-
-
-class Service:
-    """One node's own devices. `run` publishes; everything else is called in the event loop."""
-
-    def __init__(
-        self,
-        api: client.Client,
-        *,
-        driver: str,
-        node_name: str,
-        wanted: residents.Selection,
-        surroundings: pool.Surroundings,
-        health: pool.Health | None,
-        clock: Clock,
-        null: nulls.NullDevice,
-        recorder: events.Recorder,
-    ) -> None:
-        # A process only where there is a selector, and only while devices change.
-        self._evaluator = evaluation.Process()
-        self._recorder = recorder
-        self.devices = pool.LocalPool(
-            driver=driver,
-            node_name=node_name,
-            wanted=wanted,
-            surroundings=surroundings,
-            health=health,
-            evaluator=self._evaluator,
-        )
-        self.publisher = Publisher(
-            api,
-            driver=driver,
-            node_name=node_name,
-            offers=self.devices.survey,
-            watch=self.devices.watch,
-            clock=clock,
-            null=null,
-            tell=self._tell,
-        )
-
-    def changed(self) -> None:
-        """The inventory, an attachment, or what claims hold has changed."""
-        self.publisher.changed()
-
-    def judged(self, key: verdicts.Key) -> None:
-        """The health of a device has changed."""
-        if self.devices.owns(key.pool):
-            self.publisher.changed()
-
-    async def run(self) -> None:
-        """Publishes until cancelled."""
-        async with contextlib.aclosing(self._evaluator):
-            await self.publisher.run()
-
-    def _tell(self, node: meta.OwnerReference, message: str) -> None:
-        log.warning("%s", message)
-        self._recorder.node_warning(node.name, node.uid, reason=NULLS_SHORT, message=message)
 
 
 async def say_conflicts(cdi_dir: Path, driver: str) -> None:
