@@ -232,6 +232,10 @@ async def test_two_managers_conflict_over_one_condition(claimed):
     assert reply.code == 409
     (cause,) = reply.body["details"]["causes"]
     assert cause["field"].endswith(f'conditions[type="{bodies.ATTACHED}"].status')
+    forced = await claimed.by(
+        "node", claimed.device("d1", bodies.condition(bodies.ATTACHED, "False")), force=True
+    )
+    assert forced.body["status"]["devices"][0]["conditions"][0]["status"] == "False"
 
 
 async def test_ownership_of_a_status_is_recorded_with_its_subresource(claimed):
@@ -250,6 +254,11 @@ async def test_a_stale_view_of_a_claim_does_not_mark_it_ready(claimed):
     assert (stale.code, stale.reason) == (409, "Conflict")
     other = await claimed.by("controller", ready, metadata={"uid": OTHER_UID})
     assert (other.code, other.causes) == (422, {"metadata.uid": "FieldValueInvalid"})
+    now = (await claimed.world.api.get(claimed.path)).body["metadata"]
+    fresh = await claimed.by(
+        "controller", ready, metadata={key: now[key] for key in ("uid", "resourceVersion")}
+    )
+    assert fresh.code == 200
 
 
 async def test_the_status_of_a_missing_claim_is_not_created(world):

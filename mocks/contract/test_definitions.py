@@ -192,6 +192,7 @@ async def test_a_required_field_must_be_there(world, custom):
     body = {**custom.body(), "spec": {"size": 3}}
     reply = await custom.post(body=body)
     assert (reply.code, reply.causes["spec.nodeName"]) == (422, "FieldValueRequired")
+    assert "spec.nodeName: Required value" in reply.message
 
 
 async def test_defaults_are_filled_in_also_below_defaults(custom):

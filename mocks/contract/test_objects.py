@@ -24,6 +24,7 @@ async def test_a_name_is_given_once(world):
     made = await world.make("configmaps")
     reply = await world.post("configmaps", world.body("configmaps", made["metadata"]["name"]))
     assert (reply.code, reply.reason) == (409, "AlreadyExists")
+    assert reply.message == f'configmaps "{made["metadata"]["name"]}" already exists'
 
 
 async def test_a_deleted_name_can_be_given_again_with_another_uid(world):
@@ -39,6 +40,7 @@ async def test_generate_name_adds_five_characters(world):
     made = await world.make("configmaps", metadata={"generateName": base})
     assert made["metadata"]["name"].startswith(base)
     assert len(made["metadata"]["name"]) == len(base) + 5
+    assert (await world.make("configmaps", metadata={"generateName": base}))["metadata"] != made["metadata"]
 
 
 async def test_a_long_generate_name_is_cut_to_58_characters(world):
@@ -81,6 +83,7 @@ async def test_a_namespace_that_is_not_there_holds_nothing(world):
         "namespaces",
         missing,
     )
+    assert reply.message == f'namespaces "{missing}" not found'
 
 
 async def test_the_namespace_of_the_body_must_be_that_of_the_path(world):
@@ -98,9 +101,10 @@ async def test_a_creation_with_a_resource_version_is_refused(world):
 
 
 async def test_a_missing_object_is_not_found(world):
-    reply = await world.api.get(world.path("configmaps", world.name()))
+    reply = await world.api.get(world.path("resourceclaims", name := world.name()))
     assert (reply.code, reply.reason, reply.body["kind"]) == (404, "NotFound", "Status")
-    assert reply.body["details"]["kind"] == "configmaps"
+    assert reply.message == f'resourceclaims.resource.k8s.io "{name}" not found'
+    assert reply.body["details"] == {"name": name, "group": "resource.k8s.io", "kind": "resourceclaims"}
 
 
 @pytest.mark.parametrize("body", [b"{", b'["a"]', b"\xff\xfe"])
@@ -191,6 +195,7 @@ async def test_a_deletion_meant_for_another_object_is_a_conflict(world, key):
     path = world.path("configmaps", made["metadata"]["name"])
     reply = await world.api.delete(path, {"preconditions": {key: STALE}})
     assert (reply.code, reply.reason) == (409, "Conflict")
+    assert "Precondition failed" in reply.message
     assert (await world.api.get(path)).code == 200
 
 
@@ -232,6 +237,7 @@ async def test_a_deleted_object_may_still_change_but_gets_no_new_finalizer(world
     both = ["contract.drawbar.dev/hold", "contract.drawbar.dev/more"]
     reply = await world.api.merge(path, {"metadata": {"finalizers": both}})
     assert (reply.code, reply.causes) == (422, {"metadata.finalizers": "FieldValueForbidden"})
+    assert "no new finalizers can be added" in reply.message
 
 
 async def test_a_second_deletion_of_a_held_object_keeps_the_first_time(world):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.scenes import clusters
 
-from drawbar.driver.kube import client, config, kinds
-from drawbar.mocks import apiserver, claims
+from drawbar.driver.kube import kinds
+from drawbar.mocks import claims
 from drawbar.mocks.claims import documents, plan
 
 PROTECTION = "resource.kubernetes.io/delete-protection"
@@ -40,10 +40,8 @@ def _consumer(pod: Json) -> Json:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with apiserver.serving(profile="1.36") as server:
-        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
-        async with client.connecting(connection) as api, claims.serving(connection):
-            yield Cluster(api)
+    async with clusters.serving(tmp_path, Cluster) as made, claims.serving(made.connection):
+        yield made
 
 
 async def template(cluster: Cluster) -> None:
@@ -58,46 +56,6 @@ def recorded(pods: list[Json]) -> Any:
     ]
 
 
-async def test_a_claim_is_made_from_the_template_and_its_name_recorded_in_the_pod(cluster: Cluster) -> None:
-    await template(cluster)
-    pod = await cluster.pod("p1", resourceClaimTemplateName="gpus")
-    names = (await cluster.until(kinds.POD, recorded))[0]
-    claim = (await cluster.until(kinds.CLAIM, lambda found: found))[0]
-    assert names == [{"name": "gpu", "resourceClaimName": claim["metadata"]["name"]}]
-    metadata = claim["metadata"]
-    assert metadata["name"].startswith("p1-gpu-")
-    assert metadata["labels"] == {"team": "a"}
-    assert metadata["annotations"]["resource.kubernetes.io/pod-claim-name"] == "gpu"
-    (owner,) = metadata["ownerReferences"]
-    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
-    assert claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "any"
-
-
-async def test_a_pod_that_came_before_its_template_gets_its_claim_later(cluster: Cluster) -> None:
-    await cluster.pod("p1", resourceClaimTemplateName="gpus")
-    await template(cluster)
-    assert await cluster.until(kinds.POD, recorded)
-
-
-async def test_a_claim_made_for_a_pod_goes_with_the_pod(cluster: Cluster) -> None:
-    await template(cluster)
-    await cluster.pod("p1", resourceClaimTemplateName="gpus")
-    await cluster.until(kinds.POD, recorded)
-    await cluster.api.delete(kinds.POD, "p1", namespace="default")
-    assert await cluster.until(kinds.CLAIM, lambda found: not found)
-
-
-async def test_a_claim_is_deallocated_when_its_last_pod_is_gone(cluster: Cluster) -> None:
-    pod = await cluster.pod("p1", resourceClaimName="c1")
-    await cluster.allocated("c1", pod)
-    await cluster.api.delete(kinds.POD, "p1", namespace="default")
-    (claim,) = await cluster.until(
-        kinds.CLAIM, lambda found: not found[0]["metadata"].get("finalizers") and found
-    )
-    assert not claim["status"].get("allocation")
-    assert not claim["status"].get("reservedFor")
-
-
 async def test_a_finished_pod_leaves_the_claim_to_the_others(cluster: Cluster) -> None:
     first = await cluster.pod("p1", resourceClaimName="c1")
     second = await cluster.pod("p2", resourceClaimName="c1")
@@ -108,15 +66,6 @@ async def test_a_finished_pod_leaves_the_claim_to_the_others(cluster: Cluster) -
     )
     assert claim["status"]["reservedFor"] == [_consumer(second)]
     assert claim["status"]["allocation"]
-
-
-async def test_a_deleted_claim_goes_once_it_is_not_reserved(cluster: Cluster) -> None:
-    pod = await cluster.pod("p1", resourceClaimName="c1")
-    await cluster.allocated("c1", pod)
-    await cluster.api.delete(kinds.CLAIM, "c1", namespace="default")
-    await cluster.until(kinds.CLAIM, lambda found: found[0]["metadata"].get("deletionTimestamp"))
-    await cluster.api.delete(kinds.POD, "p1", namespace="default")
-    assert await cluster.until(kinds.CLAIM, lambda found: not found)
 
 
 def _claim(*, reserved: list[Json], deleting: bool = False, allocated: bool = True) -> documents.Document:

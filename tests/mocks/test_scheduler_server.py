@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.scenes import clusters
 
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import kinds
 from drawbar.mocks import scheduler
 from drawbar.mocks.scheduler import server as scheduler_server
 
@@ -67,47 +67,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield made
 
 
-async def test_a_pod_without_claims_is_bound_and_an_event_says_where(cluster: Cluster) -> None:
-    await cluster.node("node-a")
-    await cluster.pod("plain")
-    async with cluster.scheduling():
-        await cluster.one(kinds.POD, "plain", bound)
-        await cluster.event("Scheduled", "Successfully assigned default/plain to node-a")
-
-
-async def test_a_device_without_binding_conditions_is_allocated_and_bound_at_once(cluster: Cluster) -> None:
-    await cluster.node("node-a")
-    await cluster.pool("slot-1", binding=False)
-    await cluster.claim("c1")
-    pod = await cluster.pod("p1", "c1")
-    async with cluster.scheduling():
-        await cluster.one(kinds.POD, "p1", bound)
-    claim = await cluster.one(kinds.CLAIM, "c1", allocated)
-    assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-    reserved = {"resource": "pods", "name": "p1", "uid": pod["metadata"]["uid"]}
-    assert claim["status"]["reservedFor"] == [reserved]
-
-
-async def test_a_pod_waits_for_the_binding_conditions_before_it_is_bound(cluster: Cluster) -> None:
-    await cluster.node("node-a")
-    await cluster.pool("slot-1")
-    await cluster.claim("c1")
-    await cluster.pod("p1", "c1")
-    async with cluster.scheduling():
-        claim = await cluster.one(kinds.CLAIM, "c1", allocated)
-        waiting = await cluster.one(kinds.POD, "p1", lambda pod: pod["status"].get("nominatedNodeName"))
-        assert not bound(waiting)
-        allocation = claim["status"]["allocation"]
-        result = allocation["devices"]["results"][0]
-        assert result["bindingConditions"] == [ATTACHED]
-        assert result["bindingFailureConditions"] == [FAILED]
-        field = {"key": "metadata.name", "operator": "In", "values": ["node-a"]}
-        assert allocation["nodeSelector"] == {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        assert allocation["allocationTimestamp"]
-        await cluster.set_condition(claim["metadata"]["name"], ATTACHED)
-        assert (await cluster.one(kinds.POD, "p1", bound))["spec"]["nodeName"] == "node-a"
-
-
 async def test_several_pods_wait_at_the_same_time_on_different_nodes(cluster: Cluster) -> None:
     await cluster.node("node-a")
     await cluster.node("node-b")
@@ -122,33 +81,6 @@ async def test_several_pods_wait_at_the_same_time_on_different_nodes(cluster: Cl
             await cluster.set_condition(claim["metadata"]["name"], ATTACHED)
         pods = [await cluster.one(kinds.POD, name, bound) for name in ("p1", "p2")]
     assert {pod["spec"]["nodeName"] for pod in pods} == {"node-a", "node-b"}
-
-
-async def test_a_failure_condition_frees_the_claim_and_an_untainted_device_is_taken(cluster: Cluster) -> None:
-    await cluster.node("node-a")
-    await cluster.pool("slot-1", "slot-2")
-    await cluster.claim("c1")
-    await cluster.pod("p1", "c1")
-    async with cluster.scheduling():
-        claim = await cluster.one(kinds.CLAIM, "c1", allocated)
-        assert device(claim) == "slot-1"
-        taint = {"key": "drawbar.dev/broken", "effect": "NoSchedule"}
-        patch = [{"op": "add", "path": "/spec/devices/0/taints", "value": [taint]}]
-        await cluster.api.patch(
-            kinds.SLICE, "chassis-1", patch, content=client.Patch.JSON, into=dict[str, Any]
-        )
-        await cluster.set_condition(claim["metadata"]["name"], FAILED, "FabricError", "port down")
-        await cluster.event(
-            "FailedScheduling",
-            'running PreBind plugin "DynamicResources": device binding failed: claim=c1, '
-            'reason=FabricError, message="port down"',
-        )
-        again = await cluster.one(
-            kinds.CLAIM, "c1", lambda claim: allocated(claim) and device(claim) == "slot-2"
-        )
-        assert not again["status"].get("devices")
-        await cluster.set_condition(again["metadata"]["name"], ATTACHED)
-        await cluster.one(kinds.POD, "p1", bound)
 
 
 async def test_a_pod_stops_waiting_at_the_binding_timeout_and_tries_again(cluster: Cluster) -> None:

@@ -10,7 +10,6 @@ from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 
 DRIVER = "drawbar.dev"
-CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
 
 
 async def test_a_fabric_that_never_answers_delays_no_other(controller_world, until, tmp_path):

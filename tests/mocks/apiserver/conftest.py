@@ -12,7 +12,6 @@ import pytest
 from drawbar.mocks import apiserver
 
 Json = dict[str, Any]
-CORE = "/api/v1"
 RESOURCE = "/apis/resource.k8s.io/v1"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"

@@ -41,21 +41,6 @@ async def test_a_refusal_names_user_verb_and_resource(api: Any) -> None:
     )
 
 
-async def test_a_role_binding_grants_in_its_namespace_only(api: Any) -> None:
-    await api.post(
-        f"{ROLES}/roles",
-        {"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]},
-    )
-    subject = {"kind": "ServiceAccount", "name": "node", "namespace": "drawbar"}
-    binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "r"}, "subjects": [subject]}
-    await api.post(f"{ROLES}/rolebindings", binding)
-    client = api.acting_as("drawbar:node")
-    paths = (PODS, "/api/v1/namespaces/kube-system/pods", "/api/v1/pods")
-    assert [(await client.get(path)).code for path in paths] == [200, 403, 403]
-    await api.delete(f"{ROLES}/rolebindings/b")
-    assert (await client.get(PODS)).code == 403
-
-
 async def test_resource_names_and_subresources_narrow_a_rule(api: Any) -> None:
     rules = [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"], "resourceNames": ["n1"]},
@@ -74,21 +59,6 @@ async def test_resource_names_and_subresources_narrow_a_rule(api: Any) -> None:
     assert [(await jane.get(f"/api/v1/nodes/{name}")).code for name in ("n1", "n2")] == [200, 403]
     assert (await jane.merge("/api/v1/nodes/n2/status", {})).code == 200
     assert (await jane.merge("/api/v1/nodes/n2", {})).code == 403
-
-
-async def test_an_apply_that_creates_needs_the_create_verb(api: Any) -> None:
-    base = "/apis/rbac.authorization.k8s.io/v1"
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}]
-    await api.post(f"{base}/clusterroles", {"metadata": {"name": "r"}, "rules": rules})
-    subjects = [{"kind": "User", "name": "jane"}]
-    await api.post(
-        f"{base}/clusterrolebindings",
-        {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": subjects},
-    )
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
-    path = "/api/v1/namespaces/default/configmaps/x"
-    refused = await api.acting_as("jane").apply(path, body)
-    assert "cannot create resource" in refused.body["message"]
 
 
 async def test_a_kubeconfig_is_private_and_holds_the_token(api: Any, tmp_path: Path) -> None:

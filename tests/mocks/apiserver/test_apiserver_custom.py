@@ -24,23 +24,6 @@ def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_definition_is_established_and_served(served: Any) -> None:
-    crd = (await served.get(f"{CRDS}/widgets.drawbar.dev")).body
-    assert {c["type"]: c["status"] for c in crd["status"]["conditions"]} == {
-        "NamesAccepted": "True",
-        "Established": "True",
-    }
-    names = [r["name"] for r in (await served.get("/apis/drawbar.dev/v1alpha1")).body["resources"]]
-    assert names == ["widgets", "widgets/status"]
-
-
-async def test_unknown_fields_are_pruned_and_defaults_filled_in(served: Any) -> None:
-    made = await served.post(WIDGETS, widget(colour="red"))
-    assert made.body["spec"] == {"nodeName": "node-a", "size": 3}
-    strict = await served.post(WIDGETS, widget("x", colour="red"), fieldValidation="Strict")
-    assert (strict.code, 'unknown field "spec.colour"' in strict.body["message"]) == (400, True)
-
-
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
@@ -57,53 +40,11 @@ async def test_objects_against_the_schema_are_refused(served: Any, spec: Any, te
     assert text in refused.body["message"]
 
 
-async def test_a_missing_required_field_is_named(served: Any) -> None:
-    body = widget()
-    del body["spec"]["nodeName"]
-    refused = await served.post(WIDGETS, body)
-    assert "spec.nodeName: Required value" in refused.body["message"]
-
-
-async def test_a_transition_rule_makes_a_field_immutable(served: Any) -> None:
-    await served.post(WIDGETS, widget())
-    refused = await served.merge(f"{WIDGETS}/w", {"spec": {"nodeName": "node-b"}})
-    allowed = await served.merge(f"{WIDGETS}/w", {"spec": {"size": 4}})
-    assert (refused.code, allowed.code) == (422, 200)
-    assert 'spec.nodeName: Invalid value: "node-b": nodeName is immutable' in refused.body["message"]
-    assert allowed.body["metadata"]["generation"] == 2
-
-
-async def test_conditions_of_two_managers_live_side_by_side(served: Any) -> None:
-    await served.post(WIDGETS, widget())
-    for manager, kind in (("a", "Attached"), ("b", "Visible")):
-        body = widget() | {"status": {"conditions": [{"type": kind, "status": "True"}]}}
-        done = await served.apply(f"{WIDGETS}/w/status", body, manager=manager)
-        assert done.code == 200
-    assert [c["type"] for c in done.body["status"]["conditions"]] == ["Attached", "Visible"]
-    assert done.body["metadata"]["generation"] == 1
-
-
 async def test_an_apply_creates_and_refuses_undeclared_fields(served: Any) -> None:
     made = await served.apply(f"{WIDGETS}/w", widget())
     refused = await served.apply(f"{WIDGETS}/w", widget(colour="red"))
     assert (made.code, refused.code) == (201, 500)
     assert ".spec.colour: field not declared in schema" in refused.body["message"]
-
-
-async def test_a_strategic_patch_is_not_for_custom_resources(served: Any) -> None:
-    await served.post(WIDGETS, widget())
-    reply = await served.send("PATCH", f"{WIDGETS}/w", {}, kind="application/strategic-merge-patch+json")
-    assert reply.code == 415
-
-
-async def test_printer_columns_make_the_table(served: Any) -> None:
-    await served.post(WIDGETS, widget())
-    await served.merge(
-        f"{WIDGETS}/w/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    )
-    table = (await served.get(WIDGETS, accept=TABLE)).body
-    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Node", "Ready"]
-    assert table["rows"][0]["cells"] == ["w", "node-a", "True"]
 
 
 async def test_deleting_the_definition_deletes_its_objects_first(served: Any) -> None:
@@ -115,14 +56,6 @@ async def test_deleting_the_definition_deletes_its_objects_first(served: Any) ->
     await served.merge(f"{WIDGETS}/w", {"metadata": {"finalizers": None}})
     assert (await served.get(WIDGETS)).code == 404
     assert (await served.get(f"{CRDS}/widgets.drawbar.dev")).code == 404
-
-
-@pytest.mark.parametrize("rule", ["self ==", "self ++ 1"])
-async def test_a_rule_that_does_not_compile_is_refused(api: Any, definition: Any, rule: Any) -> None:
-    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    spec["x-kubernetes-validations"] = [{"rule": rule}]
-    refused = await api.post(CRDS, definition)
-    assert (refused.code, "compilation failed" in refused.body["message"]) == (422, True)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +105,10 @@ async def test_a_rule_at_the_root_sees_the_objects_name(api: Any, definition: An
 
 
 @pytest.mark.parametrize(
-    "rule", ["self.nothing == 1", "other == 1", "self.mode", "self.nodeName.all(x, y == 1)"]
+    "rule",
+    ["self ==", "self ++ 1", "self.nothing == 1", "other == 1", "self.mode", "self.nodeName.all(x, y == 1)"],
 )
-async def test_a_rule_about_what_is_not_there_does_not_compile(api: Any, definition: Any, rule: str) -> None:
+async def test_a_rule_that_makes_no_sense_does_not_compile(api: Any, definition: Any, rule: str) -> None:
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["x-kubernetes-validations"] = [{"rule": rule}]
     refused = await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)

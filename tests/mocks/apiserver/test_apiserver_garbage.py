@@ -25,15 +25,6 @@ async def names(api: Any) -> list[str]:
     return sorted(item["metadata"]["name"] for item in (await api.get(MAPS)).body["items"])
 
 
-async def test_dependents_go_with_their_owner_down_the_chain(api: Any) -> None:
-    first = await make(api, "first")
-    second = await make(api, "second", owned_by(first))
-    await make(api, "third", owned_by(second))
-    await make(api, "stranger")
-    await api.delete(f"{MAPS}/first")
-    assert await names(api) == ["stranger"]
-
-
 async def test_a_nodes_slices_go_with_the_node(api: Any, make_slice: Any) -> None:
     node = (await api.post(NODES, {"metadata": {"name": "node-a"}})).body
     own = make_slice()
@@ -56,36 +47,6 @@ async def test_an_owner_recreated_under_its_name_does_not_keep_the_dependents(ap
     await make(api, "owner")
     await make(api, "late", owned_by(owner))
     assert await names(api) == ["owner"]
-
-
-async def test_one_living_owner_is_enough_and_dead_references_are_taken_away(api: Any) -> None:
-    first, second = await make(api, "first"), await make(api, "second")
-    await make(api, "child", owned_by(first), owned_by(second))
-    await api.delete(f"{MAPS}/first")
-    kept = (await api.get(f"{MAPS}/child")).body["metadata"]["ownerReferences"]
-    assert [reference["name"] for reference in kept] == ["second"]
-    await api.delete(f"{MAPS}/second")
-    assert await names(api) == []
-
-
-async def test_orphaned_dependents_stay_without_their_owner(api: Any) -> None:
-    owner = await make(api, "owner")
-    await make(api, "child", owned_by(owner))
-    await api.delete(f"{MAPS}/owner", {"propagationPolicy": "Orphan"})
-    child = (await api.get(f"{MAPS}/child")).body
-    assert await names(api) == ["child"]
-    assert "ownerReferences" not in child["metadata"]
-
-
-async def test_foreground_deletion_waits_for_dependents_that_block(api: Any) -> None:
-    owner = await make(api, "owner")
-    await make(api, "child", owned_by(owner, blockOwnerDeletion=True), finalizers=["drawbar.dev/x"])
-    marked = await api.delete(f"{MAPS}/owner", {"propagationPolicy": "Foreground"})
-    assert marked.body["metadata"]["finalizers"] == ["foregroundDeletion"]
-    assert await names(api) == ["child", "owner"]
-    assert (await api.get(f"{MAPS}/child")).body["metadata"]["deletionTimestamp"]
-    await api.merge(f"{MAPS}/child", {"metadata": {"finalizers": None}})
-    assert await names(api) == []
 
 
 async def test_foreground_deletion_does_not_wait_for_dependents_that_do_not_block(api: Any) -> None:
@@ -140,11 +101,3 @@ async def test_a_policy_that_makes_no_sense_is_refused(api: Any, options: Any, t
     await make(api, "owner")
     refused = await api.delete(f"{MAPS}/owner", options)
     assert (refused.code, text in refused.body["message"]) == (422, True)
-
-
-async def test_only_one_owner_is_the_controller(api: Any) -> None:
-    owner = await make(api, "owner")
-    twice = [owned_by(owner, controller=True), {**owned_by(owner, controller=True), "name": "b"}]
-    refused = await api.post(MAPS, {"metadata": {"name": "x", "ownerReferences": twice}})
-    assert refused.code == 422
-    assert "Only one reference can have Controller set to true" in refused.body["message"]

@@ -7,113 +7,11 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-async def test_a_created_object_gets_uid_version_and_time(api: Any, make_config_map: Any) -> None:
-    made = await api.post(MAPS, make_config_map(a="b"))
-    metadata = made.body["metadata"]
-    assert made.code == 201
-    assert metadata["uid"]
-    assert metadata["creationTimestamp"].endswith("Z")
-    assert (await api.get(f"{MAPS}/one")).body == made.body
-
-
-async def test_a_taken_name_is_409(api: Any, make_config_map: Any) -> None:
-    await api.post(MAPS, make_config_map())
-    again = await api.post(MAPS, make_config_map())
-    assert (again.code, again.body["reason"]) == (409, "AlreadyExists")
-    assert again.body["message"] == 'configmaps "one" already exists'
-
-
-async def test_an_absent_object_is_404(api: Any) -> None:
-    reply = await api.get("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/x")
-    assert reply.code == 404
-    assert reply.body["message"] == 'resourceclaims.resource.k8s.io "x" not found'
-    assert reply.body["details"] == {"name": "x", "group": "resource.k8s.io", "kind": "resourceclaims"}
-
-
-async def test_generated_names_are_unique_and_bounded(api: Any) -> None:
-    body = {"metadata": {"generateName": "x" * 80}}
-    names = {(await api.post(MAPS, body)).body["metadata"]["name"] for _ in range(3)}
-    assert len(names) == 3
-    assert {len(name) for name in names} == {63}
-
-
-async def test_a_bad_name_is_422_with_its_cause(api: Any, make_config_map: Any) -> None:
-    reply = await api.post(MAPS, make_config_map("Not_Valid"))
-    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
-    assert reply.body["details"]["causes"][0]["field"] == "metadata.name"
-
-
-async def test_an_absent_namespace_is_404(api: Any, make_config_map: Any) -> None:
-    reply = await api.post("/api/v1/namespaces/none/configmaps", make_config_map())
-    assert reply.body["message"] == 'namespaces "none" not found'
-
-
-async def test_a_stale_update_is_409_and_a_fresh_one_bumps_the_version(
-    api: Any, make_config_map: Any
-) -> None:
-    made = await api.post(MAPS, make_config_map())
-    fresh = await api.put(f"{MAPS}/one", made.body | {"data": {"x": "1"}})
-    stale = await api.put(f"{MAPS}/one", made.body | {"data": {"x": "2"}})
-    assert fresh.code == 200
-    assert int(fresh.version) > int(made.version)
-    assert (stale.code, stale.body["reason"]) == (409, "Conflict")
-    assert "the object has been modified" in stale.body["message"]
-
-
-async def test_an_update_with_another_uid_is_409(api: Any, make_config_map: Any) -> None:
-    body = (await api.post(MAPS, make_config_map())).body
-    body["metadata"]["uid"] = "other"
-    assert (await api.put(f"{MAPS}/one", body)).code == 409
-
-
-async def test_an_update_that_changes_nothing_keeps_the_version(api: Any, make_config_map: Any) -> None:
-    made = await api.post(MAPS, make_config_map(a="b"))
-    again = await api.put(f"{MAPS}/one", make_config_map(a="b"))
-    assert again.body == made.body
-
-
 async def test_a_dry_run_stores_nothing(api: Any, make_config_map: Any) -> None:
     tried = await api.post(MAPS, make_config_map(), dryRun="All")
     assert tried.code == 201
     assert (await api.get(f"{MAPS}/one")).code == 404
     assert api.server.writes.count(resource="configmaps") == 0
-
-
-async def test_delete_preconditions_protect_against_another_object(api: Any, make_config_map: Any) -> None:
-    made = await api.post(MAPS, make_config_map())
-    wrong = await api.delete(f"{MAPS}/one", {"preconditions": {"uid": "other"}})
-    stale = await api.delete(f"{MAPS}/one", {"preconditions": {"resourceVersion": "1"}})
-    right = await api.delete(f"{MAPS}/one", {"preconditions": {"uid": made.body["metadata"]["uid"]}})
-    assert [wrong.code, stale.code, right.code] == [409, 409, 200]
-    assert "Precondition failed: UID in precondition: other" in wrong.body["message"]
-    assert right.body["status"] == "Success"
-
-
-async def test_a_finalizer_holds_a_deleted_object_until_it_is_taken_away(
-    api: Any, make_config_map: Any
-) -> None:
-    body = make_config_map()
-    body["metadata"]["finalizers"] = ["drawbar.dev/detach"]
-    await api.post(MAPS, body)
-    marked = await api.delete(f"{MAPS}/one")
-    assert marked.body["metadata"]["deletionTimestamp"]
-    more = await api.merge(f"{MAPS}/one", {"metadata": {"finalizers": ["drawbar.dev/detach", "a.dev/b"]}})
-    assert more.code == 422
-    assert "no new finalizers can be added" in more.body["message"]
-    await api.merge(f"{MAPS}/one", {"metadata": {"finalizers": None}})
-    assert (await api.get(f"{MAPS}/one")).code == 404
-
-
-async def test_lists_are_paged_consistently(api: Any, make_config_map: Any) -> None:
-    for name in ("a", "b", "c"):
-        await api.post(MAPS, make_config_map(name))
-    first = await api.get(MAPS, limit=2)
-    await api.delete(f"{MAPS}/c")
-    rest = await api.get(MAPS, limit=2, **{"continue": first.body["metadata"]["continue"]})
-    assert [item["metadata"]["name"] for item in first.body["items"]] == ["a", "b"]
-    assert first.body["metadata"]["remainingItemCount"] == 1
-    assert [item["metadata"]["name"] for item in rest.body["items"]] == ["c"]
-    assert "continue" not in rest.body["metadata"]
 
 
 async def test_an_old_continue_token_is_410(api: Any, make_config_map: Any) -> None:
@@ -178,15 +76,6 @@ async def test_status_and_spec_are_written_apart(api: Any) -> None:
     now = (await api.get("/api/v1/nodes/n1")).body
     assert now["spec"] == {"unschedulable": True}
     assert now["status"] == {"phase": "Running"}
-
-
-async def test_generation_counts_changes_of_spec_only(api: Any, make_slice: Any) -> None:
-    path = "/apis/resource.k8s.io/v1/resourceslices"
-    await api.post(path, make_slice())
-    labelled = await api.merge(f"{path}/s1", {"metadata": {"labels": {"a": "b"}}})
-    changed = await api.merge(f"{path}/s1", {"spec": {"devices": []}})
-    assert labelled.body["metadata"]["generation"] == 1
-    assert changed.body["metadata"]["generation"] == 2
 
 
 async def test_a_pod_is_bound_once_and_then_deleted_gracefully(api: Any) -> None:

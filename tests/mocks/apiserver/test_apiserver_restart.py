@@ -20,7 +20,6 @@ from drawbar.mocks.apiserver.statefile import StateFile
 from drawbar.mocks.apiserver.storage import Store
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-WIDGETS = "/apis/drawbar.dev/v1alpha1/widgets"
 WHERE = ("", "configmaps")
 
 

@@ -12,30 +12,6 @@ async def events(response: Any, count: int) -> list[dict[str, Any]]:
         return [json.loads(await response.content.readline()) for _ in range(count)]
 
 
-def short(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    return [(event["type"], event["object"]["metadata"].get("name", "")) for event in found]
-
-
-async def test_a_watch_reports_every_change_in_order(api: Any, make_config_map: Any) -> None:
-    start = (await api.get(MAPS)).version
-    async with api.watch(MAPS, resourceVersion=start) as stream:
-        await api.post(MAPS, make_config_map())
-        await api.merge(f"{MAPS}/one", {"data": {"a": "b"}})
-        await api.delete(f"{MAPS}/one")
-        found = await events(stream, 3)
-    assert short(found) == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
-    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in found]
-    assert versions == sorted(set(versions))
-    assert found[0]["object"]["kind"] == "ConfigMap"
-
-
-async def test_a_watch_resumes_from_a_version(api: Any, make_config_map: Any) -> None:
-    first = await api.post(MAPS, make_config_map("a"))
-    await api.post(MAPS, make_config_map("b"))
-    async with api.watch(MAPS, resourceVersion=first.version) as stream:
-        assert short(await events(stream, 1)) == [("ADDED", "b")]
-
-
 async def test_a_watch_from_a_forgotten_version_is_told_410(api: Any, make_config_map: Any) -> None:
     first = await api.post(MAPS, make_config_map("a"))
     await api.post(MAPS, make_config_map("b"))
@@ -56,32 +32,6 @@ async def test_the_history_is_bounded(start: Any, make_config_map: Any) -> None:
         assert [event["type"] for event in await events(stream, 1)] == ["ERROR"]
 
 
-async def test_entering_and_leaving_a_selection_look_like_add_and_delete(
-    api: Any, make_config_map: Any
-) -> None:
-    start = (await api.get(MAPS)).version
-    async with api.watch(MAPS, resourceVersion=start, labelSelector="node=a") as stream:
-        await api.post(MAPS, make_config_map("other"))
-        await api.post(MAPS, make_config_map())
-        for value in ("a", "b"):
-            await api.merge(f"{MAPS}/one", {"metadata": {"labels": {"node": value}}})
-        found = await events(stream, 2)
-    assert short(found) == [("ADDED", "one"), ("DELETED", "one")]
-
-
-async def test_a_watch_of_one_namespace_sees_no_other(api: Any, make_config_map: Any) -> None:
-    start = (await api.get(MAPS)).version
-    async with api.watch(MAPS, resourceVersion=start) as stream:
-        await api.post("/api/v1/namespaces/kube-system/configmaps", make_config_map("far"))
-        await api.post(MAPS, make_config_map("near"))
-        assert short(await events(stream, 1)) == [("ADDED", "near")]
-
-
-async def test_a_watch_ends_at_its_timeout(api: Any) -> None:
-    async with api.watch(MAPS, timeoutSeconds=1) as stream:
-        assert await asyncio.wait_for(stream.content.read(), 10) == b""
-
-
 async def test_idle_watches_get_bookmarks_when_they_ask(start: Any) -> None:
     api = await start(bookmark_seconds=0.05)
     current = (await api.get(MAPS)).version
@@ -89,19 +39,6 @@ async def test_idle_watches_get_bookmarks_when_they_ask(start: Any) -> None:
         found = await events(stream, 1)
     assert found[0]["type"] == "BOOKMARK"
     assert found[0]["object"]["metadata"]["resourceVersion"] == current
-
-
-async def test_initial_events_end_with_a_marked_bookmark(api: Any, make_config_map: Any) -> None:
-    await api.post(MAPS, make_config_map())
-    query = {
-        "sendInitialEvents": "true",
-        "allowWatchBookmarks": "true",
-        "resourceVersionMatch": "NotOlderThan",
-    }
-    async with api.watch(MAPS, **query) as stream:
-        found = await events(stream, 2)
-    assert short(found) == [("ADDED", "one"), ("BOOKMARK", "")]
-    assert found[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
 async def test_a_stopping_server_ends_its_watches(start: Any) -> None:

@@ -14,7 +14,6 @@ from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
-EARLIER = "2026-01-01T23:59:00Z"
 DRIVER = "drawbar.dev"
 FAILED = f"{DRIVER}/attach-failed"
 

@@ -10,7 +10,6 @@ from drawbar.driver.api import attachments, classic, handles, slices
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions, claim_requests, history, plan
 
-CLAIM = handles.WHOLE_CLAIM
 DAY = datetime.timedelta(days=1)
 
 
