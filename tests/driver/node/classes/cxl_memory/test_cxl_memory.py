@@ -285,7 +285,7 @@ def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memo
     for decoder in buses.glob("decoder*/dpa_size"):
         (decoder.parent / "mode").write_text("pmem\n")
     (user,) = operations.users(host, card_of(tree))
-    assert user.text.startswith("region0 holds persistent memory")
+    assert user.startswith("region0 holds persistent memory")
     assert plan.towards_rest(cxl_operations.read_standing(host, card_of(tree))) is None
 
 
@@ -341,7 +341,7 @@ def test_an_open_dax_device_is_a_user(tmp_path):
     folder.mkdir(parents=True)
     (folder / "4").symlink_to("/dev/null")
     (user,) = classes.of("cxl-memory").users(host, card_of(tree))
-    assert user.text == "held by pid 12 (?), /dev/dax0.0"
+    assert user == "held by pid 12 (?), /dev/dax0.0"
 
 
 def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
