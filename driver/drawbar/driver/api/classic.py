@@ -20,7 +20,7 @@ _OVER = frozenset({"Succeeded", "Failed"})
 
 
 def finalizer(driver: str) -> str:
-    """What keeps a claim from vanishing while this driver has something attached for it."""
+    """Return the finalizer that keeps a claim while this driver has something attached for it."""
     return f"{driver}/allocation"
 
 
@@ -84,7 +84,7 @@ class Allocation:
     """What was allocated, and by whom.
 
     Attributes:
-        driver: whose controller allocated it.
+        driver: the one whose controller allocated it.
         handle: what we wrote; None if it is another's, or not to be read.
         node: the one that it is bound to; None where it may be used on several.
     """
@@ -101,10 +101,10 @@ class Claim:
     Attributes:
         version: in which it was read, and is written.
         finalizer: of this driver's controller.
-        controller: v1alpha3, who allocates.
+        controller: v1alpha3, the driver whose controller allocates.
         class_name: v1alpha2, the ResourceClass.
-        owner_uids: of the objects that it goes with: a pod, for one that was made from a template.
-        immediate: allocate at once, whoever may use it.
+        owner_uids: of the objects with which it is deleted: a pod, for one that was made from a template.
+        immediate: allocate at once, before a pod uses it.
         requests: v1alpha3.
         unsupported: what it asks for that this controller cannot do, in clauses.
     """
@@ -150,7 +150,7 @@ class Class:
     """A ResourceClass or a DeviceClass.
 
     Attributes:
-        driver: v1alpha2, whose controller allocates; empty with v1alpha3, where the claim says it.
+        driver: v1alpha2, whose controller allocates; empty with v1alpha3, where the claim has it.
         suitable_nodes: the only nodes that come into question; None for all.
         selectors: v1alpha3, CEL expressions.
     """
@@ -318,9 +318,9 @@ def pod(document: PodDocument) -> Pod:
     )
 
 
-def answered(known: Context, entries: dict[str, tuple[str, ...]]) -> dict[str, list[dict[str, object]]]:
+def answered(context_: Context, entries: dict[str, tuple[str, ...]]) -> dict[str, list[dict[str, object]]]:
     """Return the status of a context with some entries set; those of other drivers stay as they are."""
-    merged = dict(known.entries) | entries
+    merged = dict(context_.entries) | entries
     return {
         "resourceClaims": [
             {"name": name, "unsuitableNodes": list(nodes)} if nodes else {"name": name}

@@ -32,7 +32,7 @@ class ResourceClass(meta.Struct, frozen=True):
 
 
 class ClaimSpec(meta.Struct, frozen=True):
-    """What is asked for."""
+    """What is requested."""
 
     resource_class_name: str = ""
     parameters_ref: Reference | None = None
@@ -40,7 +40,7 @@ class ClaimSpec(meta.Struct, frozen=True):
 
 
 class ResourceHandle(meta.Struct, frozen=True):
-    """What one driver's kubelet plugin is told."""
+    """The data for one driver's kubelet plugin."""
 
     driver_name: str = ""
     data: str = ""
@@ -54,7 +54,7 @@ class AllocationResult(meta.Struct, frozen=True):
 
 
 class ClaimStatus(meta.Struct, frozen=True):
-    """What became of it."""
+    """The outcome."""
 
     driver_name: str = ""
     allocation: AllocationResult | None = None
@@ -70,9 +70,9 @@ class ResourceClaim(meta.Struct, frozen=True):
     status: ClaimStatus = ClaimStatus()
 
 
-def claim(found: ResourceClaim, driver: str) -> classic.Claim:
-    """The claim; whether it is for this driver, its class says."""
-    spec, status, metadata = found.spec, found.status, found.metadata
+def claim(document: ResourceClaim, driver: str) -> classic.Claim:
+    """Read a claim; its class names the driver that it is for."""
+    spec, status, metadata = document.spec, document.status, document.metadata
     return classic.Claim(
         version=classic.Version.V1ALPHA2,
         name=classic.Name(namespace=metadata.namespace, name=metadata.name),
@@ -92,20 +92,20 @@ def claim(found: ResourceClaim, driver: str) -> classic.Claim:
     )
 
 
-def resource_class(found: ResourceClass) -> classic.Class:
-    """The class; one with structured parameters is allocated by the scheduler, and so no driver's."""
+def resource_class(document: ResourceClass) -> classic.Class:
+    """Read a class; one with structured parameters is allocated by the scheduler, and so no driver's."""
     return classic.Class(
-        name=found.metadata.name,
-        driver="" if found.structured_parameters else found.driver_name,
-        parameters=_reference(found.parameters_ref, found.parameters_ref.namespace)
-        if found.parameters_ref is not None
+        name=document.metadata.name,
+        driver="" if document.structured_parameters else document.driver_name,
+        parameters=_reference(document.parameters_ref, document.parameters_ref.namespace)
+        if document.parameters_ref is not None
         else None,
-        suitable_nodes=found.suitable_nodes,
+        suitable_nodes=document.suitable_nodes,
     )
 
 
 def allocated(handle: handles.Handle, driver: str, *, shareable: bool) -> dict[str, Any]:
-    """The part of a claim's status that says what it got.
+    """Return the allocation, as part of a claim's status.
 
     Raises:
         handles.TooLarge: there is no room for so many devices.
@@ -120,15 +120,15 @@ def allocated(handle: handles.Handle, driver: str, *, shareable: bool) -> dict[s
 
 
 def freed() -> dict[str, Any]:
-    """The part of a claim's status that says that it has nothing, for a merge patch."""
+    """Return the part of a claim's status without an allocation, for a merge patch."""
     return {"driverName": None, "allocation": None, "deallocationRequested": None}
 
 
-def _reference(found: Reference | None, namespace: str) -> classic.ParametersReference | None:
-    if found is None:
+def _reference(reference: Reference | None, namespace: str) -> classic.ParametersReference | None:
+    if reference is None:
         return None
     return classic.ParametersReference(
-        api_group=found.api_group, kind=found.kind, name=found.name, namespace=namespace
+        api_group=reference.api_group, kind=reference.kind, name=reference.name, namespace=namespace
     )
 
 
@@ -136,9 +136,9 @@ def _allocation(status: ClaimStatus, driver: str) -> classic.Allocation | None:
     if status.allocation is None:
         return None
     result = status.allocation
-    found = next((one.data for one in result.resource_handles if one.driver_name == driver), None)
+    data = next((one.data for one in result.resource_handles if one.driver_name == driver), None)
     try:
-        handle = handles.decode(found) if found else None
+        handle = handles.decode(data) if data else None
     except handles.InvalidHandle:
         handle = None
     return classic.Allocation(

@@ -26,7 +26,7 @@ class DeviceClass(meta.Struct, frozen=True):
 
 
 class DeviceClaim(meta.Struct, frozen=True):
-    """What is asked for."""
+    """What is requested."""
 
     requests: tuple[demands.Way, ...] = ()
     constraints: tuple[Any, ...] = ()
@@ -34,14 +34,14 @@ class DeviceClaim(meta.Struct, frozen=True):
 
 
 class ClaimSpec(meta.Struct, frozen=True):
-    """What is asked for, and of whom."""
+    """What is requested, and of which controller."""
 
     devices: DeviceClaim = DeviceClaim()
     controller: str = ""
 
 
 class AllocationResult(meta.Struct, frozen=True):
-    """What was allocated, and by whom."""
+    """What was allocated, and by which controller."""
 
     devices: claims.DeviceAllocation = claims.DeviceAllocation()
     node_selector: claims.NodeSelector | None = None
@@ -49,7 +49,7 @@ class AllocationResult(meta.Struct, frozen=True):
 
 
 class ClaimStatus(meta.Struct, frozen=True):
-    """What became of it."""
+    """The outcome."""
 
     allocation: AllocationResult | None = None
     reserved_for: tuple[claims.Consumer, ...] = ()
@@ -64,9 +64,9 @@ class ResourceClaim(meta.Struct, frozen=True):
     status: ClaimStatus = ClaimStatus()
 
 
-def claim(found: ResourceClaim, driver: str) -> classic.Claim:
-    """The claim; one without a controller is the scheduler's."""
-    spec, status, metadata = found.spec, found.status, found.metadata
+def claim(document: ResourceClaim, driver: str) -> classic.Claim:
+    """Read a claim; one without a controller is the scheduler's."""
+    spec, status, metadata = document.spec, document.status, document.metadata
     return classic.Claim(
         version=classic.Version.V1ALPHA3,
         name=classic.Name(namespace=metadata.namespace, name=metadata.name),
@@ -87,13 +87,13 @@ def claim(found: ResourceClaim, driver: str) -> classic.Claim:
     )
 
 
-def device_class(found: DeviceClass, driver: str) -> classic.Class:
-    """The class."""
+def device_class(document: DeviceClass, driver: str) -> classic.Class:
+    """Read a class."""
     return classic.Class(
-        name=found.metadata.name,
-        suitable_nodes=found.spec.suitable_nodes,
-        selectors=demands.expressions(found.spec.selectors),
-        config=_config(found.spec.config, driver),
+        name=document.metadata.name,
+        suitable_nodes=document.spec.suitable_nodes,
+        selectors=demands.expressions(document.spec.selectors),
+        config=_config(document.spec.config, driver),
     )
 
 
@@ -103,13 +103,13 @@ def allocated(
     nothing: tuple[tuple[str, str, str], ...] = (),
     config: tuple[claims.AllocatedConfiguration, ...] = (),
 ) -> dict[str, Any]:
-    """The part of a claim's status that says what it got.
+    """Return the allocation, as part of a claim's status.
 
     Args:
         handle: the devices.
-        driver: whose.
+        driver: its name.
         nothing: request, pool and name of the null device of those requests that go without.
-        config: what class and claim say of the devices, for the node.
+        config: of class and claim, for the node.
 
     Raises:
         handles.TooLarge: there is no room for so many devices.
@@ -138,44 +138,44 @@ def allocated(
 
 
 def freed() -> dict[str, Any]:
-    """The part of a claim's status that says that it has nothing, for a merge patch."""
+    """Return the part of a claim's status without an allocation, for a merge patch."""
     return {"allocation": None, "deallocationRequested": None}
 
 
-def _request(found: demands.Way) -> classic.DeviceRequest:
+def _request(way: demands.Way) -> classic.DeviceRequest:
     return classic.DeviceRequest(
-        name=found.name,
-        class_name=found.device_class_name,
-        selectors=demands.expressions(found.selectors),
-        count=found.count,
+        name=way.name,
+        class_name=way.device_class_name,
+        selectors=demands.expressions(way.selectors),
+        count=way.count,
     )
 
 
-def _config(found: tuple[claims.AllocatedConfiguration, ...], driver: str) -> tuple[classic.Opaque, ...]:
+def _config(config: tuple[claims.AllocatedConfiguration, ...], driver: str) -> tuple[classic.Opaque, ...]:
     return tuple(
         classic.Opaque(parameters=one.opaque.parameters, requests=one.requests)
-        for one in found
+        for one in config
         if one.opaque is not None and one.opaque.driver == driver
     )
 
 
-def _unsupported(found: DeviceClaim) -> list[str]:
+def _unsupported(claim: DeviceClaim) -> list[str]:
     problems = []
-    if found.constraints:
+    if claim.constraints:
         problems.append("it has constraints between devices")
-    if any(request.allocation_mode == ALL_DEVICES for request in found.requests):
+    if any(request.allocation_mode == ALL_DEVICES for request in claim.requests):
         problems.append("it asks for all devices (allocationMode: All)")
-    if any(request.admin_access for request in found.requests):
+    if any(request.admin_access for request in claim.requests):
         problems.append("it asks for admin access")
     return problems
 
 
-def _allocation(found: AllocationResult | None, driver: str) -> classic.Allocation | None:
-    if found is None:
+def _allocation(result: AllocationResult | None, driver: str) -> classic.Allocation | None:
+    if result is None:
         return None
     ours = (
         one.opaque.parameters
-        for one in found.devices.config
+        for one in result.devices.config
         if one.opaque is not None and one.opaque.driver == driver and handles.is_handle(one.opaque.parameters)
     )
     content = next(ours, None)
@@ -184,7 +184,7 @@ def _allocation(found: AllocationResult | None, driver: str) -> classic.Allocati
     except handles.InvalidHandle:
         handle = None
     return classic.Allocation(
-        driver=found.controller,
+        driver=result.controller,
         handle=handle,
-        node=claims.Allocation(node_selector=found.node_selector).node,
+        node=claims.Allocation(node_selector=result.node_selector).node,
     )

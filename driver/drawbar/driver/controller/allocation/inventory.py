@@ -87,7 +87,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
         offered: devices that were published a moment ago, so that the scheduler may be giving them to a claim.
     """
     now = cluster.clock()
-    known: dict[names.DeviceKey, matching.Device] = {}
+    reserved_devices: dict[names.DeviceKey, matching.Device] = {}
     reached: dict[str, matching.Fabric] = {}
     for fabric, opened in _reserving(cluster):
         does = fabric_of(fabric, opened, cluster.placed, now)
@@ -107,7 +107,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
         for device in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(device.id))
             if fabric.spec.policy.immediate.holds(device.id, device.model):
-                known[key] = matching.Device(
+                reserved_devices[key] = matching.Device(
                     key=key,
                     pool=places[key.device],
                     shown=devices.published(cluster.driver, opened.name, device, ()),
@@ -115,7 +115,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
                     and key.device not in resting
                     and _is_free(cluster, fabric, device, key),
                 )
-    return matching.Inventory(fabrics=reached, devices=known)
+    return matching.Inventory(fabrics=reached, devices=reserved_devices)
 
 
 def _is_free(cluster: Cluster, fabric: fabrics.Fabric, device: contract.Device, key: names.DeviceKey) -> bool:

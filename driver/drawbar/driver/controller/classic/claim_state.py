@@ -1,10 +1,10 @@
 """How far each claim is, and how an attempt to allocate it ends: in an allocation, or with all devices released; pure.
 
 An attempt is nothing but the DeviceAttachments that name the claim. It ends in an allocation once all of them are
-attached and visible, on the node where it began, whatever the scheduler selects meanwhile. It fails as a whole when one of
-them fails, is being deleted, or takes too long, when its node is gone, or when nobody wants the claim any more; then all
-its devices are released, and only when the last of them is gone a new one begins. An allocation that is to be given up is
-undone in the same way.
+attached and visible, on the node where it began, whatever the scheduler selects meanwhile. It fails as a whole when one
+of them fails, is being deleted, or takes too long, when its node is gone, or when no requester waits for the claim any
+more; then all its devices are released, and only when the last of them is gone a new one begins. An allocation that is
+to be given up is undone in the same way.
 
 Invariant: an allocation is cleared, and the finalizer removed, only while no DeviceAttachment names the claim.
 """
@@ -141,7 +141,7 @@ def begin(
     *,
     is_awaited: bool,
 ) -> tuple[Attempt, list[actions.ForClaim]]:
-    """Return how far a claim is, and the steps that need no decision about who gets what.
+    """Return how far a claim is, and the steps that need no decision between requesters.
 
     Args:
         claim: one of this driver.
@@ -188,8 +188,8 @@ def release(
     steps: list[actions.ForClaim] = []
     for one in held:
         if not one.deleting:
-            told = "" if steps else reason
-            steps.append(actions.Detach(claim=claim, attachment=one, reason=told, message=message))
+            first_reason = "" if steps else reason
+            steps.append(actions.Detach(claim=claim, attachment=one, reason=first_reason, message=message))
     return steps
 
 

@@ -163,13 +163,13 @@ class _Subject:
         log.info("attachment created", extra=extra)
 
     async def _detach(self, step: actions.Detach) -> None:
-        known = step.attachment
+        attachment = step.attachment
         if step.reason:
-            key = names.DeviceKey(fabric=known.spec.fabric, device=known.spec.device)
+            key = names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
             self._context.latency.failed(key, step.reason)
-            self._report(step.claim, step.reason, f"{known.spec.device}: {step.message}", warning=True)
-        await self._context.cluster.attachments.delete(known)
-        log.info("release asked for", extra={"attachment": known.metadata.name, "reason": step.reason})
+            self._report(step.claim, step.reason, f"{attachment.spec.device}: {step.message}", warning=True)
+        await self._context.cluster.attachments.delete(attachment)
+        log.info("release asked for", extra={"attachment": attachment.metadata.name, "reason": step.reason})
 
     async def _allocate(self, step: actions.Allocate) -> None:
         claim, handle = step.claim, step.handle

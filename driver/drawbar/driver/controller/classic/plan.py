@@ -60,9 +60,9 @@ class Decision:
     look_again: datetime.datetime
 
 
-def plan(observed: observation.Observed, known: history.History, now: datetime.datetime) -> Decision:
+def plan(observed: observation.Observed, past: history.History, now: datetime.datetime) -> Decision:
     """Return the next safe steps for all claims and contexts."""
-    return _Round(observed, known.at(now)).decide()
+    return _Round(observed, past.at(now)).decide()
 
 
 _Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]

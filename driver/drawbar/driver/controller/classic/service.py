@@ -231,7 +231,7 @@ class Rounds:
 def _inventory(cluster: Cluster) -> matching.Inventory:
     """Return all Fabrics that were listed once, with their devices as they are published."""
     reached: dict[str, matching.Fabric] = {}
-    known: dict[names.DeviceKey, matching.Device] = {}
+    devices: dict[names.DeviceKey, matching.Device] = {}
     for fabric, opened in inventory.listed(cluster):
         reached[opened.name] = inventory.fabric_of(fabric, opened, cluster.placed, cluster.clock())
         for published in cluster.pools.of(opened.name):
@@ -239,13 +239,13 @@ def _inventory(cluster: Cluster) -> matching.Inventory:
                 key = names.DeviceKey(fabric=opened.name, device=shown.name)
                 device = opened.device(shown.name)
                 is_free = device is not None and device.connection is None
-                known[key] = matching.Device(
+                devices[key] = matching.Device(
                     key=key,
                     pool=published.spec.pool.name,
                     shown=shown,
                     free=is_free and cluster.attachments.get(key.attachment) is None,
                 )
-    return matching.Inventory(fabrics=reached, devices=known)
+    return matching.Inventory(fabrics=reached, devices=devices)
 
 
 def _payers(observed: observation.Observed, expressions: Set[str]) -> dict[str, set[str]]:

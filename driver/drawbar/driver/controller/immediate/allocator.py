@@ -176,9 +176,9 @@ class Allocator:
         while True:
             self._withdrawn = self._settling()
             offered = inventory.shown_reserved(self.cluster) | self._withdrawn.keys()
-            found = inventory.reserved(self.cluster, offered)
+            reserved = inventory.reserved(self.cluster, offered)
             again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
-            if not any(one.free for one in found.devices.values()):
+            if not any(device.free for device in reserved.devices.values()):
                 message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
                 self._report(claim, memory, plan.NOTHING_RESERVED, message)
                 return again
@@ -192,7 +192,7 @@ class Allocator:
                 )
                 self._report(claim, memory, plan.UNSUPPORTED, message)
                 return None
-            decided = await self._decide(asked, memory, found)
+            decided = await self._decide(asked, memory, reserved)
             if not self._judge.pending:
                 await self._carry_out(decided, claim, memory)
                 return again if isinstance(decided, plan.Wait) else None
@@ -201,14 +201,14 @@ class Allocator:
                 return pause
 
     async def _decide(
-        self, asked: demands.Claim, memory: _Memory, found: matching.Inventory
+        self, asked: demands.Claim, memory: _Memory, reserved: matching.Inventory
     ) -> plan.Allocate | plan.Wait:
         observed = plan.Observed(
             driver=self.cluster.driver,
             claim=asked,
             classes=await self._read_classes(asked),
-            inventory=found,
-            nodes=_candidates(self.cluster, asked, memory.nodes, found),
+            inventory=reserved,
+            nodes=_candidates(self.cluster, asked, memory.nodes, reserved),
             avoided=memory.devices,
         )
         self._judge.begin()
@@ -270,13 +270,13 @@ class Allocator:
     async def _read(self, claim: claims.ResourceClaim, memory: _Memory) -> demands.Claim | None:
         """Return the claim with what it asks for, which never changes; None if it is another claim by now."""
         if memory.asked is None:
-            found = await self.cluster.api.read(
+            stored = await self.cluster.api.read(
                 kinds.CLAIM, claim.metadata.name, namespace=claim.metadata.namespace, into=demands.Claim
             )
-            if found.metadata.uid != claim.metadata.uid:
+            if stored.metadata.uid != claim.metadata.uid:
                 return None
-            memory.asked = msgspec.structs.replace(found, metadata=claim.metadata)
-            memory.too_long = _selectors_chars(found) > SELECTORS_CHARS_MAX
+            memory.asked = msgspec.structs.replace(stored, metadata=claim.metadata)
+            memory.too_long = _selectors_chars(stored) > SELECTORS_CHARS_MAX
             if memory.too_long:
                 memory.asked = msgspec.structs.replace(memory.asked, spec=demands.ClaimSpec())
         return msgspec.structs.replace(memory.asked, metadata=claim.metadata)
