@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from drawbar.driver.api import attachments, claims, drivers, fabrics, slices
+from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, slices
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.pools import causes, devices
 from drawbar.driver.slices import encoding
@@ -32,55 +32,65 @@ FABRIC_LABEL = "drawbar.dev/fabric"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the fabric manager reports, and its history.
+
+    Attributes:
+        fabric: its object.
+        devices: as last listed; None while there was no listing, and then devices neither come nor go.
+        silent_seconds: how long it has not been reached.
+        probations: by device name how long its failure counts, where it is not the usual time.
+        failures: by device name how often in a row it failed.
+        claimed: by device name the pool that the allocation of a claim names.
+        missing: names of the devices that count as they were although they are not listed.
+    """
+
+    fabric: fabrics.Fabric
+    devices: tuple[contract.Device, ...] | None
+    silent_seconds: float = 0.0
+    probations: Mapping[str, datetime.timedelta] = field(default_factory=dict)
+    failures: Mapping[str, int] = field(default_factory=dict)
+    claimed: Mapping[str, str] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """Everything the decision rests on.
 
     Attributes:
-        devices: what the fabric has; None while it never told, and then devices neither come nor go.
         attached_by_us: by the names of devices that a claim's attachment covers the node.
-        claimed: by their name the pools that the allocations of claims name.
         given: by their name the pools out of which they were given, as their attachments have it.
-        failed_since: by device name when this process first saw the taint of its failure.
         reported: by device name the causes that its attachment reports.
-        missing: names of devices that are not listed and not lost either.
-        maintenance: ids of devices that an administrator wants left alone; `*` is all.
-        reserved: names of devices that are not for the scheduler to give.
-        restricted: models that not every node may have.
-        unreachable: the fabric manager has been silent for too long.
+        failed_since: by device name when this process first saw the taint of its failure.
         published: the slices of this fabric as they are.
-        keeps_conditions: whether this API server keeps binding conditions; without them a pod would be bound
-            before its device is there, so nothing is published.
-        going: the Fabric is being deleted, so nothing more is given out.
-        probation: how long a failure counts once it is over.
-        probations: by device name, where it is another time than that.
-        form: in which form this API server takes taints.
-        details: what a taint may say of itself there, of `encoding.DETAILS`.
-        informs: whether it takes taints of effect None.
-        evictions_per_second: how many pods may be evicted because of one taint.
+        kept: what the API server keeps of slices. Where it drops binding conditions a pod would be bound before its device
+            is there, so nothing is published.
     """
 
     driver: str
-    fabric: str
-    devices: tuple[contract.Device, ...] | None
-    attached_by_us: Mapping[str, str]
-    claimed: Mapping[str, str] = field(default_factory=dict)
+    told: Told
+    attached_by_us: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
-    failed_since: Mapping[str, datetime.datetime] = field(default_factory=dict)
     reported: Mapping[str, tuple[causes.Cause, ...]] = field(default_factory=dict)
-    missing: frozenset[str] = frozenset()
-    maintenance: frozenset[str] = frozenset()
-    reserved: frozenset[str] = frozenset()
-    restricted: frozenset[str] = frozenset()
-    unreachable: bool = False
+    failed_since: Mapping[str, datetime.datetime] = field(default_factory=dict)
     published: tuple[slices.ResourceSlice, ...] = ()
-    keeps_conditions: bool
-    going: bool = False
-    probation: datetime.timedelta
-    probations: Mapping[str, datetime.timedelta] = field(default_factory=dict)
-    form: encoding.Encoding = encoding.Encoding.PER_DEVICE
-    details: frozenset[str] = frozenset()
-    informs: bool = True
-    evictions_per_second: int | None = None
+    kept: encoding.Kept
+
+    @property
+    def fabric(self) -> str:
+        """The name of the Fabric object."""
+        return self.told.fabric.metadata.name
+
+    @property
+    def policy(self) -> fabrics.Policy:
+        """What its administrators want."""
+        return self.told.fabric.spec.policy
+
+    @property
+    def devices(self) -> tuple[contract.Device, ...] | None:
+        """What may be published: nothing new of a fabric that goes; what is attached stays until its claim lets go."""
+        return () if self.told.fabric.deleting else self.told.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +112,7 @@ Action = slice_plan.Write | LookAgain | LeftOut
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     """Return the writes that publish what should be."""
-    candidates = _candidates(observed) if observed.keeps_conditions else ()
+    candidates = _candidates(observed) if observed.kept.conditions else ()
     pools = _pools(candidates, observed, now)
     left_out = sorted(name for pool in pools for name in pool.content.left_out)
     reported = (LeftOut(devices=tuple(left_out)),) if left_out else ()
@@ -114,16 +124,12 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
 
 
 def withdrawal(driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...]) -> Observed:
-    """What is observed of a fabric that is no more: its slices are left over."""
-    return Observed(
-        driver=driver,
-        fabric=fabric,
-        devices=(),
-        attached_by_us={},
-        published=published,
-        keeps_conditions=False,
-        probation=datetime.timedelta(),
+    """Return what is observed of a fabric that is no more: its slices are left over."""
+    gone = fabrics.Fabric(
+        metadata=meta.ObjectMeta(name=fabric), spec=fabrics.FabricSpec(adapter="", endpoint="")
     )
+    kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
+    return Observed(driver=driver, told=Told(fabric=gone, devices=()), published=published, kept=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +145,7 @@ def _pools(
     candidates: tuple[_Candidate, ...], observed: Observed, now: datetime.datetime
 ) -> tuple[slice_plan.Pool, ...]:
     """Each pool as it should be."""
+    kept = observed.kept
     tainted = encoding.decode(observed.published)
     desired: dict[str, list[slices.Device]] = {}
     for one in candidates:
@@ -149,7 +156,7 @@ def _pools(
             now,
             fabric=observed.fabric,
             probation=_probation(observed, one.device.name),
-            evictions_per_second=observed.evictions_per_second,
+            evictions_per_second=observed.policy.evictions_per_second,
         )
         desired.setdefault(one.pool, []).append(msgspec.structs.replace(one.device, taints=fresh))
     return tuple(
@@ -157,7 +164,7 @@ def _pools(
             name=pool,
             slice_name=names.resource_slice(observed.driver, pool),
             driver=observed.driver,
-            content=encoding.encode(observed.form, wanted, observed.details, informs=observed.informs),
+            content=encoding.encode(kept.form, wanted, kept.details, informs=kept.informs),
             node_selector=_selector(observed, pool),
             labels={FABRIC_LABEL: observed.fabric},
         )
@@ -193,21 +200,22 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     listed = {names.label(told.id) for told in observed.devices}
     # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
     # is there in the next.
-    stays = not observed.going and observed.form is not encoding.Encoding.WITHDRAWN
-    kept = (observed.attached_by_us.keys() | observed.missing) - listed if stays else frozenset()
+    stays = not observed.told.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
+    kept = (observed.attached_by_us.keys() | observed.told.missing) - listed if stays else frozenset()
     rules = devices.Rules(
-        restricted=observed.restricted,
+        restricted=policies.restricted(observed.policy.models),
         held=observed.attached_by_us,
         unlisted=kept,
-        claimed=observed.claimed,
+        claimed=observed.told.claimed,
         given=observed.given,
     )
     places = devices.homes(observed.fabric, observed.devices, observed.published, rules)
     found: dict[str, _Candidate] = {}
     given = {device.name for _, device in published} & observed.attached_by_us.keys()
+    withheld = reserved(observed.policy.immediate, observed.devices) - given
     for told in sorted(observed.devices, key=lambda one: one.id):
         device = devices.published(observed.driver, observed.fabric, told)
-        if device.name in observed.reserved - given:
+        if device.name in withheld:
             continue
         found[device.name] = _Candidate(
             pool=places[device.name], device=device, causes=_causes(observed, device.name, told)
@@ -235,7 +243,7 @@ def _causes(observed: Observed, name: str, told: contract.Device | None) -> tupl
         for cause in observed.reported.get(name, ())
     ]
     is_lost = any(isinstance(cause, causes.Lost) for cause in found)
-    if not listed and not is_lost and name not in observed.missing:
+    if not listed and not is_lost and name not in observed.told.missing:
         found.append(causes.Lost(node=observed.attached_by_us.get(name, ""), listed=False))
     if connected and not ours:
         found.append(causes.InUse(host=host))
@@ -243,18 +251,20 @@ def _causes(observed: Observed, name: str, told: contract.Device | None) -> tupl
         found.append(causes.FabricHealth(health="critical"))
     elif told is not None and told.health is contract.Health.WARNING:
         found.append(causes.FabricHealth(health="warning"))
-    if observed.unreachable and not ours and not connected:
+    silent = 0 < observed.told.silent_seconds >= observed.policy.unreachable_grace_seconds
+    if silent and not ours and not connected:
         found.append(causes.Unreachable())
-    if {name, told.id if told is not None else name, "*"} & observed.maintenance:
+    if {name, told.id if told is not None else name, "*"}.intersection(observed.told.fabric.spec.maintenance):
         found.append(causes.Maintenance())
-    if name in observed.reserved:
+    if told is not None and observed.policy.immediate.holds(told.id, told.model):
         found.append(causes.Reserved())
     return tuple(found)
 
 
 def _probation(observed: Observed, name: str) -> causes.Probation:
+    usual = datetime.timedelta(seconds=observed.policy.probation_seconds)
     return causes.Probation(
-        length=observed.probations.get(name, observed.probation), since=observed.failed_since.get(name)
+        length=observed.told.probations.get(name, usual), since=observed.failed_since.get(name)
     )
 
 
@@ -285,29 +295,6 @@ def reserved(wanted: fabrics.Reservation, found: Iterable[contract.Device]) -> f
     return frozenset(names.label(device.id) for device in found if wanted.holds(device.id, device.model))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What the fabric manager reports, and its history.
-
-    Attributes:
-        fabric: its object.
-        devices: as last listed; None while there was no listing.
-        silent_seconds: how long it has not been reached.
-        probations: by device name how long its failure counts, where it is not the usual time.
-        failures: by device name how often in a row it failed.
-        claimed: by device name the pool that the allocation of a claim names.
-        missing: names of the devices that count as they were although they are not listed.
-    """
-
-    fabric: fabrics.Fabric
-    devices: tuple[contract.Device, ...] | None
-    silent_seconds: float
-    probations: dict[str, datetime.timedelta]
-    failures: Mapping[str, int] = field(default_factory=dict)
-    claimed: Mapping[str, str] = field(default_factory=dict)
-    missing: frozenset[str] = frozenset()
-
-
 def observe(
     driver: str,
     told: Told,
@@ -332,30 +319,14 @@ def observe(
         name: _counted(causes.of_attachment(one, overdue=name in overdue), told.failures.get(name, 0))
         for name, one in by_device.items()
     }
-    fabric, policy = told.fabric, told.fabric.spec.policy
     return Observed(
         driver=driver,
-        fabric=fabric.metadata.name,
-        # Nothing new is given out of a fabric that goes; what is attached stays until its claim lets go.
-        devices=() if fabric.deleting else told.devices,
+        told=told,
         attached_by_us={name: one.spec.node_name for name, one in by_device.items() if not one.held_by_hand},
-        claimed=told.claimed,
         given=given(by_device.values()),
         reported={name: (causes.NotReleased(),) for name in overdue} | reported,
-        missing=told.missing,
-        maintenance=frozenset(fabric.spec.maintenance),
-        reserved=reserved(policy.immediate, told.devices or ()),
-        restricted=policies.restricted(policy.models),
-        unreachable=0 < told.silent_seconds >= policy.unreachable_grace_seconds,
         published=published,
-        keeps_conditions=kept.conditions,
-        going=fabric.deleting,
-        probation=datetime.timedelta(seconds=policy.probation_seconds),
-        probations=told.probations,
-        form=kept.form,
-        details=kept.details,
-        informs=kept.informs,
-        evictions_per_second=policy.evictions_per_second,
+        kept=kept,
     )
 
 
