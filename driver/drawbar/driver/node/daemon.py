@@ -16,15 +16,16 @@ import datetime
 import functools
 import logging
 from pathlib import Path
+from typing import assert_never
 
 from drawbar.driver import evaluation
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.kube import client, config, events, kinds, mirror, workers
-from drawbar.driver.node import claim_versions, errors, kernel, settings, uevents
+from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
 from drawbar.driver.node.attachments import executor, own, reporting
 from drawbar.driver.node.classes import users
-from drawbar.driver.node.discovery import devices
-from drawbar.driver.node.health import attached, monitor, readings
+from drawbar.driver.node.discovery import devices, live
+from drawbar.driver.node.health import attached, monitor, readings, verdicts
 from drawbar.driver.node.inventory import model, netdevs
 from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.local import publisher
@@ -80,7 +81,7 @@ class _Node:
         self._options = options
         self._measured = measured
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
-        self._arrivals = devices.Devices(options.sysfs, self._look_at_all, options.discovery)
+        self._arrivals = devices.Devices(options.sysfs, settings=options.discovery)
         self._recorder = events.Recorder(api, controller=options.driver, instance=options.node_name)
         self._attachments = mirror.Mirror(
             api,
@@ -96,7 +97,7 @@ class _Node:
         )
         boot_id = _boot_id()
         self._verdicts = monitor.Monitor(functools.partial(readings.read, options.sysfs), options.health)
-        self._verdicts.subscribe(lambda key: self._device_released(key.pool, key.device))
+        self._verdicts.subscribe(self._verdict_changed)
         # A process only where there is a selector, and only while devices change.
         self._evaluator = evaluation.Process()
         self._local = self._residents(boot_id)
@@ -109,7 +110,6 @@ class _Node:
             null=options.null_device,
             recorder=self._recorder,
         )
-        self._verdicts.subscribe(self._publisher.judged)
         finder = finding.Finder(
             driver=options.driver,
             node_name=options.node_name,
@@ -193,8 +193,8 @@ class _Node:
     async def serve(
         self, source: uevents.UeventSource, where: sockets.Sockets, tasks: asyncio.TaskGroup
     ) -> None:
+        self._arrivals.subscribe(self._hardware_changed)
         await self._arrivals.read()
-        self._arrivals.subscribe(lambda changes: self._verdicts.changed(changes.functions))
         tasks.create_task(self._arrivals.follow(source), name="uevents")
         tasks.create_task(self._attachments.run(), name="attachments")
         tasks.create_task(self._recorder.run(), name="events")
@@ -251,26 +251,51 @@ class _Node:
     def _attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        self._publisher.changed()
         found = new or old
-        if found is None or not self._own.has(found):
+        if found is None:
             return
-        self._queue.add(found.metadata.name)
-        self._measured.meter.changed(old, new)
-        self._preparer.changed()
-        self._watched.changed(old, new)
+        is_own = self._own.has(found)
+        self._wake(routing.AttachmentChange(name=found.metadata.name, own=is_own))
+        if is_own:
+            self._measured.meter.changed(old, new)
+            self._watched.changed(old, new)
+
+    def _hardware_changed(self, changes: live.Changes) -> None:
+        names = tuple(attachment.metadata.name for attachment in self._own)
+        self._wake(routing.HardwareChange(functions=changes.functions, attachments=names))
 
     def _device_released(self, pool: str, device: str) -> None:
-        for attachment in self._own:
-            if (attachment.spec.pool, attachment.spec.device) == (pool, device):
-                self._queue.add(attachment.metadata.name)
-        self._publisher.changed()
+        self._wake(routing.HolderChange(attachments=self._attached(pool, device)))
 
-    def _look_at_all(self) -> None:
-        for attachment in self._own:
-            self._queue.add(attachment.metadata.name)
-        self._preparer.changed()
-        self._publisher.changed()
+    def _verdict_changed(self, key: verdicts.Key) -> None:
+        is_local = nodepools.is_pool(key.pool, self._options.node_name)
+        self._wake(routing.VerdictChange(attachments=self._attached(key.pool, key.device), local=is_local))
+
+    def _attached(self, pool: str, device: str) -> tuple[str, ...]:
+        """The names of the attachments of a device."""
+        return tuple(
+            one.metadata.name for one in self._own if (one.spec.pool, one.spec.device) == (pool, device)
+        )
+
+    def _wake(
+        self,
+        change: routing.AttachmentChange
+        | routing.HardwareChange
+        | routing.HolderChange
+        | routing.VerdictChange,
+    ) -> None:
+        for wake in routing.route(change):
+            match wake:
+                case routing.Reconcile(name=name):
+                    self._queue.add(name)
+                case routing.Examine(addresses=addresses):
+                    self._verdicts.changed(addresses)
+                case routing.Part.WAITING_CLAIMS:
+                    self._preparer.changed()
+                case routing.Part.LOCAL_POOL:
+                    self._publisher.changed()
+                case _:
+                    assert_never(wake)
 
     def _card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
         return self._context.card(attachment)

@@ -155,11 +155,6 @@ class Publisher:
         """Look again soon: the inventory, an attachment, or what claims hold has changed."""
         self._wake.set()
 
-    def judged(self, key: verdicts.Key) -> None:
-        """Look again soon if it is a device of this node whose health has changed."""
-        if nodepools.is_pool(key.pool, self._node_name):
-            self._wake.set()
-
     async def run(self) -> None:
         """Publish until cancelled; what is published then stays."""
         async with asyncio.TaskGroup() as tasks:

@@ -1,0 +1,139 @@
+"""What a change on this node wakes: one table, each row of which is pure.
+
+A row names a kind of change, when it matters, and what it wakes. The daemon gathers what the rows need to know of a change, and
+wakes what `route` returns. What is woken looks at everything anew, so to be woken without need costs time and nothing else.
+"""
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Reconcile the attachment of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Read the health of the devices that have these functions, and of those that are not there."""
+
+    addresses: frozenset[str]
+
+
+class Part(enum.Enum):
+    """What looks at everything that it waits for."""
+
+    WAITING_CLAIMS = enum.auto()
+    """Calls of Prepare that wait for a device."""
+    LOCAL_POOL = enum.auto()
+    """The slices of the devices that live in this node."""
+
+
+Wake = Reconcile | Examine | Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentChange:
+    """An attachment on this node, of any driver, came, changed or went; `own`: of this daemon's driver."""
+
+    name: str
+    own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareChange:
+    """The kernel shows something new.
+
+    Attributes:
+        functions: addresses of those that changed, came or went.
+        attachments: all of this daemon's driver.
+    """
+
+    functions: frozenset[str]
+    attachments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderChange:
+    """A claim let go of a device; `attachments` are those of the device."""
+
+    attachments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictChange:
+    """The health of a device is another; `attachments` are those of the device, `local`: it lives in this node."""
+
+    attachments: tuple[str, ...]
+    local: bool
+
+
+Change = TypeVar("Change", AttachmentChange, HardwareChange, HolderChange, VerdictChange)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table.
+
+    Attributes:
+        name: of the row, for its test.
+        on: the kind of change.
+        when: whether a change of that kind matters.
+        wakes: what it wakes.
+    """
+
+    name: str
+    on: type
+    when: Callable[[Any], bool]
+    wakes: Callable[[Any], Iterable[Wake]]
+
+
+def _row(
+    name: str, on: type[Change], when: Callable[[Change], bool], wakes: Callable[[Change], Iterable[Wake]]
+) -> Row:
+    return Row(name, on, when, wakes)
+
+
+def _always(_: object) -> bool:
+    return True
+
+
+def _each(change: HardwareChange | HolderChange | VerdictChange) -> Iterable[Wake]:
+    return map(Reconcile, change.attachments)
+
+
+ROWS = (
+    # What came over any driver's fabric is not the node's own.
+    _row("attachment: local pool", AttachmentChange, _always, lambda _: (Part.LOCAL_POOL,)),
+    _row(
+        "own attachment: itself, waiting claims",
+        AttachmentChange,
+        lambda change: change.own,
+        lambda change: (Reconcile(change.name), Part.WAITING_CLAIMS),
+    ),
+    # Which card an attachment means is found among all cards.
+    _row("hardware: every attachment", HardwareChange, lambda change: bool(change.attachments), _each),
+    _row(
+        "hardware: waiting claims, local pool",
+        HardwareChange,
+        _always,
+        lambda _: (Part.WAITING_CLAIMS, Part.LOCAL_POOL),
+    ),
+    # Whatever it was, a device that is not there may be what came.
+    _row("hardware: health", HardwareChange, _always, lambda change: (Examine(change.functions),)),
+    _row("holder: the device's attachment", HolderChange, lambda change: bool(change.attachments), _each),
+    # A device of the node's own that is gone stays published while a claim holds it.
+    _row("holder: local pool", HolderChange, _always, lambda _: (Part.LOCAL_POOL,)),
+    _row("verdict: the device's attachment", VerdictChange, lambda change: bool(change.attachments), _each),
+    _row("verdict: local pool", VerdictChange, lambda change: change.local, lambda _: (Part.LOCAL_POOL,)),
+)
+
+
+def route(change: AttachmentChange | HardwareChange | HolderChange | VerdictChange) -> tuple[Wake, ...]:
+    """Return what a change wakes, each once, in order of the table."""
+    rows = (row for row in ROWS if row.on is type(change) and row.when(change))
+    return tuple(dict.fromkeys(wake for row in rows for wake in row.wakes(change)))
