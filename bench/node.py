@@ -40,7 +40,7 @@ from apiserver import p99, processor_seconds
 from drawbar.driver.api import attachments, bindings, claims, meta
 from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.driver.node.operation import address
-from drawbar.driver.operation.http import check
+from drawbar.driver.operation import address as http_address
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 from drawbar.mocks.cluster import deployment
@@ -310,7 +310,7 @@ async def idle(folder: Path, pid: int, seconds: float) -> list[report.Measure]:
     used = processor_seconds(pid)
     await asyncio.sleep(seconds)
     used = (processor_seconds(pid) - used) / seconds
-    scrape = await asyncio.to_thread(check.ask, endpoint, "/metrics")
+    scrape = await asyncio.to_thread(http_address.ask, endpoint, "/metrics")
     found = memory(pid)
     plain = {
         f"node: share of memory (PSS), idle, {DEVICES} devices": (found["Pss"], "MB"),

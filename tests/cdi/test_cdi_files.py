@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from drawbar.cdi import directories, errors, files, spec
+from drawbar.cdi import errors, files, spec
 from drawbar.mocks.kubelet import cdi as runtime
 
 PREFIX = "drawbar.dev"
@@ -137,9 +137,9 @@ NAME = f"{PREFIX}/device=u-1-gpu"
 @pytest.mark.parametrize(
     ("ours", "theirs", "effect"),
     [
-        pytest.param("run", "etc", directories.Effect.OURS_WINS, id="static-file"),
-        pytest.param("run", "run", directories.Effect.NOBODY_WINS, id="same-directory"),
-        pytest.param("etc", "run", directories.Effect.OURS_LOSES, id="we-write-to-the-static-directory"),
+        pytest.param("run", "etc", files.Effect.OURS_WINS, id="static-file"),
+        pytest.param("run", "run", files.Effect.NOBODY_WINS, id="same-directory"),
+        pytest.param("etc", "run", files.Effect.OURS_LOSES, id="we-write-to-the-static-directory"),
     ],
 )
 def test_a_device_of_ours_in_another_file_is_found_and_what_it_means_is_as_a_runtime_has_it(
@@ -151,11 +151,11 @@ def test_a_device_of_ours_in_another_file_is_found_and_what_it_means_is_as_a_run
     twin = root / theirs / other
     files.write(twin, content(value="theirs"))
 
-    (found,) = directories.conflicts(places, file, content())
+    (found,) = files.conflicts(places, file, content())
 
     assert (found.device, found.file, found.effect) == (NAME, twin, effect)
     resolved = runtime.devices(places).by_id.get(NAME)
-    used = {directories.Effect.OURS_WINS: file, directories.Effect.OURS_LOSES: twin}.get(effect)
+    used = {files.Effect.OURS_WINS: file, files.Effect.OURS_LOSES: twin}.get(effect)
     assert (resolved.file if resolved else None) == used
     assert f"{twin}, too: {effect.value}" in str(found)
 
@@ -169,11 +169,11 @@ def test_files_of_others_that_nobody_can_read_are_no_conflict(places, name, text
     files.write(file, content())
     (places[0] / name).write_text(text)
     (places[0] / "other.txt").write_text("{}")
-    assert directories.conflicts(places, file, content()) == ()
+    assert files.conflicts(places, file, content()) == ()
 
 
 def test_a_directory_of_ones_own_has_the_highest_priority(tmp_path):
-    assert directories.read_by_runtimes(directories.DYNAMIC) == (directories.STATIC, directories.DYNAMIC)
-    assert directories.read_by_runtimes(tmp_path)[-1] == tmp_path
+    assert files.read_by_runtimes(files.DYNAMIC) == (files.STATIC, files.DYNAMIC)
+    assert files.read_by_runtimes(tmp_path)[-1] == tmp_path
     file = files.path(tmp_path / "none", PREFIX, "u-1")
-    assert directories.conflicts((tmp_path / "none",), file, content()) == ()
+    assert files.conflicts((tmp_path / "none",), file, content()) == ()

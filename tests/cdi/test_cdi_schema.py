@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawbar.cdi import documents, errors, files, spec, versions
+from drawbar.cdi import errors, files, spec
 
 UINT32, INT64 = 2**32 - 1, 2**63 - 1
 NAME = r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9_.:-]*[A-Za-z0-9]"
@@ -114,7 +114,7 @@ DEVICE = record(
 )
 FILE = record(
     {
-        "cdiVersion": lambda value: value in versions.KNOWN,
+        "cdiVersion": lambda value: value in spec.KNOWN_VERSIONS,
         "kind": matching(rf"({SEGMENT})/({SEGMENT})"),
         "devices": lambda value: bool(value) and listed(DEVICE)(value),
     },
@@ -221,9 +221,9 @@ def expressible(content):
 @settings(max_examples=80, deadline=None)
 @given(specs.filter(expressible))
 def test_what_the_model_writes_the_schema_takes_and_the_model_reads_back_unchanged(content):
-    document = json.loads(json.dumps(documents.encode(content)))
+    document = json.loads(json.dumps(spec.encode(content)))
     assert is_valid(document)
-    assert documents.decode(document) == content
+    assert spec.decode(document) == content
 
 
 dropped = st.sampled_from(
@@ -254,7 +254,7 @@ def inexpressible(draw):
 def test_what_no_version_can_hold_is_refused_with_the_remedy(content):
     assert not expressible(content)
     with pytest.raises(errors.InvalidSpec, match="enableMonitoring"):
-        documents.encode(content)
+        spec.encode(content)
 
 
 CONTENT = spec.Spec(
@@ -279,7 +279,7 @@ CONTENT = spec.Spec(
         ),
     ),
 )
-WHOLE = json.loads(json.dumps(documents.encode(CONTENT)))
+WHOLE = json.loads(json.dumps(spec.encode(CONTENT)))
 
 
 def places(value, path=()):
@@ -316,25 +316,25 @@ def test_the_model_takes_nothing_that_the_schema_refuses(path, value):
     if is_valid(document):
         return
     with pytest.raises(errors.InvalidSpec):
-        documents.decode(document)
+        spec.decode(document)
 
 
 def test_the_schema_written_here_takes_the_whole_document():
     assert is_valid(WHOLE)
-    assert documents.decode(WHOLE).qualified(documents.decode(WHOLE).devices[0]) == "a.b/c=n"
+    assert spec.decode(WHOLE).qualified(spec.decode(WHOLE).devices[0]) == "a.b/c=n"
 
 
 @settings(max_examples=50, deadline=None)
 @given(specs.filter(expressible))
 def test_the_lowest_version_is_enough_and_none_below_it_is(content):
-    document = documents.encode(content)
-    for version in versions.KNOWN[: versions.KNOWN.index(document["cdiVersion"])]:
+    document = spec.encode(content)
+    for version in spec.KNOWN_VERSIONS[: spec.KNOWN_VERSIONS.index(document["cdiVersion"])]:
         with pytest.raises(errors.InvalidSpec, match="came with"):
-            documents.decode(document | {"cdiVersion": version})
+            spec.decode(document | {"cdiVersion": version})
 
 
 def test_a_file_of_ours_is_read_back(tmp_path):
-    content = documents.decode(WHOLE)
+    content = spec.decode(WHOLE)
     file = files.path(tmp_path, "a.b", "uid")
     files.write(file, content)
     assert files.read(file) == content

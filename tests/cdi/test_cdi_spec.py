@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from drawbar.cdi import documents, errors, files, spec
+from drawbar.cdi import errors, files, spec
 
 
 def device(name="n1", **edits):
@@ -27,7 +27,7 @@ def one(kind="drawbar.dev/nvme", **kwargs):
     ],
 )
 def test_the_lowest_version_that_expresses_the_content_is_written(content, expected):
-    assert documents.encode(content)["cdiVersion"] == expected
+    assert spec.encode(content)["cdiVersion"] == expected
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_lowest_version_that_expresses_the_content_is_written(content, expec
 )
 def test_content_that_the_specification_forbids_is_refused_by_name(content, word):
     with pytest.raises(errors.InvalidSpec, match=word):
-        documents.encode(content)
+        spec.encode(content)
 
 
 def test_what_is_not_set_is_left_out_of_the_file():
@@ -63,7 +63,7 @@ def test_what_is_not_set_is_left_out_of_the_file():
     )
     node = {"path": "/dev/a", "major": 0, "minor": 0}
     written = {"name": "n", "containerEdits": {"deviceNodes": (node,)}}
-    assert documents.encode(bare) == {"cdiVersion": "0.3.0", "kind": "a.b/c", "devices": (written,)}
+    assert spec.encode(bare) == {"cdiVersion": "0.3.0", "kind": "a.b/c", "devices": (written,)}
 
 
 def test_a_written_file_is_complete_and_can_be_found_and_removed(tmp_path):

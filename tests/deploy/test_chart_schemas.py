@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from drawbar.driver.controller import daemons
-from drawbar.driver.operation.http import address, probe
+from drawbar.driver.operation import address, probe
 from drawbar.mocks.testing import helm
 
 OPTIONAL = {

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.grpc import pages, server, statuses
+from drawbar.fabric.grpc import server, services, statuses
 from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks.fabric import SimulatedFabric, configuration
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
@@ -342,7 +342,7 @@ async def test_the_longest_error_arrives_whole(endpoint):
 class Crowded(SimulatedFabric):
     """Has more devices than a page holds, and one more with every listing."""
 
-    count = 2 * pages.PAGE_ITEMS
+    count = 2 * services.PAGE_ITEMS
 
     async def devices(self):
         self.count += 1
@@ -360,9 +360,9 @@ async def test_all_pages_of_a_listing_show_one_moment(endpoint):
         await GrpcAdapter.connect(config(endpoint)) as adapter,
     ):
         first = await adapter.devices()
-        assert len(first.devices) == 2 * pages.PAGE_ITEMS + 1
-        assert first.version == f"v{2 * pages.PAGE_ITEMS + 1}"
-        assert len((await adapter.devices()).devices) == 2 * pages.PAGE_ITEMS + 2
+        assert len(first.devices) == 2 * services.PAGE_ITEMS + 1
+        assert first.version == f"v{2 * services.PAGE_ITEMS + 1}"
+        assert len((await adapter.devices()).devices) == 2 * services.PAGE_ITEMS + 2
 
 
 class Endless(Plugin):

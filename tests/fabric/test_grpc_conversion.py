@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.grpc import changes, conversion, statuses
+from drawbar.fabric.grpc import conversion, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 
 names = st.text(min_size=1, max_size=30)
@@ -145,7 +145,7 @@ def test_a_detach_survives_the_wire(request):
 
 @given(events)
 def test_an_event_survives_the_wire(event):
-    assert changes.event(sent(changes.event_message(event))) == event
+    assert conversion.event(sent(conversion.event_message(event))) == event
 
 
 def test_every_capability_of_the_contract_is_on_the_wire():
@@ -189,7 +189,7 @@ def test_what_a_newer_plugin_may_know_better_is_read_as_the_vaguest_known_value(
     assert host.name == "h"
     read = conversion.capabilities(pb.Capabilities(capabilities=[99, pb.CAPABILITY_WATCH]))
     assert (read.watch, read.exact_device) == (True, False)
-    assert changes.event(pb.WatchEvent(version="7")) == contract.Bookmark(version="7")
+    assert conversion.event(pb.WatchEvent(version="7")) == contract.Bookmark(version="7")
 
 
 def test_an_error_without_details_takes_the_defaults_of_its_code():

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from drawbar.fabric import errors
-from drawbar.fabric.grpc import pages, server
+from drawbar.fabric.grpc import server, services
 from drawbar.mocks.fabric import SimulatedFabric, configuration
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
@@ -84,10 +84,10 @@ async def test_a_place_that_cannot_be_served_is_told_in_a_sentence(tmp_path):
 
 
 def test_a_listing_is_forgotten_when_many_others_were_begun():
-    listings = pages.Listings()
+    listings = services.Listings()
     page = listings.first(list(range(10)), size=4)
     assert (page.items, listings.further(page.token, size=4).items) == ([0, 1, 2, 3], [4, 5, 6, 7])
-    for _ in range(pages.KEPT_LISTINGS):
+    for _ in range(services.KEPT_LISTINGS):
         listings.first(list(range(10)), size=4)
     with pytest.raises(errors.Aborted):
         listings.further(page.token)
@@ -96,11 +96,11 @@ def test_a_listing_is_forgotten_when_many_others_were_begun():
 @pytest.mark.parametrize("token", ["", "x", "1", "1:", ":1", "-1:0", "1:x"])
 def test_a_page_token_from_elsewhere_is_refused(token):
     with pytest.raises(errors.InvalidArgument):
-        pages.Listings().further(token)
+        services.Listings().further(token)
 
 
 def test_the_pages_of_a_listing_hold_every_item_once():
-    listings = pages.Listings()
+    listings = services.Listings()
     page = listings.first(range(1001))
     found = list(page.items)
     while page.token:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from drawbar.fabric import conformance
-from drawbar.fabric.qemu import qmp, rejections
+from drawbar.fabric.qemu import qmp
 
 
 @pytest.mark.parametrize("device_id", ["nvme-1", "mem-1"])
@@ -37,35 +37,35 @@ async def test_the_sentences_of_qemu_mean_what_we_think(real_qemu, eventually):
             try:
                 await where.execute(command, given)
             except qmp.Rejected as error:
-                return rejections.meaning(error)
+                return qmp.meaning(error)
             return None
 
         note = {"qom_type": "authz-simple", "id": "n", "identity": "x"}
         node = {"driver": "raw", "node_name": "n", "file": {"driver": "file", "filename": str(disk)}}
         nvme = {"driver": "nvme", "id": "n", "bus": "port-1", "serial": "S", "drive": "n"}
 
-        assert await meaning("device_add", driver="edu", id="e", bus="nowhere") is rejections.Meaning.NO_PORT
-        assert await meaning("device_add", driver="nothing", id="e") is rejections.Meaning.UNSUPPORTED
+        assert await meaning("device_add", driver="edu", id="e", bus="nowhere") is qmp.Meaning.NO_PORT
+        assert await meaning("device_add", driver="nothing", id="e") is qmp.Meaning.UNSUPPORTED
         edu = {"driver": "edu", "id": "e", "bus": "port-2"}
-        assert await meaning("device_add", **edu, colour=1) is rejections.Meaning.UNSUPPORTED
+        assert await meaning("device_add", **edu, colour=1) is qmp.Meaning.UNSUPPORTED
         assert await meaning("device_add", **edu) is None
-        assert await meaning("device_add", **edu | {"bus": "port-1"}) is rejections.Meaning.DUPLICATE
+        assert await meaning("device_add", **edu | {"bus": "port-1"}) is qmp.Meaning.DUPLICATE
         assert await meaning("device_del", id="e") is None
-        assert await meaning("device_del", id="e") is rejections.Meaning.GONE
+        assert await meaning("device_del", id="e") is qmp.Meaning.GONE
         assert await meaning("object-add", **note) is None
-        assert await meaning("object-add", **note) is rejections.Meaning.DUPLICATE
+        assert await meaning("object-add", **note) is qmp.Meaning.DUPLICATE
         assert await meaning("object-del", id="n") is None
-        assert await meaning("object-del", id="n") is rejections.Meaning.GONE
+        assert await meaning("object-del", id="n") is qmp.Meaning.GONE
         for where in (client, neighbour):
             assert await meaning("blockdev-add", where, **node) is None
-        assert await meaning("blockdev-add", **node) is rejections.Meaning.DUPLICATE
+        assert await meaning("blockdev-add", **node) is qmp.Meaning.DUPLICATE
         assert await meaning("device_add", **nvme) is None
-        assert await meaning("device_add", neighbour, **nvme) is rejections.Meaning.LOCKED
-        assert await meaning("blockdev-del", node_name="n") is rejections.Meaning.HELD
+        assert await meaning("device_add", neighbour, **nvme) is qmp.Meaning.LOCKED
+        assert await meaning("blockdev-del", node_name="n") is qmp.Meaning.HELD
         assert await meaning("device_del", id="n") is None
 
         async def closed():
-            return await meaning("blockdev-del", node_name="n") is rejections.Meaning.GONE
+            return await meaning("blockdev-del", node_name="n") is qmp.Meaning.GONE
 
         # A moment passes before QEMU lets go of the file.
         await eventually(closed)

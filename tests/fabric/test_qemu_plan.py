@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.qemu import actions, judgement, plan, pool, qmp, rejections, sights
+from drawbar.fabric.qemu import judgement, plan, pool, qmp, sights
 
 NVME = pool.Nvme(id="nvme-1", serial="S1", file="/pool/nvme-1", properties={"mdts": 7})
 MEMORY = pool.CxlMemory(id="mem-1", serial=4660, file="/m", labels_file="/l", size_mib=256)
@@ -27,8 +27,8 @@ HOST = sights.Host(id="vm1", ports=(EMPTY, sights.Port(id="crp1", cxl=True)))
 def test_the_note_comes_before_the_device_and_the_device_comes_last(model):
     steps = plan.attach(model, EMPTY, HOST, sights.Note(request_id="r", mark="m"))
     kinds = [type(step) for step in steps]
-    assert kinds[0] is actions.AddNote
-    assert kinds[-1] is actions.AddDevice
+    assert kinds[0] is plan.AddNote
+    assert kinds[-1] is plan.AddDevice
     assert sights.Note.parse(steps[0].text) == sights.Note(request_id="r", mark="m")
     told = steps[-1].arguments
     assert (told["driver"], told["id"], told["bus"]) == (pool.driver(model), f"drawbar.{model.id}", "rp1")
@@ -43,8 +43,8 @@ def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again()
     )
     steps = plan.attach(MEMORY, EMPTY, left, sights.Note())
     assert steps[:2] == (
-        actions.RemoveObject(id="drawbar.mem-1.memory-0"),
-        actions.RemoveObject(id="drawbar.mem-1.note"),
+        plan.RemoveObject(id="drawbar.mem-1.memory-0"),
+        plan.RemoveObject(id="drawbar.mem-1.note"),
     )
     assert steps[-1].arguments["memdev"] == "drawbar.mem-1.memory-1"
     assert "drawbar.mem-10.memory-0" not in str(steps)
@@ -52,7 +52,7 @@ def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again()
 
 def test_nothing_is_tidied_that_is_attached_or_in_flight():
     left = replace(HOST, objects=frozenset({"drawbar.a.note", "drawbar.b.note", "drawbar.c.note"}))
-    assert plan.tidy(["a", "b", "c"], left, {"a"}, {"b"}) == (actions.RemoveObject(id="drawbar.c.note"),)
+    assert plan.tidy(["a", "b", "c"], left, {"a"}, {"b"}) == (plan.RemoveObject(id="drawbar.c.note"),)
 
 
 @st.composite
@@ -166,12 +166,12 @@ def test_a_detach_asks_waits_asks_again_and_gives_up(asked, refused, there, now,
     ],
 )
 def test_every_sentence_of_qemu_has_a_meaning(sentence, meaning):
-    assert rejections.meaning(qmp.Rejected("GenericError", sentence)) == meaning
+    assert qmp.meaning(qmp.Rejected("GenericError", sentence)) == meaning
 
 
 def test_a_device_that_is_not_found_is_gone():
     error = qmp.Rejected("DeviceNotFound", "Device 'x' not found")
-    assert rejections.meaning(error) is rejections.Meaning.GONE
+    assert qmp.meaning(error) is qmp.Meaning.GONE
 
 
 @pytest.mark.parametrize("text", [None, "", "no JSON", "[]", '{"request": 1, "mark": []}', 7])

@@ -1,5 +1,5 @@
 """Container Device Interface: the specification's model, the lowest version that expresses it, atomic files.
 
-`spec` is the model, `rules` what makes it valid, `versions` the lowest version, `documents` the JSON, `files` what is
-on disk, `directories` who wins where two files name one device.
+`spec` is the model, its JSON, its rules and its lowest version, `files` what is on disk, and which
+device wins where two files name one.
 """

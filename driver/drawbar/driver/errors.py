@@ -3,7 +3,7 @@
     DrawbarError                 shown as one sentence, then the process ends with `exit_code`
     ├── UsageError               the command line, a file or an environment variable is at fault
     ├── kube.errors.KubeError    the API server said no, or said nothing
-    ├── operation.errors.AddressError  probes and metrics cannot be served, or nobody serves them
+    ├── operation.address.AddressError  probes and metrics cannot be served, or nobody serves them
     └── node.errors.NodeError    this host is at fault: sysfs, sockets, checkpoint
 
 A message names the thing that is wrong and what to do about it. It never holds a secret.

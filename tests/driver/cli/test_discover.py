@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.driver.cli import discover, discover_watch
+from drawbar.driver.cli import discover
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
@@ -281,7 +281,7 @@ def test_watch_tells_people_in_one_line_each(host):
 
 
 def test_an_overflow_is_answered_by_reading_again_and_telling_the_differences(host):
-    watch = discover_watch.Watch(host.root, reader.read(host.root))
+    watch = discover.Watch(host.root, reader.read(host.root))
     host.detach(1)
     host.detach(2)
     host.attach(2, NVME)
@@ -293,7 +293,7 @@ def test_an_overflow_is_answered_by_reading_again_and_telling_the_differences(ho
 
 
 def test_events_heard_after_the_function_is_gone_still_know_what_it_was(host):
-    watch = discover_watch.Watch(host.root, reader.read(host.root))
+    watch = discover.Watch(host.root, reader.read(host.root))
     path = "/devices/pci0000:00/0000:00:03.0/0000:01:00.0"
     late = [
         uevents.parse(f"remove@{path}/drm/card0\0SUBSYSTEM=drm\0".encode()),
@@ -306,7 +306,7 @@ def test_events_heard_after_the_function_is_gone_still_know_what_it_was(host):
 
 
 def test_an_event_of_something_else_changes_nothing(host):
-    watch = discover_watch.Watch(host.root, reader.read(host.root))
+    watch = discover.Watch(host.root, reader.read(host.root))
     event = uevents.parse(b"add@/devices/virtual/bdi/259:0\0ACTION=add\0SUBSYSTEM=bdi\0SEQNUM=1\0")
     assert event is not None
     assert watch.take(event) == []

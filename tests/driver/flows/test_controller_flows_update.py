@@ -6,8 +6,7 @@ from tests.driver.flows.sites import NODES
 
 from drawbar.driver.kube import kinds
 from drawbar.driver.node.local import nulls
-from drawbar.driver.operation import errors
-from drawbar.driver.operation.http import address, check
+from drawbar.driver.operation import address
 from drawbar.mocks.fabric import faults
 
 LATE = faults.Appear(arrival="late", late_seconds=2, device="disk-2")
@@ -20,8 +19,8 @@ async def start_newer(cluster, name):
 
     async def is_ready():
         try:
-            return (await asyncio.to_thread(check.ask, endpoint, "/readyz")).good
-        except errors.AddressError:
+            return (await asyncio.to_thread(address.ask, endpoint, "/readyz")).good
+        except address.AddressError:
             return False
 
     await cluster.until(is_ready, bool)

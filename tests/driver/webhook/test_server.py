@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from drawbar.driver import errors, main
-from drawbar.driver.webhook import certificates, daemon, server, settings
+from drawbar.driver.webhook import daemon, settings
 from drawbar.mocks.apiserver import listeners
 
 PARAMETERS = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters", "colour": "red"}
@@ -64,10 +64,10 @@ def pair(tmp_path):
 
 @contextlib.asynccontextmanager
 async def served(pair, **bounds):
-    held = certificates.Certificates(pair.certificate, pair.key, pause_seconds=0.02)
+    held = daemon.Certificates(pair.certificate, pair.key, pause_seconds=0.02)
     context = await held.load()
     listen = settings.Listen(port=0)
-    async with server.serving("drawbar.dev", listen, context, server.Bounds(**bounds)) as port:
+    async with daemon.serving("drawbar.dev", listen, context, daemon.Bounds(**bounds)) as port:
         following = asyncio.Task(held.follow())
         try:
             yield port, held
@@ -110,7 +110,7 @@ async def test_what_is_no_review_is_a_bad_request_and_what_is_too_long_is_not_re
         async with client.post("/validate", data=b"[", ssl=pair.trust) as response:
             assert response.status == 400
             assert "this is no AdmissionReview" in await response.text()
-        long = io.BytesIO(b" " * (server.BODY_BYTES + 1))
+        long = io.BytesIO(b" " * (daemon.BODY_BYTES + 1))
         async with client.post("/validate", data=long, ssl=pair.trust) as response:
             assert response.status == 413
         async with client.get("/", ssl=pair.trust) as response:
@@ -171,8 +171,8 @@ async def test_a_certificate_is_read_once_for_the_start_so_that_no_renewal_comes
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(asyncio.to_thread(feed))
-        context = await certificates.Certificates(pair.certificate, pair.key).load()
-    async with server.serving("drawbar.dev", settings.Listen(port=0), context) as port:
+        context = await daemon.Certificates(pair.certificate, pair.key).load()
+    async with daemon.serving("drawbar.dev", settings.Listen(port=0), context) as port:
         assert await shown(port) == pair.binary
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from drawbar.driver import errors, logs, supervision
 from drawbar.driver.configuration import display, flags, loader
-from drawbar.driver.operation.http import address, check
+from drawbar.driver.operation import address
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def _check(probes: Probes[T], options: T, what: str) -> int:
             "--http-address is off, so nobody can be asked: leave --check out, or serve probes"
         )
     page = "/readyz" if what == "ready" else "/healthz"
-    verdict = check.ask(endpoint, page, settings=probes.located_by)
+    verdict = address.ask(endpoint, page, settings=probes.located_by)
     sys.stdout.write(f"{verdict.text}\n")
     return 0 if verdict.good else 1
 

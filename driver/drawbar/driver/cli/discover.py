@@ -1,20 +1,236 @@
-"""`drawbar discover`: shows the PCI and CXL devices of this host, and how they change."""
+"""`drawbar discover`: shows the PCI and CXL devices of this host, and how they change.
+
+In JSON keys are camelCase, names hold units, and ids are hexadecimal strings. `--watch` follows hot-plug events and prints
+what they change, one function at a time.
+"""
 
 import argparse
 import asyncio
 import dataclasses
 import json
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from drawbar.driver.cli import command, discover_json, discover_record, discover_watch
+from drawbar.driver.cli import command, discover_record
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.inventory import index, model, names
+from drawbar.driver.node.inventory import index, model, names, pci
 from drawbar.fabric.contract import DeviceClass
+
+_UNDERSCORE = re.compile(r"_([a-z])")
+
+
+def document(found: index.Inventory, known: names.Names) -> dict[str, Any]:
+    """Everything that was discovered."""
+    return {
+        "cards": [card_document(each) for each in found.cards],
+        "functions": [function_document(each, known) for each in found.functions],
+        "slots": [_plain(each) for each in found.slots],
+        "cxl": {
+            "memdevs": [_plain(each) for each in found.memdevs],
+            "ports": [_plain(each) for each in found.ports],
+            "decoders": [_plain(each) for each in found.decoders],
+            "regions": [_plain(each) for each in found.regions],
+        },
+        "dax": [_plain(each) for each in found.dax],
+    }
+
+
+def card_document(each: model.Card) -> dict[str, Any]:
+    """The functions that come and go together, by address, the one that the card is known by first."""
+    return {
+        "address": each.address,
+        "deviceClass": each.device_class.value,
+        "serial": each.serial,
+        "slot": each.slot.name if each.slot is not None else None,
+        "functions": [function.address for function in each.functions],
+        "memdevs": [memdev.name for memdev in each.memdevs],
+    }
+
+
+def function_document(each: model.PciFunction, known: names.Names) -> dict[str, Any]:
+    """One PCI function, with names in words where the ids are known."""
+    sriov = each.sriov
+    return {
+        "address": each.address,
+        "deviceClass": each.device_class.value,
+        "classCode": f"0x{each.class_code:06x}",
+        "className": known.class_name(each.class_code),
+        "vendorID": _identifier(each.vendor),
+        "vendorName": known.vendor(each),
+        "deviceID": _identifier(each.device),
+        "deviceName": known.device(each),
+        "subsystemVendorID": _identifier(each.subsystem_vendor),
+        "subsystemDeviceID": _identifier(each.subsystem_device),
+        "subsystemName": known.subsystem(each),
+        "driver": each.driver,
+        "serial": each.serial,
+        "deviceSerialNumber": each.dsn,
+        "numaNode": each.numa_node,
+        "pcieRoot": each.pcie_root,
+        "linkSpeedGTs": each.link.speed_gts,
+        "linkWidth": each.link.width,
+        "maxLinkSpeedGTs": each.link.max_speed_gts,
+        "maxLinkWidth": each.link.max_width,
+        "slot": each.slot,
+        "iommuGroup": each.iommu_group,
+        "sriov": None
+        if sriov is None
+        else {
+            "totalVFs": sriov.total_vfs,
+            "numVFs": sriov.num_vfs,
+            "virtualFunctions": list(sriov.virtual_functions),
+        },
+        "physicalFunction": each.physical_function,
+        "deviceNodes": [_device_node(node) for node in each.device_nodes],
+        "networkInterfaces": list(each.net_interfaces),
+        "secondaryBus": each.secondary_bus,
+        "nvmeControllers": [_plain(controller) for controller in each.nvme],
+        "fpgaManagers": [_plain(manager) for manager in each.fpga_managers],
+        "path": each.path,
+    }
+
+
+def _identifier(value: int | None) -> str | None:
+    return None if value is None else f"0x{value:04x}"
+
+
+def _device_node(node: model.DeviceNode) -> dict[str, Any]:
+    return {
+        "path": node.path,
+        "type": "block" if node.block else "char",
+        "major": node.major,
+        "minor": node.minor,
+        "subsystem": node.subsystem,
+    }
+
+
+_Described = (
+    model.Slot
+    | model.Memdev
+    | model.Port
+    | model.Decoder
+    | model.Region
+    | model.DaxDevice
+    | model.NvmeController
+    | model.FpgaManager
+)
+
+
+def _plain(value: _Described) -> dict[str, Any]:
+    """A dataclass whose field names become the keys."""
+    result: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        content = getattr(value, field.name)
+        if isinstance(content, model.DeviceNode):
+            content = _device_node(content)
+        elif isinstance(content, tuple):
+            content = list(content)
+        result[_key(field.name)] = content
+    return result
+
+
+def _key(name: str) -> str:
+    """`max_speed_gts` becomes `maxSpeedGTs`."""
+    return _UNDERSCORE.sub(lambda match: match[1].upper(), name.replace("_gts", "_g_ts"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an event did to a function.
+
+    Attributes:
+        action: the event's action, or `add` or `remove` for what was found after an overflow.
+        subsystem: whose event it was: `pci` for the function itself, `nvme`, `drm`, ... for its children.
+        address: the function.
+        function: the function as it is now; as it was known before, if it is gone.
+        device: the last component of the device's path, e.g. `nvme0n1`.
+    """
+
+    action: str
+    subsystem: str
+    address: str
+    function: model.PciFunction | None
+    device: str
+
+
+class Watch:
+    """What is known of the functions, kept up to date by events."""
+
+    def __init__(self, sysfs: Path, found: index.Inventory) -> None:
+        self._sysfs = sysfs
+        self._known = {function.address: function for function in found.functions}
+
+    def take(self, event: uevents.Uevent | uevents.Overflow) -> list[Change]:
+        """What this event changed; empty if it is about no PCI function."""
+        if isinstance(event, uevents.Overflow):
+            return self._reread()
+        address = address_of(event.devpath)
+        if address is None:
+            return []
+        return [
+            Change(
+                action=event.action,
+                subsystem=event.subsystem,
+                address=address,
+                function=self._function(address, gone=event.action == "remove" and event.subsystem == "pci"),
+                device=event.devpath.rpartition("/")[2],
+            )
+        ]
+
+    def _function(self, address: str, *, gone: bool) -> model.PciFunction | None:
+        """The function as it is, or as it was last seen.
+
+        Events are heard after the fact: when the first child's removal is heard, the whole function may
+        be gone already, and what was known of it is still needed for the events that follow.
+        """
+        if gone:
+            return self._known.pop(address, None)
+        now = reader.read_function(self._sysfs, address)
+        if now is not None:
+            self._known[address] = now
+        return self._known.get(address)
+
+    def _reread(self) -> list[Change]:
+        before = self._known
+        self._known = {function.address: function for function in reader.read(self._sysfs).functions}
+        return [*_differences("remove", before, self._known), *_differences("add", self._known, before)]
+
+
+def address_of(devpath: str) -> str | None:
+    """The PCI function that a device is, or hangs below; None for others."""
+    parts = reversed(devpath.split("/"))
+    return next((part for part in parts if pci.ADDRESS.fullmatch(part)), None)
+
+
+def _differences(
+    action: str, these: Mapping[str, model.PciFunction], those: Mapping[str, model.PciFunction]
+) -> list[Change]:
+    return [
+        Change(action=action, subsystem="pci", address=address, function=function, device=address)
+        for address, function in these.items()
+        if address not in those
+    ]
+
+
+async def follow(sysfs: Path, source: str, ready: Callable[[], None], tell: Callable[[Change], None]) -> None:
+    """Calls `tell` for every change until the source ends; `ready` once no change can be missed any more.
+
+    Raises:
+        SysfsError: there is no readable tree.
+        UeventError: the source cannot be opened, or broke.
+    """
+    async with uevents.listening(source) as subscription:
+        watch = Watch(sysfs, reader.read(sysfs))
+        ready()
+        async for event in subscription.events():
+            for change in watch.take(event):
+                tell(change)
+
 
 _WIDTH_IF_NO_TERMINAL = 160  # a file or a pipe has no edge; this leaves room for every column
 
@@ -77,7 +293,7 @@ def _wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:
 def _print(args: argparse.Namespace, found: index.Inventory) -> None:
     known = names.load(found.functions, names.find_database())
     if args.json:
-        _write_line(json.dumps(discover_json.document(found, known), indent=2))
+        _write_line(json.dumps(document(found, known), indent=2))
         return
     from rich import console
 
@@ -95,16 +311,16 @@ def _watch(args: argparse.Namespace) -> int:
         print("Watching for changes; Ctrl-C ends.", file=sys.stderr, flush=True)  # noqa: T201 - a command's output
 
     try:
-        asyncio.run(discover_watch.follow(args.sysfs, args.uevents, ready, _teller(args)))
+        asyncio.run(follow(args.sysfs, args.uevents, ready, _teller(args)))
     except KeyboardInterrupt:
         return 0
     return 0
 
 
-def _teller(args: argparse.Namespace) -> Callable[[discover_watch.Change], None]:
+def _teller(args: argparse.Namespace) -> Callable[[Change], None]:
     database = names.find_database()
 
-    def tell(change: discover_watch.Change) -> None:
+    def tell(change: Change) -> None:
         function = change.function
         if args.classes and (function is None or not _wanted(args, function)):
             return
@@ -115,18 +331,18 @@ def _teller(args: argparse.Namespace) -> Callable[[discover_watch.Change], None]
     return tell
 
 
-def _as_json(change: discover_watch.Change, known: names.Names) -> dict[str, Any]:
+def _as_json(change: Change, known: names.Names) -> dict[str, Any]:
     function = change.function
     return {
         "action": change.action,
         "subsystem": change.subsystem,
         "address": change.address,
         "device": change.device,
-        "function": None if function is None else discover_json.function(function, known),
+        "function": None if function is None else function_document(function, known),
     }
 
 
-def _as_text(change: discover_watch.Change, known: names.Names) -> str:
+def _as_text(change: Change, known: names.Names) -> str:
     function = change.function
     what = change.device if change.subsystem != "pci" else "function"
     words = [f"{change.action:<7}", change.address, f"{change.subsystem} {what}"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from drawbar.driver import logs
 from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
-from drawbar.driver.operation.http import address
+from drawbar.driver.operation import address
 
 DRIVER = drivers.DEFAULT
 BINDING_TIMEOUT_SECONDS = 600.0

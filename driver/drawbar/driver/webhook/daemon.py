@@ -1,11 +1,224 @@
-"""The webhook as a daemon: its certificate, its server, and nothing else. It never talks to the API server."""
+"""The webhook as a daemon: its certificate, and the HTTPS server that the API server asks. It sends no requests itself.
+
+The certificate is renewed by others while this runs: new connections get the new one. A pair that does not fit together,
+because only one file of it has been replaced yet, is passed over until it does; meanwhile the last good one serves. The
+files are read every `PAUSE_SECONDS`: a mounted Secret is replaced by moving links, which Python's standard library cannot
+watch.
+
+The server does not know who calls, so an answer depends on the question alone. What is read of questions is bounded
+(`Bounds`), and so is how long a connection may be idle; how many there are is the network's to limit. Where as many
+questions as may be are being read, the one that has been read longest gives way to a new one: a caller that sends slowly
+keeps nobody out, and one that sends as an API server does is done long before.
+"""
 
 import asyncio
+import contextlib
+import hashlib
 import logging
+import ssl
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
 
-from drawbar.driver.webhook import certificates, server, settings
+import msgspec
+from aiohttp import web
+
+from drawbar.driver import errors
+from drawbar.driver.operation import address
+from drawbar.driver.webhook import review, settings
 
 log = logging.getLogger(__name__)
+
+# Who renews does so days before the old one ends.
+PAUSE_SECONDS = 30.0
+
+
+class Certificates:
+    """One certificate with its key. Call `load` before anything else."""
+
+    def __init__(self, certificate: Path, key: Path, *, pause_seconds: float = PAUSE_SECONDS) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._pause_seconds = pause_seconds
+        self._known = b""
+        self._current = _context()
+
+    async def load(self) -> ssl.SSLContext:
+        """The context to listen with; each connection gets the certificate that is current then.
+
+        Raises:
+            errors.UsageError: a file cannot be read, or they are no pair.
+        """
+        await self.look()
+        # Not read once more: a renewal would come between the two.
+        listening = self._current
+
+        def choose(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+            del name, context
+            connection.context = self._current
+
+        listening.sni_callback = choose
+        return listening
+
+    async def follow(self) -> None:
+        """Takes over what is new, until cancelled."""
+        refused = ""
+        while True:
+            await asyncio.sleep(self._pause_seconds)
+            try:
+                changed = await self.look()
+            except errors.UsageError as error:
+                if refused != str(error):
+                    log.warning("keeping the old certificate: %s", error)
+                refused = str(error)
+            else:
+                refused = ""
+                if changed:
+                    log.info("certificate replaced", extra={"file": str(self._certificate)})
+
+    async def look(self) -> bool:
+        """Looks at the files once; whether there was something new, which is current now.
+
+        Raises:
+            errors.UsageError: a file cannot be read, or they are no pair; what was current stays.
+        """
+        found = await asyncio.to_thread(self._fingerprint)
+        if found == self._known:
+            return False
+        self._current = await asyncio.to_thread(self._loaded)
+        self._known = found
+        return True
+
+    def _fingerprint(self) -> bytes:
+        digest = hashlib.sha256()
+        for file in (self._certificate, self._key):
+            try:
+                digest.update(file.read_bytes())
+            except OSError as error:
+                raise errors.UsageError(
+                    f"cannot read {file}: {error.strerror or error}; name the webhook's certificate and key by "
+                    f"--tls-certificate and --tls-key"
+                ) from error
+        return digest.digest()
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = _context()
+        try:
+            # A key with a passphrase must not make the process ask for it.
+            context.load_cert_chain(self._certificate, self._key, password=lambda: "")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise errors.UsageError(
+                f"{self._certificate} and {self._key} are no certificate with its key, as PEM and without a "
+                f"passphrase: {reason}"
+            ) from error
+        return context
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+PATH = "/validate"
+# An object has 1.5 MiB at most (etcd), and an update sends two.
+BODY_BYTES = 4 << 20
+AT_ONCE = 16
+# As long as the API server waits for an answer (`timeoutSeconds` in the chart).
+READ_SECONDS = 5.0
+# The API server lets go of its own idle connections after 90 s (client-go); no question comes while they are closed here.
+IDLE_SECONDS = 120.0
+SHUTDOWN_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What callers may ask of it.
+
+    Attributes:
+        at_once: so many questions are read at a time, each of `BODY_BYTES` at most.
+        read_seconds: how long the sending of one may take.
+        idle_seconds: how long a connection may be without a whole head of a question.
+    """
+
+    at_once: int = AT_ONCE
+    read_seconds: float = READ_SECONDS
+    idle_seconds: float = IDLE_SECONDS
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    driver: str, where: settings.Listen, context: ssl.SSLContext, bounds: Bounds = Bounds()
+) -> AsyncIterator[int]:
+    """Answers while the context lasts; gives the port.
+
+    Raises:
+        errors.AddressError: the address cannot be listened on.
+    """
+    runner = web.AppRunner(
+        _application(driver, bounds),
+        access_log=None,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        keepalive_timeout=bounds.idle_seconds,
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, where.address, where.port, ssl_context=context)
+        try:
+            await site.start()
+        except OSError as error:
+            raise address.AddressError(
+                f"cannot listen on {where.address} port {where.port}: {error.strerror or error}; choose another by "
+                f"--listen-address and --listen-port"
+            ) from error
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _application(driver: str, bounds: Bounds) -> web.Application:
+    # Questions that are being read, the oldest first.
+    reading: OrderedDict[asyncio.Timeout, None] = OrderedDict()
+
+    async def validate(request: web.Request) -> web.Response:
+        if len(reading) >= bounds.at_once:
+            oldest, _ = reading.popitem(last=False)
+            oldest.reschedule(asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout(bounds.read_seconds) as deadline:
+                reading[deadline] = None
+                try:
+                    body = await request.read()
+                finally:
+                    reading.pop(deadline, None)
+        except TimeoutError:
+            return web.Response(status=408, text="the request took too long\n")
+        except ConnectionError:
+            # Nobody reads this; an exception would fill the log.
+            return web.Response(status=400)
+        return _answered(body, driver)
+
+    async def alive(request: web.Request) -> web.Response:
+        del request
+        return web.Response(text="ok\n")
+
+    application = web.Application(client_max_size=BODY_BYTES)
+    application.router.add_post(PATH, validate)
+    application.router.add_get("/healthz", alive)
+    return application
+
+
+def _answered(body: bytes, driver: str) -> web.Response:
+    try:
+        request = review.read(body)
+    except review.Unreadable as error:
+        return web.Response(status=400, text=f"{error}\n")
+    found = review.answer(request, driver)
+    if not found["response"]["allowed"]:
+        log.info("parameters refused", extra={"kind": request.kind.kind, "uid": request.uid})
+    return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
 
 async def run(options: settings.Settings) -> None:
@@ -15,10 +228,10 @@ async def run(options: settings.Settings) -> None:
         errors.DrawbarError: something the configuration is to blame for.
     """
     settings.validate(options)
-    held = certificates.Certificates(options.tls.certificate, options.tls.key)
+    held = Certificates(options.tls.certificate, options.tls.key)
     context = await held.load()
     async with (
-        server.serving(options.driver, options.listen, context) as port,
+        serving(options.driver, options.listen, context) as port,
         asyncio.TaskGroup() as tasks,
     ):
         tasks.create_task(held.follow(), name="certificate")

@@ -10,7 +10,7 @@ from pathlib import Path
 from drawbar.driver import logs
 from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
-from drawbar.driver.operation.http import address
+from drawbar.driver.operation import address
 
 PORT = 9443
 # Where the chart mounts a Secret of the type kubernetes.io/tls.

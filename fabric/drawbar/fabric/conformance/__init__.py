@@ -1,7 +1,6 @@
 """The conformance suite: one judge for every adapter, ours and other people's."""
 
 from drawbar.fabric.conformance.checks import CHECKS, Check
-from drawbar.fabric.conformance.report import Outcome, Report, Verdict
-from drawbar.fabric.conformance.suite import check
+from drawbar.fabric.conformance.suite import Outcome, Report, Verdict, check
 
 __all__ = ["check", "CHECKS", "Check", "Report", "Outcome", "Verdict"]

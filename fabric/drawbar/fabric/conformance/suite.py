@@ -1,12 +1,59 @@
-"""Runs the checks of the contract against any adapter and a fabric with something free in it."""
+"""Runs the checks of the contract against any adapter and a fabric with something free in it, and reports."""
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.conformance import report
 from drawbar.fabric.conformance.bench import Bench, CheckFailed, CheckSkipped
 from drawbar.fabric.conformance.checks import CHECKS, Check
+
+
+class Verdict(StrEnum):
+    """How one check ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One check.
+
+    Attributes:
+        name: the sentence that was checked.
+        verdict: see `Verdict`.
+        detail: what was seen instead, or why it was skipped; empty when it passed.
+    """
+
+    name: str
+    verdict: Verdict
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All checks, in the order in which they ran."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Nothing failed."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """The checks that failed."""
+        return tuple(outcome for outcome in self.outcomes if outcome.verdict is Verdict.FAILED)
+
+    @property
+    def skipped(self) -> tuple[Outcome, ...]:
+        """The checks that this fabric does not allow."""
+        return tuple(outcome for outcome in self.outcomes if outcome.verdict is Verdict.SKIPPED)
+
 
 CHECK_SECONDS = 60.0
 
@@ -18,7 +65,7 @@ async def check(
     host_ids: tuple[str, ...] = (),
     check_seconds: float = CHECK_SECONDS,
     checks: Iterable[Check] = CHECKS,
-) -> report.Report:
+) -> Report:
     """Judges an adapter. Uses one free device and up to two hosts, and leaves them as they were found.
 
     Args:
@@ -38,11 +85,11 @@ async def check(
         outcomes.append(await _outcome(one, bench, check_seconds))
         freeing = Check(name=f"the device can be freed after: {one.name}", body=Bench.free_device)
         freed = await _outcome(freeing, bench, check_seconds)
-        if freed.verdict is not report.Verdict.PASSED:
+        if freed.verdict is not Verdict.PASSED:
             # Every further check would only say the same again.
             outcomes.append(freed)
             break
-    return report.Report(outcomes=tuple(outcomes))
+    return Report(outcomes=tuple(outcomes))
 
 
 async def _bench(adapter: contract.FabricAdapter, device_id: str | None, host_ids: tuple[str, ...]) -> Bench:
@@ -69,19 +116,19 @@ def _has_free_port(host: contract.Host) -> bool:
     return any(port.state is contract.PortState.FREE for port in host.ports)
 
 
-async def _outcome(one: Check, bench: Bench, check_seconds: float) -> report.Outcome:
-    def ended(verdict: report.Verdict, detail: str = "") -> report.Outcome:
-        return report.Outcome(name=one.name, verdict=verdict, detail=detail)
+async def _outcome(one: Check, bench: Bench, check_seconds: float) -> Outcome:
+    def ended(verdict: Verdict, detail: str = "") -> Outcome:
+        return Outcome(name=one.name, verdict=verdict, detail=detail)
 
     try:
         async with asyncio.timeout(check_seconds):
             await one.body(bench)
     except CheckSkipped as reason:
-        return ended(report.Verdict.SKIPPED, str(reason))
+        return ended(Verdict.SKIPPED, str(reason))
     except CheckFailed as reason:
-        return ended(report.Verdict.FAILED, str(reason))
+        return ended(Verdict.FAILED, str(reason))
     except errors.FabricError as error:
-        return ended(report.Verdict.FAILED, f"unexpected {error.code}: {error.message}")
+        return ended(Verdict.FAILED, f"unexpected {error.code}: {error.message}")
     except TimeoutError:
-        return ended(report.Verdict.FAILED, f"not finished within {check_seconds:g} s")
-    return ended(report.Verdict.PASSED)
+        return ended(Verdict.FAILED, f"not finished within {check_seconds:g} s")
+    return ended(Verdict.PASSED)

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from drawbar.fabric import contract, errors, tls
-from drawbar.fabric.grpc import changes, conversion, endpoints, statuses
+from drawbar.fabric.grpc import conversion, endpoints, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
 
@@ -180,7 +180,7 @@ class GrpcAdapter(contract.FabricAdapter):
         """The events of one watch, until it ends or falls silent."""
         while True:
             message = await self._next(call)
-            event = changes.event(message)
+            event = conversion.event(message)
             yield event
             if isinstance(event, contract.Resync):
                 return

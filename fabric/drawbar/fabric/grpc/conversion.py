@@ -1,10 +1,11 @@
-"""Values of the contract as messages of fabric.proto, and back.
+"""Values of the contract, events of a watch included, as messages of fabric.proto, and back.
 
 Reading is strict where identity depends on it (ids, versions, kinds) and lenient where a newer plugin may know
 more than this version (classes, health, states): an unknown value of those is read as the vaguest known one.
 """
 
 from collections.abc import Mapping
+from typing import assert_never
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.grpc import statuses
@@ -314,3 +315,40 @@ _SCOPES = {
     pb.SerializationScope.Value(f"SERIALIZATION_SCOPE_{scope.name}"): scope
     for scope in contract.SerializationScope
 }
+
+
+def event_message(event: contract.WatchEvent) -> pb.WatchEvent:
+    """An event on the wire."""
+    match event:
+        case contract.DeviceChanged(version=version, device=device):
+            return pb.WatchEvent(version=version, device_changed=device_message(device))
+        case contract.DeviceGone(version=version, device_id=device_id):
+            return pb.WatchEvent(version=version, device_gone=device_id)
+        case contract.HostChanged(version=version, host=host):
+            return pb.WatchEvent(version=version, host_changed=host_message(host))
+        case contract.OperationChanged(version=version, operation=operation):
+            return pb.WatchEvent(version=version, operation_changed=operation_message(operation))
+        case contract.Bookmark(version=version):
+            return pb.WatchEvent(version=version, bookmark=pb.Bookmark())
+        case contract.Resync():
+            return pb.WatchEvent(resync=pb.Resync())
+        case _:
+            assert_never(event)
+
+
+def event(message: pb.WatchEvent) -> contract.WatchEvent:
+    """An event as the plugin sent it; one that this version does not know is a bookmark."""
+    match message.WhichOneof("event"):
+        case "device_changed":
+            return contract.DeviceChanged(version=message.version, device=device(message.device_changed))
+        case "device_gone":
+            return contract.DeviceGone(version=message.version, device_id=message.device_gone)
+        case "host_changed":
+            return contract.HostChanged(version=message.version, host=host(message.host_changed))
+        case "operation_changed":
+            changed = operation(message.operation_changed)
+            return contract.OperationChanged(version=message.version, operation=changed)
+        case "resync":
+            return contract.Resync()
+        case "bookmark" | None:
+            return contract.Bookmark(version=message.version)

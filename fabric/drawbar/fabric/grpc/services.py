@@ -1,20 +1,82 @@
 """The two services of fabric.proto around an adapter: convert, call, convert back.
 
-What the adapter raises becomes the status of the call; nothing else is decided here.
+What the adapter raises becomes the status of the call; nothing else is decided here. A listing longer than a page is kept
+for its further pages, so that all pages show one moment. Only a few are kept; a request that comes too late is refused, and
+has to begin again.
 """
-# ruff: noqa: N802, ARG002 -- gRPC fixes the names and the signatures of these methods
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import itertools
+from collections import OrderedDict
+
+# ruff: noqa: N802, ARG002 -- gRPC fixes the names and the signatures of these methods
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import grpc
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric import tls as fabric_tls
-from drawbar.fabric.grpc import changes, conversion, pages, statuses
+from drawbar.fabric.grpc import conversion, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
+
+PAGE_ITEMS = 250
+"""A host or device is at most some 8 KiB, so that a page stays below the 4 MiB that gRPC takes unasked."""
+KEPT_LISTINGS = 8
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[Item]):
+    """A part of a listing; an empty token says that it is the last."""
+
+    items: Sequence[Item]
+    token: str
+    version: str
+
+
+class Listings(Generic[Item]):
+    """The listings that are being read."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._kept: OrderedDict[int, tuple[Sequence[Item], str]] = OrderedDict()
+
+    def first(self, items: Sequence[Item], *, version: str = "", size: int = 0) -> Page[Item]:
+        """Begins a listing; `size` 0 leaves the choice to the server."""
+        number = next(self._numbers)
+        self._kept[number] = (items, version)
+        while len(self._kept) > KEPT_LISTINGS:
+            self._kept.popitem(last=False)
+        return self._page(number, 0, size)
+
+    def further(self, token: str, *, size: int = 0) -> Page[Item]:
+        """Continues a listing.
+
+        Raises:
+            InvalidArgument: the token was not made here.
+            Aborted: the listing is no longer kept.
+        """
+        number, _, offset = token.partition(":")
+        if not (number.isascii() and number.isdigit() and offset.isascii() and offset.isdigit()):
+            raise errors.InvalidArgument(f'the page token "{errors.cut(token, 40)}" was not given out here')
+        if int(number) not in self._kept:
+            raise errors.Aborted("the listing is too old to be continued; begin again at the first page")
+        return self._page(int(number), int(offset), size)
+
+    def _page(self, number: int, offset: int, size: int) -> Page[Item]:
+        items, version = self._kept[number]
+        end = offset + min(size or PAGE_ITEMS, PAGE_ITEMS)
+        if end >= len(items):
+            # The last page may be asked for again after a lost answer, so only single-page listings go at once.
+            if offset == 0:
+                del self._kept[number]
+            return Page(items=items[offset:], token="", version=version)
+        return Page(items=items[offset:end], token=f"{number}:{end}", version=version)
+
 
 # Any: the request and answer types differ per method and nothing here depends on them.
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -78,9 +140,9 @@ class FabricManager(pb_grpc.FabricManagerServicer):
 
     def __init__(self, adapter: contract.FabricAdapter) -> None:
         self._adapter = adapter
-        self._hosts: pages.Listings[contract.Host] = pages.Listings()
-        self._devices: pages.Listings[contract.Device] = pages.Listings()
-        self._operations: pages.Listings[contract.Operation] = pages.Listings()
+        self._hosts: Listings[contract.Host] = Listings()
+        self._devices: Listings[contract.Device] = Listings()
+        self._operations: Listings[contract.Operation] = Listings()
 
     async def ListHosts(self, request: pb.ListHostsRequest, context: Context) -> pb.ListHostsResponse:
         """The hosts, in pages."""
@@ -160,4 +222,4 @@ class FabricManager(pb_grpc.FabricManagerServicer):
         """What changes after a version."""
         async with _answering(context), self._adapter.watch(request.from_version) as events:
             async for event in events:
-                yield changes.event_message(event)
+                yield conversion.event_message(event)

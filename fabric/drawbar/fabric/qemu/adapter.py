@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.qemu import configuration, machine, outcomes
+from drawbar.fabric.qemu import configuration, judgement, machine
 from drawbar.fabric.qemu.fleet import Fleet
 from drawbar.fabric.qemu.works import Works
 
@@ -122,7 +122,7 @@ class QemuAdapter(contract.FabricAdapter):
         if (operation_id is None) == (request_id is None):
             raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
         async with self._bounded():
-            return await self._works.find(operation_id or outcomes.operation_id_of(request_id or ""))
+            return await self._works.find(operation_id or judgement.operation_id_of(request_id or ""))
 
     async def operations(self) -> tuple[contract.Operation, ...]:
         """As the contract says."""
@@ -148,7 +148,7 @@ class QemuAdapter(contract.FabricAdapter):
         self._stop()
         await self._lifetime.aclose()
 
-    async def _begin(self, request: outcomes.Request) -> contract.Operation:
+    async def _begin(self, request: judgement.Request) -> contract.Operation:
         async with self._bounded(changes=True):
             patience = min(PATIENCE_SECONDS, self._config.timeout_seconds / 4)
             return await self._works.begin(request, patience_seconds=patience)

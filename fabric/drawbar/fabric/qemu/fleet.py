@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.qemu import actions, configuration, judgement, machine, plan, pool, rejections, sights
+from drawbar.fabric.qemu import configuration, judgement, machine, plan, pool, qmp, sights
 from drawbar.fabric.qemu.history import History
 
 CLOSING_SECONDS = 1.0
@@ -122,9 +122,7 @@ class Fleet:
         for host in [host for host in self._hosts.values() if host.running]:
             one = self.machines[host.id]
             for action in plan.left_of(device_id, host):
-                while await one.act(action) is rejections.Meaning.HELD and isinstance(
-                    action, actions.RemoveNode
-                ):
+                while await one.act(action) is qmp.Meaning.HELD and isinstance(action, plan.RemoveNode):
                     if clock() >= deadline:
                         break
                     await asyncio.sleep(CLOSING_LOOK_SECONDS)

@@ -1,23 +1,121 @@
-"""One virtual machine behind its QMP socket: looks at it, and carries one action out at a time.
+"""One virtual machine behind its QMP socket: reads what it has, and carries one action out at a time.
 
-A QEMU that is not there (no socket, or nobody listens) is a stopped machine, which has no devices. One that does not
-answer is another matter: nobody knows what it has, so every look at it fails.
+A QEMU that is not there (no socket, or no listener) is a stopped machine, which has no devices. Of one that does not
+answer it is not known what it has, so every look at it fails. Devices are read from `qom-list`; `query-pci` adds
+addresses, and alone would not do: it leaves out what is behind a port that the guest has not yet given a bus number.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import assert_never
 
 from drawbar.fabric import errors
-from drawbar.fabric.qemu import actions, configuration, looking, qmp, rejections, sights
+from drawbar.fabric.qemu import configuration, plan, qmp, sights
+
+PERIPHERAL = "/machine/peripheral"
+NO_UUID = "00000000-0000-0000-0000-000000000000"
+_CHILD = "child["
+
+
+async def look(spec: configuration.HostSpec, client: qmp.Client) -> sights.Host:
+    """Everything that there is to see of a running QEMU.
+
+    Raises:
+        qmp.Rejected, qmp.Lost: it cannot be seen.
+    """
+    objects = await _names(client, "/objects", sights.PREFIX)
+    nodes = await client.execute("query-named-block-nodes", {"flat": True})
+    uuid = str((await client.execute("query-uuid"))["UUID"])
+    return sights.Host(
+        id=spec.id,
+        uuid=None if uuid == NO_UUID else uuid,
+        ports=tuple([await _port(client, name, model) for name, model in await _ports(spec, client)]),
+        addresses=dict(_addresses(await client.execute("query-pci"))),
+        objects=objects,
+        nodes=frozenset(
+            node["node-name"] for node in nodes if node.get("node-name", "").startswith(sights.NODE_PREFIX)
+        ),
+    )
+
+
+async def _ports(spec: configuration.HostSpec, client: qmp.Client) -> Sequence[tuple[str, str]]:
+    """Ids and models of the hot-plug ports."""
+    models = {
+        entry["name"]: entry["type"].removeprefix("child<").removesuffix(">")
+        for entry in await client.execute("qom-list", {"path": PERIPHERAL})
+    }
+    wanted = sorted(models, key=_in_order) if spec.ports is None else spec.ports
+    return [(name, models[name]) for name in wanted if models.get(name) in sights.PORTS]
+
+
+async def _port(client: qmp.Client, name: str, model: str) -> sights.Port:
+    slot = await _get(client, f"{PERIPHERAL}/{name}", "slot")
+    bus = f"{PERIPHERAL}/{name}/{name}"
+    occupants = []
+    for entry in await client.execute("qom-list", {"path": bus}):
+        if entry["name"].startswith(_CHILD):
+            path = await _get(client, bus, entry["name"])
+            if path is not None:
+                occupants.append(await _occupant(client, str(path)))
+    return sights.Port(
+        id=name,
+        cxl=model in sights.CXL_PORTS,
+        slot=slot if isinstance(slot, int) else None,
+        occupants=tuple(occupants),
+    )
+
+
+async def _occupant(client: qmp.Client, path: str) -> sights.Occupant:
+    device_id = sights.device_id(path)
+    if device_id is None:
+        return sights.Occupant(path=path)
+    note = await _get(client, f"/objects/{sights.note_id(device_id)}", "identity")
+    return sights.Occupant(path=path, device_id=device_id, note=sights.Note.parse(note))
+
+
+async def _get(client: qmp.Client, path: str, name: str) -> qmp.Answer:
+    """A property; None when the object or the property has gone meanwhile."""
+    try:
+        return await client.execute("qom-get", {"path": path, "property": name})
+    except qmp.Rejected as error:
+        # A property that is missing is told in the same words as one that a model does not have.
+        if qmp.meaning(error) in {qmp.Meaning.GONE, qmp.Meaning.UNSUPPORTED}:
+            return None
+        raise
+
+
+async def _names(client: qmp.Client, path: str, prefix: str) -> frozenset[str]:
+    entries = await client.execute("qom-list", {"path": path})
+    return frozenset(entry["name"] for entry in entries if entry["name"].startswith(prefix))
+
+
+def _addresses(buses: Sequence[Mapping[str, qmp.Answer]]) -> Iterator[tuple[str, str]]:
+    """QEMU's ids and PCI addresses of all devices that have both."""
+    for bus in buses:
+        yield from _below(bus.get("devices", ()))
+
+
+def _below(devices: Sequence[Mapping[str, qmp.Answer]]) -> Iterator[tuple[str, str]]:
+    for device in devices:
+        if device.get("qdev_id"):
+            place = f"0000:{device['bus']:02x}:{device['slot']:02x}.{device['function']:x}"
+            yield device["qdev_id"], place
+        yield from _below(device.get("pci_bridge", {}).get("devices", ()))
+
+
+def _in_order(name: str) -> tuple[str, int, str]:
+    """So that port-2 comes before port-10."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0), name
+
 
 ANSWER_SECONDS = 10.0
 """QEMU answers in milliseconds; under software emulation on a busy machine it may take seconds."""
 
-_TOLERATED: Mapping[type[actions.Action], frozenset[rejections.Meaning]] = {
-    actions.RemoveObject: frozenset({rejections.Meaning.GONE, rejections.Meaning.HELD}),
-    actions.RemoveNode: frozenset({rejections.Meaning.GONE, rejections.Meaning.HELD}),
+_TOLERATED: Mapping[type[plan.Action], frozenset[qmp.Meaning]] = {
+    plan.RemoveObject: frozenset({qmp.Meaning.GONE, qmp.Meaning.HELD}),
+    plan.RemoveNode: frozenset({qmp.Meaning.GONE, qmp.Meaning.HELD}),
 }
 """Errors that are as good as success."""
 
@@ -66,7 +164,7 @@ class Machine:
                 vendor=_vendor(error),
             ) from error
 
-    async def do(self, action: actions.Action) -> rejections.Meaning | None:
+    async def do(self, action: plan.Action) -> qmp.Meaning | None:
         """Carries an action out; the caller holds the lock.
 
         Returns:
@@ -76,7 +174,7 @@ class Machine:
         Raises:
             FabricError: QEMU would not, or it is not known whether it did.
         """
-        if isinstance(action, actions.RemoveDevice):
+        if isinstance(action, plan.RemoveDevice):
             self._refused.discard(action.id)
         try:
             async with self._answering(changes=True):
@@ -87,13 +185,13 @@ class Machine:
                     )
                 await client.execute(*_command(action))
         except qmp.Rejected as error:
-            meaning = rejections.meaning(error)
-            if meaning in _TOLERATED.get(type(action), ()) or isinstance(action, actions.RemoveDevice):
+            meaning = qmp.meaning(error)
+            if meaning in _TOLERATED.get(type(action), ()) or isinstance(action, plan.RemoveDevice):
                 return meaning
             raise self._refusal(action, meaning, error) from error
         return None
 
-    async def act(self, action: actions.Action) -> rejections.Meaning | None:
+    async def act(self, action: plan.Action) -> qmp.Meaning | None:
         """As `do`, for a caller that does not hold the lock since the action needs no look."""
         async with self.lock:
             return await self.do(action)
@@ -112,7 +210,7 @@ class Machine:
         client = await self._connected()
         if client is None:
             return sights.Host(id=self.spec.id, running=False)
-        return await looking.look(self.spec, client)
+        return await look(self.spec, client)
 
     # --- the connection ---
 
@@ -162,25 +260,23 @@ class Machine:
         if name in _TELLING:
             self._on_event()
 
-    def _refusal(
-        self, action: actions.Action, meaning: rejections.Meaning, error: qmp.Rejected
-    ) -> errors.FabricError:
+    def _refusal(self, action: plan.Action, meaning: qmp.Meaning, error: qmp.Rejected) -> errors.FabricError:
         text = f"QEMU of host {self.spec.id} refused {type(action).__name__}: {error.description}"
         vendor = _vendor(error)
         match meaning:
-            case rejections.Meaning.BUSY:
+            case qmp.Meaning.BUSY:
                 return errors.Unavailable(f"{text}; try again", reason="GUEST_BUSY", vendor=vendor)
-            case rejections.Meaning.DUPLICATE:
+            case qmp.Meaning.DUPLICATE:
                 return errors.Aborted(f"{text}; read the fabric again", reason="DUPLICATE", vendor=vendor)
-            case rejections.Meaning.NO_PORT:
+            case qmp.Meaning.NO_PORT:
                 return errors.NotFound(f"{text}; read the fabric again", vendor=vendor)
-            case rejections.Meaning.LOCKED:
+            case qmp.Meaning.LOCKED:
                 return errors.FailedPrecondition(
                     f"{text}; another program has its file open: close it there",
                     reason=errors.Reason.IN_USE,
                     vendor=vendor,
                 )
-            case rejections.Meaning.UNSUPPORTED:
+            case qmp.Meaning.UNSUPPORTED:
                 return errors.FailedPrecondition(
                     f"{text}; change the device's configuration, or update QEMU",
                     reason=errors.Reason.INCOMPATIBLE,
@@ -201,28 +297,28 @@ def _vendor(error: qmp.Rejected) -> Mapping[str, str]:
     return {"class": error.kind, "desc": error.description}
 
 
-def _command(action: actions.Action) -> tuple[str, Mapping[str, qmp.Answer]]:
+def _command(action: plan.Action) -> tuple[str, Mapping[str, qmp.Answer]]:
     """The action in QEMU's words."""
     match action:
-        case actions.AddNote(id=name, text=text):
+        case plan.AddNote(id=name, text=text):
             return "object-add", {"qom-type": "authz-simple", "id": name, "identity": text}
-        case actions.AddMemory(id=name, path=path, size_bytes=size_bytes):
+        case plan.AddMemory(id=name, path=path, size_bytes=size_bytes):
             # Shared: what the guest writes is in the file, where the next virtual machine finds it.
             memory = {"mem-path": path, "size": size_bytes, "share": True}
             return "object-add", {"qom-type": "memory-backend-file", "id": name, **memory}
-        case actions.AddNode(name=name, path=path):
+        case plan.AddNode(name=name, path=path):
             return "blockdev-add", {
                 "driver": "raw",
                 "node-name": name,
                 "file": {"driver": "file", "filename": path},
             }
-        case actions.AddDevice(arguments=arguments):
+        case plan.AddDevice(arguments=arguments):
             return "device_add", arguments
-        case actions.RemoveDevice(id=name):
+        case plan.RemoveDevice(id=name):
             return "device_del", {"id": name}
-        case actions.RemoveObject(id=name):
+        case plan.RemoveObject(id=name):
             return "object-del", {"id": name}
-        case actions.RemoveNode(name=name):
+        case plan.RemoveNode(name=name):
             return "blockdev-del", {"node-name": name}
         case _:
             assert_never(action)

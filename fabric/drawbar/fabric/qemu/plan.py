@@ -1,4 +1,4 @@
-"""Plans what is done to a virtual machine, from what QEMU shows; without I/O and without a clock.
+"""What is done to a virtual machine, from what QEMU shows: a closed union of actions, one QMP command each; pure.
 
 The invariant: no plan plugs a device into a port that is not seen empty. A plan to attach clears what an earlier life
 of the device left behind, then brings the note before the device: so a device of the pool that is seen with a note is
@@ -9,16 +9,77 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from drawbar.fabric import errors
-from drawbar.fabric.qemu import actions, pool, sights
+from drawbar.fabric.qemu import pool, sights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddNote:
+    """Puts the note beside a device that is about to come."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddMemory:
+    """Maps a file as memory; it is made if it is missing."""
+
+    id: str
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddNode:
+    """Opens a file as a raw disk."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddDevice:
+    """Plugs a device in; the guest is told by itself.
+
+    Attributes:
+        port_id: where; it must be empty, since QEMU accepts a second device and loses both.
+        arguments: everything that QEMU is told, the port included.
+    """
+
+    port_id: str
+    arguments: Mapping[str, str | int | bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveDevice:
+    """Asks the guest to let a device go; it is gone when the guest has answered."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveObject:
+    """Removes a note or unmaps a file; one that QEMU still holds stays."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveNode:
+    """Closes a file; one that QEMU still holds stays open."""
+
+    name: str
+
+
+Action = AddNote | AddMemory | AddNode | AddDevice | RemoveDevice | RemoveObject | RemoveNode
+
 
 ASK_AGAIN_SECONDS = 15.0
 """A guest that has not answered by then gets a new request. Sooner, a second press of the attention button would cancel
 the first: Linux waits 5 s for that."""
 
 
-def attach(
-    model: pool.Model, port: sights.Port, host: sights.Host, note: sights.Note
-) -> tuple[actions.Action, ...]:
+def attach(model: pool.Model, port: sights.Port, host: sights.Host, note: sights.Note) -> tuple[Action, ...]:
     """Everything from what is left of an earlier life to the device in its port.
 
     Raises:
@@ -27,7 +88,7 @@ def attach(
     if port.occupants:
         raise errors.Aborted(f"port {port.id} of host {host.id} was taken by something else; read it again")
     backends, arguments = _backends(model, host)
-    device = actions.AddDevice(
+    device = AddDevice(
         port_id=port.id,
         arguments={
             **model.properties,
@@ -37,26 +98,26 @@ def attach(
             **arguments,
         },
     )
-    beside = actions.AddNote(id=sights.note_id(model.id), text=note.text())
+    beside = AddNote(id=sights.note_id(model.id), text=note.text())
     return (*left_of(model.id, host), beside, *backends, device)
 
 
-def left_of(device_id: str, host: sights.Host) -> tuple[actions.Action, ...]:
+def left_of(device_id: str, host: sights.Host) -> tuple[Action, ...]:
     """Removes what is left of a device that is not there; the note last, since it says that there is something left."""
     own = f"{sights.PREFIX}{device_id}."
     note = sights.note_id(device_id)
     objects = sorted(name for name in host.objects if name.startswith(own) and name != note)
     nodes = sorted(name for name in host.nodes if name.startswith(sights.node_prefix(device_id)))
     return (
-        *(actions.RemoveObject(id=name) for name in objects),
-        *(actions.RemoveNode(name=name) for name in nodes),
-        *((actions.RemoveObject(id=note),) if note in host.objects else ()),
+        *(RemoveObject(id=name) for name in objects),
+        *(RemoveNode(name=name) for name in nodes),
+        *((RemoveObject(id=note),) if note in host.objects else ()),
     )
 
 
 def tidy(
     device_ids: Iterable[str], host: sights.Host, attached: Set[str], busy: Set[str]
-) -> tuple[actions.Action, ...]:
+) -> tuple[Action, ...]:
     """Removes what is left of devices that went by themselves: what still has a note, but is not there."""
     return tuple(
         action
@@ -129,22 +190,22 @@ def detach(device_id: str, progress: Progress, now: float, *, there: bool) -> As
 
 def _backends(
     model: pool.Model, host: sights.Host
-) -> tuple[tuple[actions.Action, ...], Mapping[str, str | int | bool]]:
+) -> tuple[tuple[Action, ...], Mapping[str, str | int | bool]]:
     """What a device needs beside itself, and what it must be told for that."""
     match model:
         case pool.Nvme(serial=serial):
             name = _unused(sights.node_prefix(model.id), host.nodes)
-            return (actions.AddNode(name=name, path=model.file),), {"drive": name, "serial": serial}
+            return (AddNode(name=name, path=model.file),), {"drive": name, "serial": serial}
         case pool.CxlMemory(serial=serial):
             memory = _unused(f"{sights.PREFIX}{model.id}.memory-", host.objects)
             labels = _unused(f"{sights.PREFIX}{model.id}.labels-", host.objects)
             return (
-                actions.AddMemory(id=memory, path=model.file, size_bytes=model.size_mib * pool.MIB),
-                actions.AddMemory(id=labels, path=model.labels_file, size_bytes=model.labels_mib * pool.MIB),
+                AddMemory(id=memory, path=model.file, size_bytes=model.size_mib * pool.MIB),
+                AddMemory(id=labels, path=model.labels_file, size_bytes=model.labels_mib * pool.MIB),
             ), {"memdev": memory, "lsa": labels, "sn": serial}
         case pool.SharedMemory():
             memory = _unused(f"{sights.PREFIX}{model.id}.memory-", host.objects)
-            add = actions.AddMemory(id=memory, path=model.file, size_bytes=model.size_mib * pool.MIB)
+            add = AddMemory(id=memory, path=model.file, size_bytes=model.size_mib * pool.MIB)
             return (add,), {"memdev": memory}
         case pool.E1000e(mac=mac) | pool.Igb(mac=mac):
             return (), {"mac": mac}

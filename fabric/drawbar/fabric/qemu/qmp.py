@@ -1,7 +1,9 @@
-"""A client of the QEMU Machine Protocol on a UNIX socket: greeting, commands with ids, events, deadlines.
+"""A client of the QEMU Machine Protocol on a UNIX socket: greeting, commands with ids, events, deadlines, and errors.
 
 QEMU serves one client per socket and lets others wait for a greeting; so whoever is connected is alone there. A reply
-that comes after its deadline is thrown away, and the connection stays usable.
+that comes after its deadline is thrown away, and the connection stays usable. QEMU's errors are sentences for people,
+most of the class GenericError; their meanings were measured on 7.2. An error is no proof that nothing happened: look again
+before anything else.
 
 Source: QEMU, docs/interop/qmp-spec.txt.
 """
@@ -9,7 +11,9 @@ Source: QEMU, docs/interop/qmp-spec.txt.
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any, Self
 
 LINE_BYTES = 4 * 1024 * 1024
@@ -180,3 +184,52 @@ def _settle(answer: asyncio.Future[Answer], message: Mapping[str, Answer]) -> No
             answer.set_result(message["return"])
         case _:
             answer.set_exception(Rejected("GenericError", "the answer is neither a return nor an error"))
+
+
+class Meaning(StrEnum):
+    """What to do about an error."""
+
+    GONE = "gone"
+    """There is no such device, object or node: for a removal that is success."""
+    DUPLICATE = "duplicate"
+    """There is one of that id already: compare."""
+    NO_PORT = "no-port"
+    """There is no such bus."""
+    BUSY = "busy"
+    """The guest is still at the port's previous event; try again soon."""
+    PENDING = "pending"
+    """It has been asked for already, and is under way."""
+    HELD = "held"
+    """Something in QEMU still uses it."""
+    LOCKED = "locked"
+    """Another process has opened the file for writing."""
+    UNSUPPORTED = "unsupported"
+    """This QEMU does not know the model or a property."""
+    REFUSED = "refused"
+    """Anything else."""
+
+
+_SENTENCES = tuple(
+    (re.compile(pattern), meaning)
+    for pattern, meaning in (
+        (r"guest is busy", Meaning.BUSY),
+        (r"already in the process of unplug", Meaning.PENDING),
+        (r"^Duplicate device ID|^Duplicate nodes|attempt to add duplicate property", Meaning.DUPLICATE),
+        (r"^Bus '.*' not found", Meaning.NO_PORT),
+        (r"^Failed to get \".*\" lock|^Permission conflict on node", Meaning.LOCKED),
+        (
+            r"is not a valid device model name|^Property '.*' not found|expects a pluggable",
+            Meaning.UNSUPPORTED,
+        ),
+        (r"is in use", Meaning.HELD),
+        (r"^(object|Device|Node) '.*' not found|^Failed to find node", Meaning.GONE),
+    )
+)
+
+
+def meaning(error: Rejected) -> Meaning:
+    """The meaning of an error."""
+    if error.kind == "DeviceNotFound":
+        return Meaning.GONE
+    found = (meaning for pattern, meaning in _SENTENCES if pattern.search(error.description))
+    return next(found, Meaning.REFUSED)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.qemu import actions, judgement, outcomes, plan, rejections, sights
+from drawbar.fabric.qemu import judgement, plan, qmp, sights
 from drawbar.fabric.qemu.fleet import Fleet
 
 _logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ LOOK_AGAIN_FIRST_SECONDS = 0.05
 class Record:
     """An operation and what it was asked for."""
 
-    request: outcomes.Request
+    request: judgement.Request
     operation: contract.Operation
 
 
@@ -53,7 +53,7 @@ class Works:
         self._stirred.set()
         self._stirred = asyncio.Event()
 
-    async def begin(self, request: outcomes.Request, *, patience_seconds: float) -> contract.Operation:
+    async def begin(self, request: judgement.Request, *, patience_seconds: float) -> contract.Operation:
         """Begins what is asked for, and waits a little for its end.
 
         Raises:
@@ -84,8 +84,8 @@ class Works:
         async with self._fleet.looking():
             for device in self._fleet.history.devices.values():
                 request_id = device.connection and device.connection.request_id
-                if request_id and outcomes.operation_id_of(request_id) == operation_id:
-                    return outcomes.finished(request_id, contract.OperationKind.ATTACH, device)
+                if request_id and judgement.operation_id_of(request_id) == operation_id:
+                    return judgement.finished(request_id, contract.OperationKind.ATTACH, device)
         raise errors.NotFound("no such operation is remembered; read the devices to know what became of it")
 
     def all(self) -> tuple[contract.Operation, ...]:
@@ -99,13 +99,13 @@ class Works:
 
     # --- beginning ---
 
-    def _known(self, request: outcomes.Request) -> Record | None:
-        record = self._records.get(outcomes.operation_id_of(request.request_id))
+    def _known(self, request: judgement.Request) -> Record | None:
+        record = self._records.get(judgement.operation_id_of(request.request_id))
         if record is not None and record.request != request:
-            raise outcomes.used(request)
+            raise judgement.used(request)
         return record
 
-    def _adopted(self, request: outcomes.Request) -> Record | None:
+    def _adopted(self, request: judgement.Request) -> Record | None:
         """The operation of an earlier life that made a connection which still stands."""
         for device in self._fleet.history.devices.values():
             connection = device.connection
@@ -113,29 +113,31 @@ class Works:
                 continue
             same_place = connection.host_id == request.host_id
             if not (
-                isinstance(request, contract.AttachRequest) and same_place and outcomes.names(request, device)
+                isinstance(request, contract.AttachRequest)
+                and same_place
+                and judgement.names(request, device)
             ):
-                raise outcomes.used(request)
+                raise judgement.used(request)
             return self._remember(
-                request, outcomes.finished(request.request_id, contract.OperationKind.ATTACH, device)
+                request, judgement.finished(request.request_id, contract.OperationKind.ATTACH, device)
             )
         return None
 
-    def _judged(self, request: outcomes.Request) -> Record:
+    def _judged(self, request: judgement.Request) -> Record:
         attach = isinstance(request, contract.AttachRequest)
         kind = contract.OperationKind.ATTACH if attach else contract.OperationKind.DETACH
         match self._fleet.judge(request):
             case judgement.Stay(device_id=device_id):
                 return self._remember(
                     request,
-                    outcomes.finished(request.request_id, kind, self._fleet.history.devices[device_id]),
+                    judgement.finished(request.request_id, kind, self._fleet.history.devices[device_id]),
                 )
             case judgement.Begin(device_id=device_id, port_id=port_id):
                 self._fleet.pending[device_id] = (request.host_id, port_id) if attach else None
                 self._fleet.publish()
                 device = self._fleet.history.devices[device_id]
                 operation = replace(
-                    outcomes.finished(request.request_id, kind, device),
+                    judgement.finished(request.request_id, kind, device),
                     done=False,
                     percent=None,
                     retry_after_seconds=LOOK_AGAIN_SECONDS,
@@ -190,8 +192,8 @@ class Works:
                 case plan.GiveUp(error=error):
                     raise error
                 case plan.Ask():
-                    answer = await one.act(actions.RemoveDevice(id=name))
-                    if answer in {None, rejections.Meaning.PENDING}:
+                    answer = await one.act(plan.RemoveDevice(id=name))
+                    if answer in {None, qmp.Meaning.PENDING}:
                         progress = replace(progress, asked=clock())
                 case plan.Wait():
                     pass
@@ -216,11 +218,11 @@ class Works:
                 self._fleet.pending.pop(device_id, None)
                 self._fleet.publish()
                 device = self._fleet.history.devices[device_id]
-                error = outcomes.verified(request, device, error)
+                error = judgement.verified(request, device, error)
         except errors.FabricError as blind:
             self._fleet.pending.pop(device_id, None)
             device = None
-            error = outcomes.unknown(error or blind)
+            error = judgement.unknown(error or blind)
         self._running.pop(operation.id, None)
         finished = replace(
             operation,
@@ -240,7 +242,7 @@ class Works:
         # What is left of the device is tidied up without anybody waiting for it.
         self._on_finished()
 
-    def _remember(self, request: outcomes.Request, operation: contract.Operation) -> Record:
+    def _remember(self, request: judgement.Request, operation: contract.Operation) -> Record:
         record = Record(request=request, operation=operation)
         self._records[operation.id] = record
         self._fleet.history.operation_changed(operation)

@@ -12,8 +12,7 @@ import pytest
 from drawbar.driver.controller import daemon, settings, watches
 from drawbar.driver.controller.operation import instrumentation
 from drawbar.driver.kube import client, config, kinds
-from drawbar.driver.operation import errors, readiness
-from drawbar.driver.operation.http import address, check
+from drawbar.driver.operation import address, readiness
 from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults
 
@@ -31,8 +30,8 @@ class Page:
     async def read(self, page):
         """The verdict; None before anybody answers."""
         try:
-            return await asyncio.to_thread(check.ask, address.parse(self.address), page)
-        except errors.AddressError:
+            return await asyncio.to_thread(address.ask, address.parse(self.address), page)
+        except address.AddressError:
             return None
 
     async def said(self):

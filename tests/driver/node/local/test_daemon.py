@@ -6,7 +6,7 @@ import contextlib
 import grpc
 import pytest
 
-from drawbar.cdi import directories, files, spec
+from drawbar.cdi import files, spec
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import daemon, settings
 from drawbar.driver.node.health import policy
@@ -247,4 +247,4 @@ def test_a_cdi_file_of_somebody_else_that_names_our_device_is_found(tmp_path):
         files.write(tmp_path / name, content)
     (conflict,) = publisher.conflicts(tmp_path, DRIVER)
     assert conflict.file == tmp_path / "copy.json"
-    assert conflict.effect is directories.Effect.NOBODY_WINS
+    assert conflict.effect is files.Effect.NOBODY_WINS

@@ -18,8 +18,7 @@ from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.operation import address, host
 from drawbar.driver.node.plugin import sockets
-from drawbar.driver.operation import errors as operation_errors
-from drawbar.driver.operation.http import check
+from drawbar.driver.operation import address as http_address
 
 CONNECT_SECONDS = 1.0
 SOCKETS_MAX = 32
@@ -113,8 +112,8 @@ def _page(options: settings.Settings, path: str) -> host_plan.Page | None:
     if endpoint is None:
         return None
     try:
-        verdict = check.ask(endpoint, path, settings="settings as this")
-    except operation_errors.AddressError as error:
+        verdict = http_address.ask(endpoint, path, settings="settings as this")
+    except http_address.AddressError as error:
         return host_plan.Page(good=None, text=str(error))
     return host_plan.Page(good=verdict.good, text=" ".join(verdict.text.split())[:WORDS_MAX])
 

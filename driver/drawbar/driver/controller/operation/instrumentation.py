@@ -11,8 +11,7 @@ from drawbar.driver.controller import settings
 from drawbar.driver.controller.fabrics import redacting_adapter
 from drawbar.driver.controller.operation import adapters, gauges, latency, metrics
 from drawbar.driver.kube import client
-from drawbar.driver.operation import errors, readiness, requests
-from drawbar.driver.operation.http import server
+from drawbar.driver.operation import address, exposition, readiness, server
 
 
 class Instrumentation:
@@ -34,7 +33,7 @@ class Instrumentation:
 
     def client(self, api: client.Client) -> client.Client:
         """The client, counting its requests."""
-        return requests.CountingClient(api, self.metrics)
+        return exposition.CountingClient(api, self.metrics)
 
     def adapters(self, of: redacting_adapter.AdapterOf) -> redacting_adapter.AdapterOf:
         """The adapters' classes, timing what the fabric managers are asked."""
@@ -76,7 +75,7 @@ class Instrumentation:
         try:
             endpoint = settings.endpoint(self._options)
         except ValueError as error:
-            raise errors.AddressError(str(error)) from error
+            raise address.AddressError(str(error)) from error
         if endpoint is None:
             yield
             return

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from drawbar.cdi import directories, files
 from drawbar.cdi import errors as cdi_errors
+from drawbar.cdi import files
 from drawbar.driver import backoff
 from drawbar.driver.api import meta, nodepools, nodes, slices
 from drawbar.driver.kube import client, events, kinds, mirror
@@ -354,16 +354,16 @@ async def say_conflicts(cdi_dir: Path, driver: str) -> None:
         log.warning("%s", one, extra={"device": one.device, "file": str(one.file)})
 
 
-def conflicts(cdi_dir: Path, driver: str) -> list[directories.Conflict]:
+def conflicts(cdi_dir: Path, driver: str) -> list[files.Conflict]:
     """Every device of our files that another file names, too. Reads all of them, so call it in a thread.
 
     Raises:
         cdi.errors.CdiError: one of our files, or the directory, cannot be read.
     """
-    found: list[directories.Conflict] = []
+    found: list[files.Conflict] = []
     for owner in sorted(files.owners(cdi_dir, driver)):
         file = files.path(cdi_dir, driver, owner)
         content = files.read(file)
         if content is not None:
-            found += directories.conflicts(directories.read_by_runtimes(cdi_dir), file, content)
+            found += files.conflicts(files.read_by_runtimes(cdi_dir), file, content)
     return found

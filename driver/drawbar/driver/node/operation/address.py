@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from drawbar.driver.operation.http import address
+from drawbar.driver.operation import address
 
 AUTO = address.AUTO
 

@@ -19,8 +19,8 @@ from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.operation import address
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.operation import errors, exposition, readiness, requests
-from drawbar.driver.operation.http import server
+from drawbar.driver.operation import address as http_address
+from drawbar.driver.operation import exposition, readiness, server
 
 PREFIX = "drawbar_node_"
 # A kubelet waits 45 s for an answer; a claim whose devices are there takes milliseconds.
@@ -283,7 +283,7 @@ class Instrumentation:
 
     def client(self, api: client.Client) -> client.Client:
         """The client, counting its requests."""
-        return requests.CountingClient(api, self.metrics)
+        return exposition.CountingClient(api, self.metrics)
 
     def uevents(self, source: uevents.UeventSource) -> uevents.UeventSource:
         """The source of events, counting them."""
@@ -351,13 +351,13 @@ class Instrumentation:
         """Answers probes while the context lasts; the kubelet's directory must be there.
 
         Raises:
-            errors.AddressError: the address cannot be listened on.
+            http_address.AddressError: the address cannot be listened on.
         """
         options = self._options
         try:
             endpoint = address.parse(options.http.address, options.data_dir, options.instance)
         except ValueError as error:
-            raise errors.AddressError(str(error)) from error
+            raise http_address.AddressError(str(error)) from error
         if endpoint is None:
             yield
             return

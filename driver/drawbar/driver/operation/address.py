@@ -1,10 +1,18 @@
-"""Where a daemon answers probes and gives its metrics.
+"""Where a daemon answers probes and gives its metrics, and the client that asks there for `--check` and the doctor.
 
-Only this host can reach it, a UNIX socket or the loopback interface, since nothing here asks who calls.
+Only this host can reach it, a UNIX socket or the loopback interface, since the server does not ask who calls.
 """
 
 import enum
 from dataclasses import dataclass
+
+from drawbar.driver import errors
+from drawbar.driver.operation import probe
+
+
+class AddressError(errors.DrawbarError):
+    """Probes and metrics cannot be served at an address, or nobody answers there."""
+
 
 AUTO = "auto"
 OFF = "off"
@@ -65,3 +73,43 @@ def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
             f"only this host can be served, since nothing here asks who calls"
         )
     return Endpoint(family=Family.TCP, host=host, port=int(port))
+
+
+CHECK_TIMEOUT_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the daemon said.
+
+    Attributes:
+        text: its words, JSON.
+    """
+
+    good: bool
+    text: str
+
+
+def ask(endpoint: Endpoint, path: str, *, settings: str = "--http-address") -> Verdict:
+    """One request.
+
+    Args:
+        endpoint: where.
+        path: which page.
+        settings: those that decide on the address, for the message.
+
+    Raises:
+        errors.AddressError: no daemon answers there.
+    """
+    try:
+        unix = endpoint.family is Family.UNIX
+        where = endpoint.host if unix else (endpoint.host, endpoint.port)
+        answer = probe.fetch(where, path.encode(), CHECK_TIMEOUT_SECONDS)
+    except OSError as error:
+        reason = error.strerror or str(error) or "no answer"
+        raise AddressError(
+            f"no daemon answers at {endpoint}: {reason}; is it running, with the same {settings}?"
+        ) from error
+    head, _, content = answer.partition(b"\r\n\r\n")
+    status = head.split(b" ", 2)[1:2]
+    return Verdict(good=status == [b"200"], text=content.decode(errors="replace").strip())

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from tests.scenes import waiting
 
 from drawbar.driver.node.operation import address as node_address
-from drawbar.driver.operation import errors, readiness
-from drawbar.driver.operation.http import address, check, probe, server
+from drawbar.driver.operation import address, probe, readiness, server
 
 HELLO = {"/hello": lambda: web.Response(text='"hello"', content_type="application/json")}
 
@@ -51,7 +50,7 @@ async def raw(endpoint, request):
 
 
 def test_the_server_does_not_take_the_memory_of_all_of_aiohttp_web():
-    program = "import sys, drawbar.driver.operation.http.server; print('aiohttp.web' in sys.modules)"
+    program = "import sys, drawbar.driver.operation.server; print('aiohttp.web' in sys.modules)"
     command = [sys.executable, "-c", program]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
 
@@ -133,7 +132,7 @@ async def test_the_socket_of_a_dead_daemon_is_replaced(endpoint):
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(endpoint.host)
     async with server.serving(endpoint, HELLO):
-        assert (await asyncio.to_thread(check.ask, endpoint, "/hello")).good
+        assert (await asyncio.to_thread(address.ask, endpoint, "/hello")).good
 
 
 async def test_sockets_of_dead_daemons_are_swept_and_nothing_else(tmp_path):
@@ -155,8 +154,8 @@ async def test_an_address_that_another_holds_is_taken_over_when_it_is_free(endpo
 
     async def good():
         try:
-            return (await asyncio.to_thread(check.ask, where, "/hello")).good
-        except errors.AddressError:
+            return (await asyncio.to_thread(address.ask, where, "/hello")).good
+        except address.AddressError:
             return False
 
     async with contextlib.AsyncExitStack() as second:
@@ -169,8 +168,8 @@ async def test_an_address_that_another_holds_is_taken_over_when_it_is_free(endpo
 async def test_a_live_socket_is_not_taken_away(endpoint):
     async with server.serving(endpoint, HELLO):
         async with server.serving(endpoint, {}):
-            assert (await asyncio.to_thread(check.ask, endpoint, "/hello")).good
-        assert (await asyncio.to_thread(check.ask, endpoint, "/hello")).good
+            assert (await asyncio.to_thread(address.ask, endpoint, "/hello")).good
+        assert (await asyncio.to_thread(address.ask, endpoint, "/hello")).good
 
 
 async def test_a_socket_that_another_instance_is_making_is_neither_replaced_nor_swept(
@@ -194,14 +193,14 @@ async def test_an_address_that_can_never_be_listened_on_is_an_error(endpoint, tm
         (tmp_path / "h.sock").write_text("")
     else:
         endpoint = address.Endpoint(family=address.Family.UNIX, host=str(tmp_path / "no" / "h"))
-    with pytest.raises(errors.AddressError, match="choose another --http-address"):
+    with pytest.raises(address.AddressError, match="choose another --http-address"):
         async with server.serving(endpoint, HELLO):
             pass
 
 
 def test_nobody_answers_is_one_sentence(endpoint):
-    with pytest.raises(errors.AddressError, match="no daemon answers at unix:"):
-        check.ask(endpoint, "/readyz")
+    with pytest.raises(address.AddressError, match="no daemon answers at unix:"):
+        address.ask(endpoint, "/readyz")
 
 
 async def run_probe(*words, where=None, options=()):

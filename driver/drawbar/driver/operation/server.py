@@ -24,8 +24,7 @@ from pathlib import Path
 
 from aiohttp import http_exceptions, web_protocol, web_request, web_response, web_server
 
-from drawbar.driver.operation import errors, readiness
-from drawbar.driver.operation.http import address
+from drawbar.driver.operation import address, readiness
 
 log = logging.getLogger(__name__)
 _requests = log.getChild("requests")
@@ -163,7 +162,7 @@ async def _listen(endpoint: address.Endpoint, handlers: _Handlers, stack: contex
     except OSError as error:
         if error.errno in (errno.EADDRINUSE, errno.EWOULDBLOCK):
             return False
-        raise errors.AddressError(
+        raise address.AddressError(
             f"cannot serve probes and metrics on {endpoint}: {error.strerror or error}; choose another "
             f"--http-address, or off"
         ) from error

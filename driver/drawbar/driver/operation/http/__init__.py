@@ -1,1 +1,0 @@
-"""`/healthz`, `/readyz` and `/metrics` of a running daemon, and the client that `--check` asks with."""
