@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller.operation import gauges, outcomes, states
+from drawbar.driver.controller import outcomes
+from drawbar.driver.controller.operation import gauges, states
 from drawbar.driver.controller.operation import metrics as controller_metrics
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import settings
@@ -72,7 +73,7 @@ def exposed():
     node.watch_queue(int, int)
     controller = controller_metrics.Metrics("drawbar.dev")
     controller.watch("ready", "", dict)
-    gauges.Gauges(view=Nothing()).show(controller)
+    gauges.Gauges(cluster=Nothing(), devices_queue=Nothing(), fabrics_queue=Nothing()).show(controller)
     found = {}
     for name, labels in (*node.metrics.labels().items(), *controller.labels().items()):
         found[name] = set(labels)

@@ -6,7 +6,9 @@ import pytest
 from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller.attachments import actions, plan
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import outcomes
+from drawbar.driver.controller.attachments import plan
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="u")
@@ -26,7 +28,7 @@ def wish(**changes):
         "attached_said": False,
         "failed_said": False,
     }
-    return actions.Wish(**(known | changes))
+    return claim_index.Wish(**(known | changes))
 
 
 def attachment(*conditions, claim=CLAIM, finalizers=(attachments.FINALIZER,), forced=False, **changes):
@@ -58,7 +60,7 @@ def observed(**changes):
 LONG_AGO = NOW - datetime.timedelta(seconds=60)
 LATE = {"wish": wish(seen_at=LONG_AGO)}
 OTHER = wish(allocation_timestamp="later")
-ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
+ATTACH, DETACH = outcomes.Side.ATTACH, outcomes.Side.DETACH
 GOING = attachment(deleting=True)
 FREE = attachment(RELEASED, deleting=True)
 

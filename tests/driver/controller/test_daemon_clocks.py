@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 from tests.driver.controller import test_outage as outage
 
-from drawbar.driver.controller import daemon, settings
-from drawbar.driver.controller.attachments import plan, statements
+from drawbar.driver.controller import daemon, outcomes, settings
+from drawbar.driver.controller.attachments import statements
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver, claims, scheduler
 from drawbar.mocks.fabric.simulation import SimulatedFabric
@@ -144,7 +144,7 @@ def test_pods_get_their_devices_whatever_the_clocks_say(tmp_path, skews):
                 kinds.POD, lambda found: all(one["spec"].get("nodeName") for one in found), 60
             )
             reasons = {one["reason"] for one in await cluster.list(kinds.EVENT) if one["type"] == "Warning"}
-            assert not reasons & {plan.DEADLINE, plan.UNREACHABLE, plan.NODE_SILENT}
+            assert not reasons & {outcomes.DEADLINE, outcomes.UNREACHABLE, outcomes.NODE_SILENT}
 
     run(tmp_path, scene, **skews)
 
@@ -157,7 +157,7 @@ def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews
             seconds = await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
             assert PATIENCE - 5 <= seconds <= PATIENCE + 10
             (claim,) = await cluster.list(kinds.CLAIM)
-            assert conditions(claim)["attach-failed"] == plan.NODE_SILENT
+            assert conditions(claim)["attach-failed"] == outcomes.NODE_SILENT
             # The scheduler takes the allocation back, and the silent node's device is not given out again.
             await cluster.until(kinds.CLAIM, lambda found: not failed(found), 60)
             (first, *_) = await cluster.list(kinds.ATTACHMENT)
@@ -168,7 +168,7 @@ def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews
                 for device in one["spec"]["devices"]
                 for taint in device.get("taints", ())
             ]
-            assert (f"{outage.DRIVER}/attach-failed", plan.NODE_SILENT) in taints
+            assert (f"{outage.DRIVER}/attach-failed", outcomes.NODE_SILENT) in taints
 
     run(tmp_path, scene, **skews)
 

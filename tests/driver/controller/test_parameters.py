@@ -7,7 +7,7 @@ import pytest
 from tests.scenes import attachmentplan as scenes
 
 from drawbar.driver.api import attachments, claims
-from drawbar.driver.controller import adminaccess, names
+from drawbar.driver.controller import adminaccess, names, outcomes
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import actions, plan
 
@@ -108,7 +108,7 @@ def test_once_it_is_told_the_device_goes_its_way():
 def test_what_is_attached_for_the_claim_already_is_left_alone():
     bad = changed(wish(), unfit=UNFIT)
     steps = plan.plan(observed(bad, attachment=attachment()), NOW)
-    assert steps == (actions.Ask(side=actions.Side.ATTACH),)
+    assert steps == (actions.Ask(side=outcomes.Side.ATTACH),)
 
 
 def test_a_claim_with_admin_access_is_told_too():
@@ -123,4 +123,4 @@ def test_a_claim_with_admin_access_is_told_too():
 
 def changed(wanted, **changes):
     """The wish with other fields."""
-    return actions.Wish(**({name: getattr(wanted, name) for name in wanted.__slots__} | changes))
+    return claim_index.Wish(**({name: getattr(wanted, name) for name in wanted.__slots__} | changes))

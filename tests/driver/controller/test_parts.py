@@ -8,8 +8,8 @@ import pytest
 from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import claims, fabrics, meta, nodes
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import hosts, labels, names, settings
-from drawbar.driver.controller.attachments import actions, calls, plan
+from drawbar.driver.controller import hosts, labels, names, outcomes, settings
+from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.fabrics import status
 from drawbar.fabric import contract, errors
 
@@ -360,7 +360,7 @@ def test_a_claim_that_was_ready_before_it_failed_may_be_in_use():
     assert other.seen(claim("a")).failed == NOW
 
 
-ATTACH = actions.Side.ATTACH
+ATTACH = outcomes.Side.ATTACH
 
 
 def operation(**changes):
@@ -419,12 +419,12 @@ def test_a_new_attempt_has_a_new_id_and_a_longer_pause():
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (errors.FailedPrecondition("x", reason=errors.Reason.IN_USE), plan.IN_USE),
-        (errors.ResourceExhausted("x", reason=errors.Reason.NO_FREE_PORT), plan.NO_FREE_PORT),
-        (errors.NotFound("x"), plan.GONE),
+        (errors.FailedPrecondition("x", reason=errors.Reason.IN_USE), outcomes.IN_USE),
+        (errors.ResourceExhausted("x", reason=errors.Reason.NO_FREE_PORT), outcomes.NO_FREE_PORT),
+        (errors.NotFound("x"), outcomes.GONE),
         (errors.FailedPrecondition("x", reason="LINK_DOWN"), "FabricError"),
-        (errors.Unauthenticated("x", reason="TOKEN_EXPIRED"), plan.CREDENTIALS),
-        (errors.PermissionDenied("x"), plan.CREDENTIALS),
+        (errors.Unauthenticated("x", reason="TOKEN_EXPIRED"), outcomes.CREDENTIALS),
+        (errors.PermissionDenied("x"), outcomes.CREDENTIALS),
     ],
 )
 def test_reasons_are_a_closed_list_and_the_words_are_the_fabrics(error, reason):

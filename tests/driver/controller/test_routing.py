@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import attachments, bindings, claims, fabrics, meta, nodes, slices
-from drawbar.driver.controller import names, routing
-from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller import attachment_index, names, routing
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.routing import Allocation, Job, WakeJob
 from drawbar.fabric import contract
@@ -139,14 +138,20 @@ CASES = {
         (attached(ATTACHMENT, ATTACHED, limits_models=True), ()),
     ],
     "release begins": [
-        (attached(ATTACHED, attachment(deleting=True)), (WakeJob(Job.PUBLISH, "f", index.RELEASE_SECONDS),)),
+        (
+            attached(ATTACHED, attachment(deleting=True)),
+            (WakeJob(Job.PUBLISH, "f", attachment_index.RELEASE_SECONDS),),
+        ),
         (attached(attachment(deleting=True), attachment(deleting=True)), ()),
         (attached(None, ATTACHMENT), ()),
     ],
     "release ends that was overdue": [
         (attached(ATTACHED, None), ()),
-        (attached(ATTACHED, None, release_seconds=index.RELEASE_SECONDS - 1), ()),
-        (attached(ATTACHED, None, release_seconds=index.RELEASE_SECONDS), (WakeJob(Job.PUBLISH, "f", SOON),)),
+        (attached(ATTACHED, None, release_seconds=attachment_index.RELEASE_SECONDS - 1), ()),
+        (
+            attached(ATTACHED, None, release_seconds=attachment_index.RELEASE_SECONDS),
+            (WakeJob(Job.PUBLISH, "f", SOON),),
+        ),
     ],
     "attach fails": [
         (attached(ATTACHMENT, FAILED), (WakeJob(Job.LABELS, after=SOON), WakeJob(Job.STATUS, "f", SOON))),

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta
-from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import plan
+from drawbar.driver.controller import names, outcomes
 
 NEVER_ATTACHES = "AdminAccessNeverAttaches"
 
@@ -68,7 +67,7 @@ def _may_come(attachment: attachments.DeviceAttachment | None, node: str | None)
         attachment is not None
         and attachment.spec.node_name == node
         and not attachment.deleting
-        and plan.problem(attachment) is None
+        and outcomes.problem(attachment) is None
     )
 
 

@@ -11,8 +11,8 @@ from typing import assert_never
 
 from drawbar.driver.api import attachments, claims, fabrics, meta, nodes, pods, slices
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import fabric_reconciler, names, routing
-from drawbar.driver.controller.attachments import actions, calls
+from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing
+from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import losses
@@ -247,7 +247,7 @@ class Changes:
 
     # What the controller's own parts report.
 
-    def call_settled(self, uid: str, side: actions.Side, reason: str | None) -> None:
+    def call_settled(self, uid: str, side: outcomes.Side, reason: str | None) -> None:
         """Measure how long a call to a fabric took."""
         key = self._keys.get(uid)
         if key is not None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import actions
 
 # Nothing tells this allocation from the next one of the claim, and the API server refuses the timestamp that the scheduler
 # adds when it reserves the claim for a pod (`status.allocation: field is immutable`, 1.36).
@@ -36,6 +35,36 @@ class Seen:
 
     allocated: datetime.datetime
     failed: datetime.datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """An allocation that names this device.
+
+    Attributes:
+        host_id: the fabric's name of the node; None when the node is not on the fabric.
+        pool: the DRA pool that the device was given from.
+        seen_at: when this process first saw the allocation; the timestamp is of another machine's clock.
+        attached_said: the claim's status already says that the device is attached.
+        failed_said: the claim's status already says that it failed.
+        visible_said: the claim's status already says that the device is ready on its node.
+        failed_at: when this process first saw that it failed; None for one that a pod may be using.
+        unfit: why the claim's parameters cannot be obeyed, if that is so.
+        patience: from the allocation to giving the attach up, where the DeviceClass says it.
+    """
+
+    claim: attachments.ClaimReference
+    node: str
+    host_id: str | None
+    pool: str
+    allocation_timestamp: str | None
+    seen_at: datetime.datetime
+    attached_said: bool
+    failed_said: bool
+    visible_said: bool = False
+    failed_at: datetime.datetime | None = None
+    unfit: attachments.Failure | None = None
+    patience: datetime.timedelta | None = None
 
 
 def devices(
@@ -199,7 +228,7 @@ class Index:
 
 def wish(
     claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, host_id: str | None, seen: Seen
-) -> actions.Wish | None:
+) -> Wish | None:
     """What a claim asks for this device; None if its allocation names no single node."""
     allocation = claim.status.allocation
     result = devices(claim, driver).get(key)
@@ -209,7 +238,7 @@ def wish(
     said, unfit = configurations.judged(allocation, driver)
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
-    return actions.Wish(
+    return Wish(
         claim=_reference(claim, driver, where),
         node=allocation.node,
         host_id=host_id,

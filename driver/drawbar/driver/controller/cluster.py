@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from drawbar.driver import backoff
 from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
-from drawbar.driver.controller import absences, daemons, refusals
+from drawbar.driver.controller import absences, attachment_index, daemons, refusals
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import client, errors, events, kinds, mirror
@@ -50,7 +49,7 @@ class Cluster:
     claims: mirror.Mirror[claims.ResourceClaim]
     nodes: mirror.Mirror[nodes.Node]
     slices: mirror.Mirror[slices.ResourceSlice]
-    placed: index.Index
+    placed: attachment_index.Index
     allocated: claim_index.Index
     observers: claim_index.Index
     unattached: claim_index.Index

@@ -17,6 +17,7 @@ from drawbar.driver.api import drivers
 from drawbar.driver.controller import (
     absences,
     adminaccess,
+    attachment_index,
     changes,
     cluster,
     daemons,
@@ -28,7 +29,7 @@ from drawbar.driver.controller import (
     watches,
 )
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import calls, context, delays, executor, index
+from drawbar.driver.controller.attachments import calls, context, delays, executor
 from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, sessions
 from drawbar.driver.controller.immediate import allocator
@@ -163,7 +164,7 @@ class _Controller:
             claims=watched.claims,
             nodes=watched.nodes,
             slices=watched.slices,
-            placed=index.Index(),
+            placed=attachment_index.Index(),
             allocated=claim_index.Index(driver, clock),
             observers=claim_index.Index(driver, clock, devices=adminaccess.devices),
             unattached=claim_index.Index(driver, clock, devices=claim_index.without_conditions),

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
-from drawbar.driver.controller import adminaccess, hosts, names
-from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller import adminaccess, attachment_index, hosts, names
 from drawbar.driver.controller.pools import causes, devices
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.fabric import contract
@@ -311,12 +310,12 @@ TABLE = (
         "release begins",
         AttachmentChange,
         lambda c: c.begins_release,
-        lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, index.RELEASE_SECONDS)],
+        lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, attachment_index.RELEASE_SECONDS)],
     ),
     _row(
         "release ends that was overdue",
         AttachmentChange,
-        lambda c: c.new is None and (c.release_seconds or 0.0) >= index.RELEASE_SECONDS,
+        lambda c: c.new is None and (c.release_seconds or 0.0) >= attachment_index.RELEASE_SECONDS,
         lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS)],
     ),
     _row(

@@ -6,10 +6,9 @@ import datetime
 import pytest
 
 from drawbar.driver.api import attachments, fabrics, meta
+from drawbar.driver.controller import attachment_index, daemon, faults, hosts, names, settings, watches
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import daemon, faults, hosts, names, settings, watches
 from drawbar.driver.controller.allocation import inventory
-from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.operation import instrumentation
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.slices import plan as slice_plan
@@ -38,7 +37,7 @@ class Session:
 
 def coming(*devices):
     """Attachments that are not told of as attached yet."""
-    placed = index.Index()
+    placed = attachment_index.Index()
     for device in devices:
         spec = attachments.AttachmentSpec(
             fabric="fab",

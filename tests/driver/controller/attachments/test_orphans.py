@@ -7,7 +7,7 @@ import pytest
 from tests.scenes.attachmentplan import NOW, attachment, wish
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller import marks
+from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, plan
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
@@ -90,7 +90,7 @@ TABLE = {
     ),
     "recorded, with somebody else's mark, and perhaps on its way to us": (
         {"owner": marks.Owner.OTHERS, "attachment": attachment("Released", deleting=True)},
-        [actions.Ask(side=actions.Side.ATTACH)],
+        [actions.Ask(side=outcomes.Side.ATTACH)],
     ),
 }
 
@@ -103,7 +103,7 @@ def test_the_next_steps_for_a_connection_without_a_record(changes, steps):
 def test_somebody_elses_connection_on_the_very_node_is_refused_and_never_said_to_be_attached():
     (refusal,) = plan.plan(observed(owner=marks.Owner.OTHERS, wish=wish()), NOW)
     assert isinstance(refusal, actions.SayFailed)
-    assert refusal.failure.reason == plan.IN_USE
+    assert refusal.failure.reason == outcomes.IN_USE
     recorded = observed(
         owner=marks.Owner.OTHERS,
         wish=wish(),
@@ -112,7 +112,7 @@ def test_somebody_elses_connection_on_the_very_node_is_refused_and_never_said_to
     )
     (failure,) = plan.plan(recorded, NOW)
     assert isinstance(failure, actions.RecordFailure)
-    assert failure.failure.reason == plan.IN_USE
+    assert failure.failure.reason == outcomes.IN_USE
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_device_that_came_to_another_host_is_refused_with_words_that_say_by_wh
 
 
 def test_a_refusal_of_the_credentials_is_what_a_claim_hears_at_its_deadline():
-    failure = attachments.Failure(reason=plan.CREDENTIALS, message="read only", retryable=True)
+    failure = attachments.Failure(reason=outcomes.CREDENTIALS, message="read only", retryable=True)
     late = observed(
         owner=marks.Owner.NOBODY,
         host_id=None,
@@ -143,7 +143,7 @@ def test_a_refusal_of_the_credentials_is_what_a_claim_hears_at_its_deadline():
         attach=plan.Call(state="failed", failure=failure),
     )
     assert plan.plan(late, NOW) == (actions.RecordFailure(failure=failure),)
-    assert plan.CREDENTIALS in plan.NOT_THE_DEVICE
+    assert outcomes.CREDENTIALS in outcomes.NOT_THE_DEVICE
 
 
 # --- the whole controller ---

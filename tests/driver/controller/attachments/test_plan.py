@@ -22,19 +22,20 @@ from tests.scenes.attachmentplan import (
 )
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller.attachments import actions, plan
+from drawbar.driver.controller import outcomes
+from drawbar.driver.controller.attachments import actions
 
 FAILURE = attachments.Failure(reason="FabricError", message="the link did not come up")
-NO_DEVICE = attachments.Failure(reason=plan.GONE, message="no such device")
-PENDING = attachments.Failure(reason=plan.PENDING, message="operation o1 is in flight", retryable=True)
+NO_DEVICE = attachments.Failure(reason=outcomes.GONE, message="no such device")
+PENDING = attachments.Failure(reason=outcomes.PENDING, message="operation o1 is in flight", retryable=True)
 PASSING = attachments.Failure(reason="FabricError", message="busy", retryable=True)
 
 TOO_LATE = attachments.Failure(
-    reason=plan.DEADLINE,
+    reason=outcomes.DEADLINE,
     message="not attached within 60 s of the allocation; see the Fabric's conditions",
 )
 NOT_TAKEN = attachments.Failure(
-    reason=plan.UNREACHABLE,
+    reason=outcomes.UNREACHABLE,
     message="the fabric manager did not take the request within 60 s of the allocation",
 )
 
@@ -42,7 +43,7 @@ AN_HOUR_AGO = NOW - datetime.timedelta(hours=1)
 READY = wish(attached_said=True, visible_said=True)
 SILENT_FOR_TOO_LONG = {"wish": wish(attached_said=True, seen_at=NOW - datetime.timedelta(seconds=90))}
 SILENT = attachments.Failure(
-    reason=plan.NODE_SILENT,
+    reason=outcomes.NODE_SILENT,
     message="node n1 did not report the device as ready within 90 s of the allocation; look at its node daemon",
 )
 SILENT_NODE = {
@@ -231,7 +232,7 @@ FAILED = {
         [actions.RecordFailure, actions.SayFailed],
     ),
     "a full host is not the device's fault": (
-        {"attachment": attachment(error=attachments.Failure(reason=plan.NO_FREE_PORT, message=""))},
+        {"attachment": attachment(error=attachments.Failure(reason=outcomes.NO_FREE_PORT, message=""))},
         [actions.SayFailed],
     ),
     "a device that is gone has no slice to taint": (

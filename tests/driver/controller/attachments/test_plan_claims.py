@@ -21,7 +21,8 @@ from tests.scenes.attachmentplan import (
 )
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller.attachments import actions, plan
+from drawbar.driver.controller import outcomes
+from drawbar.driver.controller.attachments import actions
 
 STUCK = meta.Condition(type="Released", status="False", reason="InUse", message="held by pid 4711")
 WAITING = {
@@ -39,7 +40,7 @@ WAITING = {
             actions.SayFailed(
                 wish=LATE["wish"],
                 failure=attachments.Failure(
-                    reason=plan.DEADLINE,
+                    reason=outcomes.DEADLINE,
                     message="the device is still being released from node n1: held by pid 4711",
                 ),
             )
@@ -61,7 +62,7 @@ WAITING = {
             actions.SayFailed(
                 wish=LATE["wish"],
                 failure=attachments.Failure(
-                    reason=plan.IN_USE, message="the device was given to claim ns/c already"
+                    reason=outcomes.IN_USE, message="the device was given to claim ns/c already"
                 ),
             )
         ],

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions, calls, plan
 from drawbar.fabric import contract, errors
 
@@ -33,10 +35,10 @@ class Fabric:
             return self.view(request_id)
         if any(state == "running" for _, _, state in self.operations.values()):
             raise errors.Aborted("busy", reason=errors.Reason.OPERATION_PENDING)
-        if side is actions.Side.ATTACH and self.host not in (None, host):
+        if side is outcomes.Side.ATTACH and self.host not in (None, host):
             raise errors.FailedPrecondition("taken", reason=errors.Reason.IN_USE, host_id=self.host)
         self.begun.append((side, request_id))
-        done = self.host == host if side is actions.Side.ATTACH else self.host != host
+        done = self.host == host if side is outcomes.Side.ATTACH else self.host != host
         self.operations[request_id] = (side, host, "done" if done else "running")
         return self.view(request_id)
 
@@ -50,7 +52,7 @@ class Fabric:
             id=request_id,
             request_id=request_id,
             kind=contract.OperationKind.ATTACH
-            if side is actions.Side.ATTACH
+            if side is outcomes.Side.ATTACH
             else contract.OperationKind.DETACH,
             done=state != "running",
             error=error,
@@ -66,7 +68,7 @@ class Fabric:
             if state == "running":
                 self.operations[request_id] = (side, host, "done" if well else "failed")
                 if well:
-                    self.host = host if side is actions.Side.ATTACH else None
+                    self.host = host if side is outcomes.Side.ATTACH else None
 
 
 class Machine(RuleBasedStateMachine):
@@ -96,7 +98,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.wish is None)
     def allocate(self, node):
         self.serial += 1
-        self.wish = actions.Wish(
+        self.wish = claim_index.Wish(
             claim=attachments.ClaimReference(namespace="ns", name="c", uid="c"),
             node=node,
             host_id=node,
@@ -195,8 +197,8 @@ class Machine(RuleBasedStateMachine):
             wish=self.wish,
             present=True,
             host_id=self.fabric.host,
-            attach=self.known.view(uid, actions.Side.ATTACH, 1e9),
-            detach=self.known.view(uid, actions.Side.DETACH, 1e9),
+            attach=self.known.view(uid, outcomes.Side.ATTACH, 1e9),
+            detach=self.known.view(uid, outcomes.Side.DETACH, 1e9),
             tainted=self.tainted,
             patience=datetime.timedelta(seconds=60),
             ready_patience=READY,
@@ -221,7 +223,7 @@ class Machine(RuleBasedStateMachine):
                 else:
                     self.known.never_asked(uid, side)
             case actions.CallFabric(side=side):
-                assert side is actions.Side.ATTACH or self.attachment.holds(attachments.RELEASED)
+                assert side is outcomes.Side.ATTACH or self.attachment.holds(attachments.RELEASED)
                 self._call(uid, side, answered)
             case actions.Cancel(side=side):
                 self.fabric.give_up(self.known.request_id(uid, side))
@@ -247,7 +249,7 @@ class Machine(RuleBasedStateMachine):
                 self.tainted = True
             case actions.SayFailed(wish=wish):
                 error = self.attachment.status.error if self.attachment else None
-                assert error is None or self.tainted or error.reason in plan.NOT_THE_DEVICE
+                assert error is None or self.tainted or error.reason in outcomes.NOT_THE_DEVICE
                 if self._is_current(wish):
                     self.wish = dataclasses.replace(
                         self.wish, failed_said=True, failed_at=self.wish.failed_at or self.now
@@ -307,7 +309,7 @@ class Machine(RuleBasedStateMachine):
                 allocation_timestamp=wish.allocation_timestamp,
             ),
         )
-        for side in actions.Side:
+        for side in outcomes.Side:
             self.known.never_asked(self.attachment.metadata.uid, side)
 
     def _is_current(self, wish):

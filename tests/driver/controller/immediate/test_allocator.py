@@ -11,10 +11,9 @@ import pytest
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import claims, demands, fabrics, meta, nodes, slices
-from drawbar.driver.controller import absences, faults, hosts, names, refusals
+from drawbar.driver.controller import absences, attachment_index, faults, hosts, names, refusals
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
-from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -119,7 +118,7 @@ class World:
             fabrics=Store({"fab": fabric}),
             sessions=[self.session],
             attachments=Store(),
-            placed=index.Index(),
+            placed=attachment_index.Index(),
             nodes=self.nodes,
             absences=absences.Absences(self.nodes, Store({"fab": self.session}), self.now),
             allocated=self.index,

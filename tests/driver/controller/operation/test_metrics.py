@@ -11,15 +11,15 @@ from tests.scenes import attachments as scenes
 from tests.scenes import waiting
 
 from drawbar.driver.api import attachments, claims, meta, slices
-from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import actions, calls
-from drawbar.driver.controller.operation import adapters, latency, metrics, outcomes, states
+from drawbar.driver.controller import names, outcomes
+from drawbar.driver.controller.attachments import calls
+from drawbar.driver.controller.operation import adapters, latency, metrics, states
 from drawbar.fabric import contract, errors
 
 DOCS = Path(__file__).parents[4] / "docs"
 DRIVER = "drawbar.dev"
 KEY = names.DeviceKey(fabric="fab", device="gpu-0")
-ATTACH, DETACH = actions.Side.ATTACH, actions.Side.DETACH
+ATTACH, DETACH = outcomes.Side.ATTACH, outcomes.Side.DETACH
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
 

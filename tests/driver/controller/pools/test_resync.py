@@ -8,9 +8,8 @@ import types
 import pytest
 
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
+from drawbar.driver.controller import attachment_index, fabric_reconciler, refusals, routing
 from drawbar.driver.controller import claims as claims_index
-from drawbar.driver.controller import fabric_reconciler, refusals, routing
-from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import client, config, kinds, mirror
@@ -81,7 +80,7 @@ async def resyncs(loop, path):
             **known,
             driver="drawbar.dev",
             clock=loop.now,
-            placed=index.Index(),
+            placed=attachment_index.Index(),
             allocated=claims_index.Index("drawbar.dev", loop.now),
             sessions=sessions.Sessions(registry.adapter_class),
             pools=pools,

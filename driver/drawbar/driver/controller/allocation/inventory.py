@@ -6,9 +6,8 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.controller import names, policies
+from drawbar.driver.controller import attachment_index, names, policies
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.attachments import index
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.pools import devices
@@ -25,7 +24,7 @@ def listed(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]
 
 
 def fabric_of(
-    fabric: fabrics.Fabric, opened: session.Session, placed: index.Index, now: datetime.datetime
+    fabric: fabrics.Fabric, opened: session.Session, placed: attachment_index.Index, now: datetime.datetime
 ) -> matching.Fabric:
     """Return what a fabric can do for the nodes that it reaches, without those whose host is at fault."""
     policy = fabric.spec.policy

@@ -1,54 +1,16 @@
 """What `attachments.plan` can decide to do, and for whom; each action is one side effect."""
 
-import datetime
-import enum
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments
-
-
-class Side(enum.StrEnum):
-    """Which of the two calls to the fabric."""
-
-    ATTACH = "a"
-    DETACH = "d"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """An allocation that names this device.
-
-    Attributes:
-        host_id: the fabric's name of the node; None when the node is not on the fabric.
-        pool: the DRA pool that the device was given from.
-        seen_at: when this process first saw the allocation; the timestamp is of another machine's clock.
-        attached_said: the claim's status already says that the device is attached.
-        failed_said: the claim's status already says that it failed.
-        visible_said: the claim's status already says that the device is ready on its node.
-        failed_at: when this process first saw that it failed; None for one that a pod may be using.
-        unfit: why the claim's parameters cannot be obeyed, if that is so.
-        patience: from the allocation to giving the attach up, where the DeviceClass says it.
-    """
-
-    claim: attachments.ClaimReference
-    node: str
-    host_id: str | None
-    pool: str
-    allocation_timestamp: str | None
-    seen_at: datetime.datetime
-    attached_said: bool
-    failed_said: bool
-    visible_said: bool = False
-    failed_at: datetime.datetime | None = None
-    unfit: attachments.Failure | None = None
-    patience: datetime.timedelta | None = None
+from drawbar.driver.controller import claims, outcomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
     """Store the intent."""
 
-    wish: Wish
+    wish: claims.Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +38,7 @@ class Restore:
 class TakeOver:
     """The next claim on the same node gets the device as it is attached; the node cleans it in between."""
 
-    wish: Wish
+    wish: claims.Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,28 +50,28 @@ class KeepIdle:
 class Ask:
     """Ask the fabric what became of the call."""
 
-    side: Side
+    side: outcomes.Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFabric:
     """Have the fabric connect or disconnect the device."""
 
-    side: Side
+    side: outcomes.Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
     """Have the fabric give up an operation that nobody waits for any more, if it can."""
 
-    side: Side
+    side: outcomes.Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """Begin a new attempt of a call that failed."""
 
-    side: Side
+    side: outcomes.Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +83,7 @@ class EndBlocker:
 class SayAttached:
     """Say it on the claim."""
 
-    wish: Wish
+    wish: claims.Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +109,7 @@ class Taint:
 class SayFailed:
     """Say it on every device of ours in all claims of the pod."""
 
-    wish: Wish
+    wish: claims.Wish
     failure: attachments.Failure
 
 
@@ -159,7 +121,7 @@ class Delete:
         abandoned: the failed allocation that nobody took back, if the device is detached for that.
     """
 
-    abandoned: Wish | None = None
+    abandoned: claims.Wish | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from drawbar.driver import backoff
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller.attachments import actions, plan
+from drawbar.driver.controller import outcomes
+from drawbar.driver.controller.attachments import plan
 from drawbar.fabric import contract, errors
 
 # An operation whose end no watch tells is asked for this often.
@@ -38,11 +39,11 @@ class _Known:
     asked_at: str = ""
 
 
-Settled = Callable[[str, actions.Side, str | None], None]
+Settled = Callable[[str, outcomes.Side, str | None], None]
 """Told once of each call that is over: the attachment's uid, which call, and why it failed or None."""
 
 
-def _nobody(_uid: str, _side: actions.Side, _reason: str | None) -> None:
+def _nobody(_uid: str, _side: outcomes.Side, _reason: str | None) -> None:
     """Nobody wants to know."""
 
 
@@ -55,12 +56,12 @@ class Calls:
 
     def __init__(self, settled: Settled = _nobody) -> None:
         self.settled = settled
-        self._known: dict[tuple[str, actions.Side], _Known] = {}
+        self._known: dict[tuple[str, outcomes.Side], _Known] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
         # By attachment the operation that keeps its device busy, and since when, on the caller's monotonic clock.
         self._blockers: dict[str, tuple[str, float]] = {}
 
-    def view(self, uid: str, side: actions.Side, now: float) -> plan.Call:
+    def view(self, uid: str, side: outcomes.Side, now: float) -> plan.Call:
         """The call as the plan sees it.
 
         Args:
@@ -82,31 +83,31 @@ class Calls:
 
     def is_running(self, uid: str) -> bool:
         """Whether the fabric is busy with one of the two, as far as we know."""
-        return any(self._known.get((uid, side), _Known()).state == "running" for side in actions.Side)
+        return any(self._known.get((uid, side), _Known()).state == "running" for side in outcomes.Side)
 
-    def is_under_way(self, uid: str, side: actions.Side) -> bool:
+    def is_under_way(self, uid: str, side: outcomes.Side) -> bool:
         """Whether the current attempt was under way when the fabric last told of it."""
         return self._known.get((uid, side), _Known()).state == "running"
 
-    def request_id(self, uid: str, side: actions.Side) -> str:
+    def request_id(self, uid: str, side: outcomes.Side) -> str:
         """The id of the current attempt."""
         return f"{uid}-{side.value}{self._known.get((uid, side), _Known()).attempt}"
 
-    def asked(self, uid: str, side: actions.Side, now: datetime.datetime) -> None:
+    def asked(self, uid: str, side: outcomes.Side, now: datetime.datetime) -> None:
         """Note that the current attempt is asked for now."""
         known = self._known.get((uid, side), _Known())
         self._known[uid, side] = replace(known, asked_at=meta.timestamp(now))
 
-    def record(self, uid: str, side: actions.Side) -> attachments.OperationRecord:
+    def record(self, uid: str, side: outcomes.Side) -> attachments.OperationRecord:
         """Return the current attempt as the attachment's status shows it."""
         known = self._known.get((uid, side), _Known())
         return attachments.OperationRecord(
             request_id=self.request_id(uid, side), attempt=known.attempt, started_at=known.asked_at
         )
 
-    def side(self, uid: str, request_id: str) -> actions.Side | None:
+    def side(self, uid: str, request_id: str) -> outcomes.Side | None:
         """Which current call has this id, if any of the two."""
-        return next((side for side in actions.Side if self.request_id(uid, side) == request_id), None)
+        return next((side for side in outcomes.Side if self.request_id(uid, side) == request_id), None)
 
     def is_unrecorded(self, request_id: str) -> bool:
         """Whether a request was made for an attachment that is gone, as far as this process knows."""
@@ -120,14 +121,14 @@ class Calls:
         self._blockers[uid] = (operation_id, since)
         return now - since
 
-    def never_asked(self, uid: str, side: actions.Side) -> None:
+    def never_asked(self, uid: str, side: outcomes.Side) -> None:
         """The fabric cannot know this call: nobody ever made it, or it said so."""
         self._put(uid, side, state="unknown", failure=None, due=0.0)
 
     def settle(
         self,
         uid: str,
-        side: actions.Side,
+        side: outcomes.Side,
         operation: contract.Operation,
         now: float,
         *,
@@ -148,7 +149,7 @@ class Calls:
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
             self._put(uid, side, state="running", failure=None, due=now + pause, began=now)
 
-    def failed(self, uid: str, side: actions.Side, error: errors.FabricError, now: float) -> None:
+    def failed(self, uid: str, side: outcomes.Side, error: errors.FabricError, now: float) -> None:
         """The fabric refused, or the operation failed."""
         attempt = self._known.get((uid, side), _Known()).attempt
         pause = backoff.longest(attempt, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
@@ -156,18 +157,18 @@ class Calls:
         self._over(uid, side, "failed", known.reason)
         self._put(uid, side, state="failed", failure=known, due=now + pause)
 
-    def next_attempt(self, uid: str, side: actions.Side) -> None:
+    def next_attempt(self, uid: str, side: outcomes.Side) -> None:
         """The same again under a new id: a failed id stays failed for ever."""
         attempt = self._known.get((uid, side), _Known()).attempt
         self._known[uid, side] = _Known(attempt=attempt + 1)
 
-    def ask_again(self, uid: str, side: actions.Side) -> None:
+    def ask_again(self, uid: str, side: outcomes.Side) -> None:
         """Nobody knows whether the last call arrived."""
         self._put(uid, side, state="unasked", failure=None, due=0.0)
 
     def forget(self, uid: str) -> None:
         """The attachment is gone."""
-        for side in actions.Side:
+        for side in outcomes.Side:
             self._known.pop((uid, side), None)
         self._blockers.pop(uid, None)
         self._gone[uid] = None
@@ -179,7 +180,7 @@ class Calls:
         self._known.clear()
         self._blockers.clear()
 
-    def _over(self, uid: str, side: actions.Side, state: str, reason: str | None) -> None:
+    def _over(self, uid: str, side: outcomes.Side, state: str, reason: str | None) -> None:
         """Tells it once, however often the fabric says so: in its answer, by its watch, when it is asked."""
         if self._known.get((uid, side), _Known()).state != state:
             self.settled(uid, side, reason)
@@ -187,7 +188,7 @@ class Calls:
     def _put(
         self,
         uid: str,
-        side: actions.Side,
+        side: outcomes.Side,
         *,
         state: str,
         failure: attachments.Failure | None,
@@ -209,7 +210,7 @@ def failure(error: errors.FabricError) -> attachments.Failure:
     """The fabric's words as the attachment's record and the claim's condition carry them."""
     if isinstance(error, errors.Unauthenticated | errors.PermissionDenied):
         # They may be mended while the claim waits.
-        return attachments.Failure(reason=plan.CREDENTIALS, message=error.message, retryable=True)
+        return attachments.Failure(reason=outcomes.CREDENTIALS, message=error.message, retryable=True)
     return attachments.Failure(
         reason=REASONS.get(error.reason, "FabricError"), message=error.message, retryable=error.retryable
     )
@@ -217,12 +218,12 @@ def failure(error: errors.FabricError) -> attachments.Failure:
 
 # The fabric error's word and ours, of the closed list in docs/conditions.md.
 REASONS = {
-    errors.Reason.IN_USE: plan.IN_USE,
-    errors.Reason.NO_FREE_PORT: plan.NO_FREE_PORT,
-    errors.Reason.PORT_IN_USE: plan.NO_FREE_PORT,
+    errors.Reason.IN_USE: outcomes.IN_USE,
+    errors.Reason.NO_FREE_PORT: outcomes.NO_FREE_PORT,
+    errors.Reason.PORT_IN_USE: outcomes.NO_FREE_PORT,
     errors.Reason.INCOMPATIBLE: "DeviceIncompatible",
-    errors.Reason.NO_DEVICE: plan.GONE,
-    errors.Reason.OPERATION_PENDING: plan.PENDING,
-    errors.Code.NOT_FOUND.value: plan.GONE,
+    errors.Reason.NO_DEVICE: outcomes.GONE,
+    errors.Reason.OPERATION_PENDING: outcomes.PENDING,
+    errors.Code.NOT_FOUND.value: outcomes.GONE,
     errors.Code.DATA_LOSS.value: "DeviceLost",
 }

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from drawbar.driver.api import attachments
+from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import cluster, names
-from drawbar.driver.controller.attachments import actions, calls
+from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.operation import latency
 
 
@@ -20,7 +21,7 @@ class Borrowers(Protocol):
         attachment: attachments.DeviceAttachment | None,
         host_of: Mapping[str, str],
         seen_at: datetime.datetime,
-    ) -> actions.Wish | None:
+    ) -> claim_index.Wish | None:
         """Who wants the device, if somebody does.
 
         Args:

@@ -13,7 +13,8 @@ import msgspec
 
 from drawbar.driver import claimstatus
 from drawbar.driver.api import attachments, claims, meta
-from drawbar.driver.controller import marks, names
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import marks, names, outcomes
 from drawbar.driver.controller.attachments import actions, observation, plan, statements
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import session
@@ -158,7 +159,7 @@ class _Round:
             raise fabric_errors.Unavailable(f"there is no Fabric {self._key.fabric}")
         return self._session
 
-    async def _create(self, wish: actions.Wish) -> None:
+    async def _create(self, wish: claim_index.Wish) -> None:
         assert self._device is not None
         body = statements.intent(self._cluster.driver, self._key, self._device, wish)
         # Before the first await: another worker may decide about the same node meanwhile.
@@ -189,11 +190,11 @@ class _Round:
     async def _store(self, body: object) -> attachments.DeviceAttachment:
         stored = await self._cluster.attachments.create(body)
         # Made just now, so nobody can have called the fabric for it.
-        for side in actions.Side:
+        for side in outcomes.Side:
             self._context.calls.never_asked(stored.metadata.uid, side)
         return stored
 
-    async def _ask(self, side: actions.Side) -> None:
+    async def _ask(self, side: outcomes.Side) -> None:
         uid, seen = self._known.metadata.uid, self._device
         adapter, under_way = self._open.adapter(), self._context.calls.is_under_way(uid, side)
         try:
@@ -206,7 +207,7 @@ class _Round:
         # Of an operation that may have ended long ago, the device may have changed since: the fabric is read for it.
         self._settle(side, operation, seen if under_way else None)
 
-    async def _cancel(self, side: actions.Side) -> None:
+    async def _cancel(self, side: outcomes.Side) -> None:
         """Some fabrics cannot; then the operation ends by itself or never, and this is tried again."""
         if not self._open.turns.can.cancel:
             return
@@ -241,15 +242,15 @@ class _Round:
             f"(request {blocker.request_id}) {whose}; end it at the fabric manager"
         )
         if self._open.report(self._key.device, message):
-            self._cluster.recorder.attachment_warning(self._known, reason=plan.PENDING, message=message)
+            self._cluster.recorder.attachment_warning(self._known, reason=outcomes.PENDING, message=message)
 
-    async def _call(self, side: actions.Side) -> None:
+    async def _call(self, side: outcomes.Side) -> None:
         spec, adapter, seen = self._known.spec, self._open.adapter(), self._device
         request_id = self._request_id(side)
         self._context.latency.asked(self._key, side)
         self._context.calls.asked(self._known.metadata.uid, side, self._cluster.clock())
         try:
-            if side is actions.Side.ATTACH:
+            if side is outcomes.Side.ATTACH:
                 operation = await adapter.attach(
                     contract.AttachRequest(
                         request_id=request_id,
@@ -282,7 +283,7 @@ class _Round:
         else:
             self._open.report(self._key.device)
             self._settle(side, operation, seen)
-            if side is actions.Side.ATTACH and not operation.done:
+            if side is outcomes.Side.ATTACH and not operation.done:
                 self._tell_of_the_wait()
 
     def _tell_of_the_wait(self) -> None:
@@ -299,7 +300,7 @@ class _Round:
         return not released and self._open.turns.can.force_detach
 
     def _settle(
-        self, side: actions.Side, operation: contract.Operation, seen: contract.Device | None
+        self, side: outcomes.Side, operation: contract.Operation, seen: contract.Device | None
     ) -> None:
         """Take over an answer; what it says of the device only if nothing newer was told since it was `seen`."""
         now, watched = asyncio.get_running_loop().time(), self._open.turns.can.watch
@@ -314,7 +315,7 @@ class _Round:
         ):
             self._open.learn(operation.device)
 
-    async def _say_attached(self, wish: actions.Wish, now: datetime.datetime) -> None:
+    async def _say_attached(self, wish: claim_index.Wish, now: datetime.datetime) -> None:
         claim = self._claim(wish)
         if claim is None:
             return
@@ -325,7 +326,7 @@ class _Round:
             self._tell(claim, warning=False, reason="DeviceAttached", message=self._where())
 
     async def _say_failed(
-        self, wish: actions.Wish, failure: attachments.Failure, now: datetime.datetime
+        self, wish: claim_index.Wish, failure: attachments.Failure, now: datetime.datetime
     ) -> None:
         """The wish's own claim comes last: its condition says that all the others are written."""
         own = self._claim(wish)
@@ -339,7 +340,7 @@ class _Round:
         self._context.latency.failed(self._key, failure.reason)
         self._tell(own, warning=True, reason=failure.reason, message=failure.message)
 
-    def _tell_of_release(self, abandoned: actions.Wish | None) -> None:
+    def _tell_of_release(self, abandoned: claim_index.Wish | None) -> None:
         """The scheduler goes on counting the device of an abandoned allocation as given until that is gone."""
         log.info("release asked for", extra=self._extras())
         claim = self._claim(abandoned) if abandoned is not None else None
@@ -355,7 +356,7 @@ class _Round:
             self._cluster.recorder, claim, self._key, warning=warning, reason=reason, message=message
         )
 
-    def _claim(self, wish: actions.Wish) -> claims.ResourceClaim | None:
+    def _claim(self, wish: claim_index.Wish) -> claims.ResourceClaim | None:
         claim = self._cluster.claims.get(wish.claim.name, wish.claim.namespace)
         return claim if claim is not None and claim.metadata.uid == wish.claim.uid else None
 
@@ -366,7 +367,7 @@ class _Round:
     async def _write_down(
         self, outcome: actions.RecordAttached | actions.RecordFailure, now: datetime.datetime
     ) -> None:
-        operation = self._context.calls.record(self._known.metadata.uid, actions.Side.ATTACH)
+        operation = self._context.calls.record(self._known.metadata.uid, outcomes.Side.ATTACH)
         if isinstance(outcome, actions.RecordFailure):
             await self._record(statements.failed(self._known, operation, outcome.failure, now))
             return
@@ -399,7 +400,7 @@ class _Round:
         if self._session is not None:
             self._session.report(self._key.device)
 
-    async def _take_over(self, wish: actions.Wish) -> None:
+    async def _take_over(self, wish: claim_index.Wish) -> None:
         claim = msgspec.to_builtins(wish.claim)
         moment = wish.allocation_timestamp
         await self._patch(spec={"claim": claim, "allocationTimestamp": moment, "idleSince": None})
@@ -416,7 +417,7 @@ class _Round:
         with contextlib.suppress(kube_errors.NotFound):
             await self._cluster.attachments.merge(self._known, body, manager=self._cluster.manager)
 
-    def _request_id(self, side: actions.Side) -> str:
+    def _request_id(self, side: outcomes.Side) -> str:
         return self._context.calls.request_id(self._known.metadata.uid, side)
 
     def _where(self) -> str:

@@ -6,9 +6,9 @@ from collections import Counter
 
 from drawbar.driver.api import attachments, claims
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import marks, names, policies
-from drawbar.driver.controller.attachments import actions, plan
+from drawbar.driver.controller import marks, names, outcomes, policies
 from drawbar.driver.controller.attachments import context as attachment_context
+from drawbar.driver.controller.attachments import plan
 
 
 class Observation:
@@ -48,11 +48,11 @@ class Observation:
             wish=wish,
             present=self._present(),
             host_id=connection.host_id if connection else None,
-            attach=context.calls.view(uid, actions.Side.ATTACH, moment),
-            detach=context.calls.view(uid, actions.Side.DETACH, moment),
+            attach=context.calls.view(uid, outcomes.Side.ATTACH, moment),
+            detach=context.calls.view(uid, outcomes.Side.DETACH, moment),
             tainted=(
                 attachment is not None
-                and plan.problem(attachment) is not None
+                and outcomes.problem(attachment) is not None
                 and self._cluster.pools.is_tainted(self._key.fabric, self._key.device)
             ),
             node_gone_at=(
@@ -93,7 +93,7 @@ class Observation:
             return None
         return datetime.timedelta(seconds=policy.keep_attached_seconds)
 
-    def _forbidden(self, wish: actions.Wish | None) -> attachments.Failure | None:
+    def _forbidden(self, wish: claim_index.Wish | None) -> attachments.Failure | None:
         """Why the Fabric's rules do not allow a new attachment."""
         rules = self.session.spec.policy.models if self.session else ()
         if not rules or wish is None or self.device is None or self.attachment is not None:
@@ -113,7 +113,7 @@ class Observation:
         )
         return found
 
-    def _wish(self) -> actions.Wish | None:
+    def _wish(self) -> claim_index.Wish | None:
         """The claim that the attachment is for, if it still wants the device, else the one that waits longest.
 
         One that was told of a failure waits no longer; it counts only while there is no other.
@@ -127,7 +127,7 @@ class Observation:
         first = next((wish for wish in wishes if not wish.failed_said), wishes[0] if wishes else None)
         return first or self._borrowed()
 
-    def _borrowed(self) -> actions.Wish | None:
+    def _borrowed(self) -> claim_index.Wish | None:
         """What somebody wants of it whom no allocation of the scheduler names."""
         context = self._context
         if context.borrowers is None:
@@ -136,7 +136,7 @@ class Observation:
         seen_at = self._cluster.placed.held_since(self._key.attachment) or self._cluster.clock()
         return context.borrowers.wish(self._key, self.attachment, host_of, seen_at)
 
-    def _rivals(self, wish: actions.Wish | None) -> tuple[actions.Wish, ...]:
+    def _rivals(self, wish: claim_index.Wish | None) -> tuple[claim_index.Wish, ...]:
         """Those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""
         found = self._cluster.allocated.of(self._key)
         if wish is None or len(found) < 2:
@@ -150,7 +150,7 @@ class Observation:
         ]
         return tuple(one for one in others if one is not None and not one.failed_said)
 
-    def _wish_of(self, claim: claims.ResourceClaim) -> actions.Wish | None:
+    def _wish_of(self, claim: claims.ResourceClaim) -> claim_index.Wish | None:
         node = claim_index.node_of(claim)
         host_id = self.session.nodes.host_of.get(node) if self.session and node else None
         seen = self._cluster.allocated.seen(claim)

@@ -21,18 +21,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller import marks, policies
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions
-
-GONE = "DeviceGone"
-IN_USE = "DeviceInUse"
-NO_HOST = "NodeNotOnFabric"
-NO_FREE_PORT = "NoFreePort"
-DEADLINE = "AttachDeadlineExceeded"
-NODE_SILENT = "NodeNotResponding"
-UNREACHABLE = "FabricUnreachable"
-CREDENTIALS = "FabricCredentialsRefused"
-PENDING = "OperationPending"
 
 # A host of ours that is no node may become one meanwhile.
 UNMAPPED_SECONDS = 60.0
@@ -44,11 +35,6 @@ RECONNECTED_SECONDS = 60.0
 
 # A claim that lets go of a device and the next one that gets it may overlap for so long.
 OVERLAP_SECONDS = 5.0
-
-# Reasons for which another device would not have fared better, or the device is marked already.
-NOT_THE_DEVICE = frozenset(
-    {IN_USE, NO_HOST, NO_FREE_PORT, UNREACHABLE, CREDENTIALS, policies.NODE_FULL, policies.MODELS_CONFLICT}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +80,7 @@ class Observed:
     """
 
     attachment: attachments.DeviceAttachment | None
-    wish: actions.Wish | None
+    wish: claim_index.Wish | None
     present: bool | None
     host_id: str | None
     attach: Call
@@ -108,7 +94,7 @@ class Observed:
     idle_at: datetime.datetime | None = None
     keep: datetime.timedelta | None = datetime.timedelta()
     forbidden: attachments.Failure | None = None
-    rivals: tuple[actions.Wish, ...] = ()
+    rivals: tuple[claim_index.Wish, ...] = ()
     owner: marks.Owner = marks.Owner.UNTOLD
     node: str | None = None
 
@@ -155,17 +141,7 @@ def _for_the_first(observed: Observed, now: datetime.datetime) -> tuple[actions.
     return _bring_about(observed, attachment, now)
 
 
-def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | None:
-    """Why the attachment does not come about: the controller's own record, else the node's report."""
-    if attachment.status.error is not None:
-        return attachment.status.error
-    visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
-    if visible is not None and visible.status == "False":
-        return attachments.Failure(reason=visible.reason, message=visible.message)
-    return None
-
-
-def _is_for(attachment: attachments.DeviceAttachment, wish: actions.Wish | None) -> bool:
+def _is_for(attachment: attachments.DeviceAttachment, wish: claim_index.Wish | None) -> bool:
     spec = attachment.spec
     return (
         wish is not None
@@ -176,7 +152,7 @@ def _is_for(attachment: attachments.DeviceAttachment, wish: actions.Wish | None)
     )
 
 
-def _is_misdirected(attachment: attachments.DeviceAttachment, wish: actions.Wish) -> bool:
+def _is_misdirected(attachment: attachments.DeviceAttachment, wish: claim_index.Wish) -> bool:
     """Whether the claim's node is mapped to another host by now; what a pod may be using stays where it is."""
     in_use = attachment.holds(attachments.VISIBLE) or wish.visible_said
     return not in_use and wish.host_id not in (None, attachment.spec.host_id)
@@ -190,7 +166,7 @@ def _hold(
         return (actions.Adopt(),)
     if observed.wish is not None and not observed.wish.failed_said:
         message = f"an operator holds the device with DeviceAttachment {attachment.metadata.name}"
-        failure = attachments.Failure(reason=IN_USE, message=message)
+        failure = attachments.Failure(reason=outcomes.IN_USE, message=message)
         return (actions.SayFailed(wish=observed.wish, failure=failure),)
     return _bring_about(dataclasses.replace(observed, wish=None), attachment, now)
 
@@ -203,7 +179,7 @@ def _change_hands(
     usable = (
         observed.connected(spec.host_id)
         and attachment.holds(attachments.ATTACHED)
-        and problem(attachment) is None
+        and outcomes.problem(attachment) is None
         and observed.node_gone_at is None
         and _is_vouched_for(attachment)
     )
@@ -240,7 +216,7 @@ def _begin(observed: Observed, now: datetime.datetime) -> tuple[actions.Action, 
     return (actions.Create(wish=wish),)
 
 
-def _is_where_said(observed: Observed, wish: actions.Wish | None) -> bool:
+def _is_where_said(observed: Observed, wish: claim_index.Wish | None) -> bool:
     """Whether the device is where its claim was told that it is: then that claim may be using it, and keeps it."""
     return (
         wish is not None
@@ -258,35 +234,39 @@ def _restore(observed: Observed) -> tuple[actions.Action, ...]:
     return (actions.Restore(node=observed.node, host_id=observed.host_id),)
 
 
-def _impossible(observed: Observed, wish: actions.Wish, now: datetime.datetime) -> attachments.Failure | None:
+def _impossible(
+    observed: Observed, wish: claim_index.Wish, now: datetime.datetime
+) -> attachments.Failure | None:
     """Why there is no use in trying."""
     if observed.present is False:
-        return attachments.Failure(reason=GONE, message="the fabric manager no longer lists the device")
+        return attachments.Failure(
+            reason=outcomes.GONE, message="the fabric manager no longer lists the device"
+        )
     if observed.present and wish.host_id is None:
         message = f"node {wish.node} is no host of the fabric; map it in the Fabric's spec.hosts"
-        return attachments.Failure(reason=NO_HOST, message=message)
+        return attachments.Failure(reason=outcomes.NO_HOST, message=message)
     if observed.foreign or observed.host_id not in (None, wish.host_id):
         whose = (
             "and not by this cluster" if observed.foreign else "by this cluster, for an earlier allocation"
         )
         message = f"the device is attached to host {observed.host_id}, {whose}"
-        return attachments.Failure(reason=IN_USE, message=message)
+        return attachments.Failure(reason=outcomes.IN_USE, message=message)
     if now >= wish.seen_at + observed.patience:
         seconds = observed.patience.total_seconds()
         refused = observed.attach.failure
-        if refused is not None and refused.reason in (CREDENTIALS, PENDING):
+        if refused is not None and refused.reason in (outcomes.CREDENTIALS, outcomes.PENDING):
             return refused
         if observed.attach.state in ("unasked", "unknown"):
             # Nothing was ever begun, so neither device nor port is to blame.
             message = f"the fabric manager did not take the request within {seconds:.0f} s of the allocation"
-            return attachments.Failure(reason=UNREACHABLE, message=message)
+            return attachments.Failure(reason=outcomes.UNREACHABLE, message=message)
         message = f"not attached within {seconds:.0f} s of the allocation; see the Fabric's conditions"
-        return attachments.Failure(reason=DEADLINE, message=message)
+        return attachments.Failure(reason=outcomes.DEADLINE, message=message)
     return None
 
 
 def _until_deadline(
-    observed: Observed, wish: actions.Wish, now: datetime.datetime
+    observed: Observed, wish: claim_index.Wish, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
     remaining = wish.seen_at + observed.patience - now
     return (actions.LookAgain(seconds=max(0.0, remaining.total_seconds())),)
@@ -296,7 +276,7 @@ def _bring_about(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
     wish = observed.wish
-    failure = problem(attachment)
+    failure = outcomes.problem(attachment)
     if failure is not None and not _is_ready_after_all(wish, failure):
         return _give_up(observed, attachment, failure, now)
     if wish is not None and wish.failed_at is not None:
@@ -318,9 +298,14 @@ def _bring_about(
     return _attach(observed, wish, now)
 
 
-def _is_ready_after_all(wish: actions.Wish | None, failure: attachments.Failure) -> bool:
+def _is_ready_after_all(wish: claim_index.Wish | None, failure: attachments.Failure) -> bool:
     """Whether the node reported the device on the claim after it was given up, and before the claim says that it failed."""
-    return failure.reason == NODE_SILENT and wish is not None and wish.visible_said and not wish.failed_said
+    return (
+        failure.reason == outcomes.NODE_SILENT
+        and wish is not None
+        and wish.visible_said
+        and not wish.failed_said
+    )
 
 
 def _until_ready(
@@ -337,10 +322,12 @@ def _until_ready(
         f"node {attachment.spec.node_name} did not report the device as ready within "
         f"{observed.ready_patience.total_seconds():.0f} s of the allocation; look at its node daemon"
     )
-    return (actions.RecordFailure(failure=attachments.Failure(reason=NODE_SILENT, message=message)),)
+    return (actions.RecordFailure(failure=attachments.Failure(reason=outcomes.NODE_SILENT, message=message)),)
 
 
-def _roll_back(observed: Observed, wish: actions.Wish, now: datetime.datetime) -> tuple[actions.Action, ...]:
+def _roll_back(
+    observed: Observed, wish: claim_index.Wish, now: datetime.datetime
+) -> tuple[actions.Action, ...]:
     """The scheduler takes a failed allocation back, or its pod's deletion does; if nobody does, the device goes back alone.
 
     Not while a pod may be using the claim: that was ready before it failed.
@@ -354,7 +341,7 @@ def _roll_back(observed: Observed, wish: actions.Wish, now: datetime.datetime) -
 
 
 def _say_attached(
-    attachment: attachments.DeviceAttachment, wish: actions.Wish | None
+    attachment: attachments.DeviceAttachment, wish: claim_index.Wish | None
 ) -> tuple[actions.Action, ...]:
     """The claim first: the scheduler waits for it."""
     steps: list[actions.Action] = []
@@ -366,20 +353,20 @@ def _say_attached(
 
 
 def _attach(
-    observed: Observed, wish: actions.Wish | None, now: datetime.datetime
+    observed: Observed, wish: claim_index.Wish | None, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
     call = observed.attach
     match call.state:
         case "unasked":
-            return (actions.Ask(side=actions.Side.ATTACH),)
+            return (actions.Ask(side=outcomes.Side.ATTACH),)
         case "unknown":
-            return (actions.CallFabric(side=actions.Side.ATTACH),)
+            return (actions.CallFabric(side=outcomes.Side.ATTACH),)
         case "succeeded" if call.due:
             return _read(call)
         case "failed" if call.failure is not None and not call.failure.retryable:
             return (actions.RecordFailure(failure=call.failure),)
         case "failed" if call.due:
-            return _again(actions.Side.ATTACH, call)
+            return _again(outcomes.Side.ATTACH, call)
         case _:
             seconds = call.retry_after_seconds
             if wish is not None:
@@ -387,9 +374,9 @@ def _attach(
             return (actions.LookAgain(seconds=seconds),)
 
 
-def _again(side: actions.Side, call: Call) -> tuple[actions.Action, ...]:
+def _again(side: outcomes.Side, call: Call) -> tuple[actions.Action, ...]:
     """Try again; a device that another operation keeps busy stays so for ever if nobody ends that one."""
-    pending = call.failure is not None and call.failure.reason == PENDING
+    pending = call.failure is not None and call.failure.reason == outcomes.PENDING
     retry = actions.Retry(side=side)
     return (actions.EndBlocker(), retry) if pending else (retry,)
 
@@ -407,7 +394,7 @@ def _give_up(
     wish = observed.wish
     if wish is None:
         return ()
-    if observed.present and not observed.tainted and failure.reason not in NOT_THE_DEVICE:
+    if observed.present and not observed.tainted and failure.reason not in outcomes.NOT_THE_DEVICE:
         return (actions.Taint(failure=failure),)
     steps: list[actions.Action] = []
     if attachment.status.error is None:
@@ -438,15 +425,15 @@ def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> tup
     """An attach that is still under way goes first: it would undo the detach."""
     attach = observed.attach
     if attach.state == "unasked" and not observed.connected(attachment.spec.host_id):
-        return (actions.Ask(side=actions.Side.ATTACH),)
+        return (actions.Ask(side=outcomes.Side.ATTACH),)
     if attach.state == "running":
-        return _cancel(actions.Side.ATTACH, attach)
+        return _cancel(outcomes.Side.ATTACH, attach)
     if observed.foreign:
         return (actions.RemoveFinalizer(),)
     return _detach_call(observed, attachment)
 
 
-def _cancel(side: actions.Side, call: Call) -> tuple[actions.Action, ...]:
+def _cancel(side: outcomes.Side, call: Call) -> tuple[actions.Action, ...]:
     return (actions.Cancel(side=side), actions.LookAgain(seconds=call.retry_after_seconds))
 
 
@@ -460,34 +447,34 @@ def _read(call: Call) -> tuple[actions.Action, ...]:
 
 def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
     call, there = observed.detach, observed.host_id == attachment.spec.host_id
-    gone = observed.present is False and call.failure is not None and call.failure.reason == GONE
+    gone = observed.present is False and call.failure is not None and call.failure.reason == outcomes.GONE
     if (call.state == "succeeded" and not there) or (call.state == "failed" and gone):
         return (actions.RemoveFinalizer(),)
     match call.state:
         case "unasked":
-            return (actions.Ask(side=actions.Side.DETACH),)
+            return (actions.Ask(side=outcomes.Side.DETACH),)
         case "unknown":
-            return (actions.CallFabric(side=actions.Side.DETACH),)
+            return (actions.CallFabric(side=outcomes.Side.DETACH),)
         case "succeeded" if call.age_seconds > RECONNECTED_SECONDS:
-            return _again(actions.Side.DETACH, call)
+            return _again(outcomes.Side.DETACH, call)
         case "succeeded" if call.due:
             return _read(call)
         case "failed" if call.due:
-            return _again(actions.Side.DETACH, call)
+            return _again(outcomes.Side.DETACH, call)
         case "running" if call.age_seconds > DETACH_PATIENCE_SECONDS:
-            return _cancel(actions.Side.DETACH, call)
+            return _cancel(outcomes.Side.DETACH, call)
         case _:
             return (actions.LookAgain(seconds=call.retry_after_seconds),)
 
 
 def _refuse_rivals(
-    first: actions.Wish | None, rivals: Iterable[actions.Wish], now: datetime.datetime
+    first: claim_index.Wish | None, rivals: Iterable[claim_index.Wish], now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
     """A device that was given to two claims by mistake stays with the first; the others fail."""
     if first is None:
         return ()
     message = f"the device was given to claim {first.claim.namespace}/{first.claim.name} already"
-    failure = attachments.Failure(reason=IN_USE, message=message)
+    failure = attachments.Failure(reason=outcomes.IN_USE, message=message)
     steps: list[actions.Action] = []
     for rival in rivals:
         left = OVERLAP_SECONDS - (now - rival.seen_at).total_seconds()
@@ -497,7 +484,7 @@ def _refuse_rivals(
     return tuple(steps)
 
 
-def _refuse_unfit(wish: actions.Wish) -> tuple[actions.Action, ...]:
+def _refuse_unfit(wish: claim_index.Wish) -> tuple[actions.Action, ...]:
     """A claim whose parameters cannot be obeyed fails, and nothing is attached for it."""
     if wish.unfit is None or wish.failed_said:
         return ()
@@ -517,7 +504,7 @@ def _combine(
 
 
 def _wait_for_release(
-    wish: actions.Wish | None,
+    wish: claim_index.Wish | None,
     attachment: attachments.DeviceAttachment,
     left: datetime.timedelta,
 ) -> tuple[actions.Action, ...]:
@@ -535,5 +522,5 @@ def _wait_for_release(
     released = meta.find(attachment.status.conditions, attachments.RELEASED)
     why = f": {released.message}" if released is not None and released.message else ""
     message = f"the device is still being released from node {attachment.spec.node_name}{why}"
-    failure = attachments.Failure(reason=DEADLINE, message=message)
+    failure = attachments.Failure(reason=outcomes.DEADLINE, message=message)
     return (actions.SayFailed(wish=wish, failure=failure),)

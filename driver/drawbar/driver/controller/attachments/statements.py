@@ -22,7 +22,9 @@ TAKEN_BACK = "DeviceTakenBack"
 ROLLED_BACK = "AttachRolledBack"
 
 
-def intent(driver: str, key: names.DeviceKey, device: contract.Device, wish: actions.Wish) -> dict[str, Any]:
+def intent(
+    driver: str, key: names.DeviceKey, device: contract.Device, wish: claim_index.Wish
+) -> dict[str, Any]:
     """The attachment as it is created, before the fabric is called."""
     assert wish.host_id is not None
     spec = attachments.AttachmentSpec(

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, classic, handles
+from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.attachments import plan as attachment_plan
 from drawbar.driver.controller.classic import actions, claim_requests, history, observation
 
 ABANDONED = "NobodyWaits"
@@ -170,7 +170,7 @@ def begin(
             claim.uid,
             held[0].spec.node_name,
             held[0].spec.allocation_timestamp or held[0].metadata.uid,
-            by_device=failure.reason not in attachment_plan.NOT_THE_DEVICE | _NOT_THE_DEVICE,
+            by_device=failure.reason not in outcomes.NOT_THE_DEVICE | _NOT_THE_DEVICE,
         )
     steps = release(claim, held, reason=failure.reason, message=failure.message)
     return Attempt(claim=claim, state=State.LEAVING, held=held), steps

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from drawbar.driver.api import attachments, classic, classic_v1alpha2, classic_v1alpha3
+from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import actions as attachment_actions
 from drawbar.driver.controller.classic import claim_requests
 from drawbar.driver.kube import client, kinds, mirror
 
@@ -152,7 +152,7 @@ class ClaimWatch:
         attachment: attachments.DeviceAttachment | None,
         host_of: Mapping[str, str],
         seen_at: datetime.datetime,
-    ) -> attachment_actions.Wish | None:
+    ) -> claim_index.Wish | None:
         """Return that of the claim that the attachment names, while the claim exists.
 
         Without an attachment, that of a claim to which the device is allocated: its record was lost and is written anew.
@@ -267,9 +267,9 @@ def wish(
     allocated_at: str,
     seen_at: datetime.datetime,
     has_failed: bool = False,
-) -> attachment_actions.Wish:
+) -> claim_index.Wish:
     """Return the wish of a classic claim, whose status has no conditions to be set."""
-    return attachment_actions.Wish(
+    return claim_index.Wish(
         claim=claim,
         node=node,
         host_id=host_id,

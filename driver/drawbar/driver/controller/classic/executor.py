@@ -23,8 +23,7 @@ from drawbar.driver.api import (
     meta,
     nodepools,
 )
-from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import actions as attachment_actions
+from drawbar.driver.controller import names, outcomes
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.attachments import statements as attachment_statements
 from drawbar.driver.controller.classic import actions, claim_watch
@@ -157,7 +156,7 @@ class _Subject:
             context.latency.never_begun(key)
             raise
         # Made just now, so no call to the fabric was made for it.
-        for side in attachment_actions.Side:
+        for side in outcomes.Side:
             context.calls.never_asked(stored.metadata.uid, side)
         extra = {"attachment": key.attachment, "node": step.node, "claim": step.claim.name.name}
         log.info("attachment created", extra=extra)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import prometheus_client as prometheus
 
 from drawbar.driver.api import attachments, claims
-from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import actions
-from drawbar.driver.controller.operation import metrics, outcomes
+from drawbar.driver.controller import names, outcomes
+from drawbar.driver.controller.operation import metrics
 
 
 class There(enum.IntEnum):
@@ -127,11 +126,11 @@ class Latency:
             else:
                 self._there.known.pop(key, None)
 
-    def asked(self, key: names.DeviceKey, side: actions.Side) -> None:
+    def asked(self, key: names.DeviceKey, side: outcomes.Side) -> None:
         """The fabric is about to be asked."""
         self._reach(key, side, There.ASKED, Back.ASKED)
 
-    def settled(self, key: names.DeviceKey, side: actions.Side, reason: str | None) -> None:
+    def settled(self, key: names.DeviceKey, side: outcomes.Side, reason: str | None) -> None:
         """The fabric did what it was asked, or failed for that reason."""
         if reason is None:
             self._reach(key, side, There.CONNECTED, Back.DISCONNECTED)
@@ -210,8 +209,8 @@ class Latency:
         elif journey.last < There.TOLD and new.holds(attachments.ATTACHED):
             self.told(key)
 
-    def _reach(self, key: names.DeviceKey, side: actions.Side, there: There, back: Back) -> None:
-        if side is actions.Side.ATTACH:
+    def _reach(self, key: names.DeviceKey, side: outcomes.Side, there: There, back: Back) -> None:
+        if side is outcomes.Side.ATTACH:
             self._there.reach(key, there, self._clock())
         else:
             self._back.reach(key, back, self._clock())

@@ -5,8 +5,7 @@ Children of metrics are looked up once, since an attach touches a dozen of them.
 
 import prometheus_client as prometheus
 
-from drawbar.driver.controller.attachments import actions
-from drawbar.driver.controller.operation import outcomes
+from drawbar.driver.controller import outcomes
 from drawbar.driver.operation import exposition
 
 PREFIX = "drawbar_controller_"
@@ -31,7 +30,7 @@ STEP_BUCKETS_SECONDS = (
     600.0,
 )
 CALL_BUCKETS_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0, 30.0)
-SIDES = {actions.Side.ATTACH: "attach", actions.Side.DETACH: "detach"}
+SIDES = {outcomes.Side.ATTACH: "attach", outcomes.Side.DETACH: "detach"}
 
 
 class Metrics(exposition.Exposition):

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta, slices
-from drawbar.driver.controller.operation import outcomes
+from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.pools import causes
 from drawbar.driver.slices import encoding
 

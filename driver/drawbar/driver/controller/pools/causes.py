@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from drawbar.driver.api import attachments, meta, slices
-from drawbar.driver.controller.attachments import plan as attachment_plan
+from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.slices import encoding
 
@@ -174,8 +174,8 @@ class Probation:
 
 def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | None:
     """Return the failure that the device is to blame for."""
-    problem = attachment_plan.problem(attachment) if attachment is not None else None
-    if attachment is None or problem is None or problem.reason in {"", *attachment_plan.NOT_THE_DEVICE}:
+    problem = outcomes.problem(attachment) if attachment is not None else None
+    if attachment is None or problem is None or problem.reason in {"", *outcomes.NOT_THE_DEVICE}:
         return None
     visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
     return AttachFailed(

@@ -3,7 +3,33 @@
 The reasons of a failed attach are those of docs/conditions.md, the node daemon's among them; pure.
 """
 
-from drawbar.driver.api import attachments
+import enum
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller import policies
+
+
+class Side(enum.StrEnum):
+    """Which of the two calls to the fabric; the value is its letter in request ids."""
+
+    ATTACH = "a"
+    DETACH = "d"
+
+
+GONE = "DeviceGone"
+IN_USE = "DeviceInUse"
+NO_HOST = "NodeNotOnFabric"
+NO_FREE_PORT = "NoFreePort"
+DEADLINE = "AttachDeadlineExceeded"
+NODE_SILENT = "NodeNotResponding"
+UNREACHABLE = "FabricUnreachable"
+CREDENTIALS = "FabricCredentialsRefused"
+PENDING = "OperationPending"
+
+# Reasons for which another device would not have fared better, or the device is marked already.
+NOT_THE_DEVICE = frozenset(
+    {IN_USE, NO_HOST, NO_FREE_PORT, UNREACHABLE, CREDENTIALS, policies.NODE_FULL, policies.MODELS_CONFLICT}
+)
 
 ATTACHED = "Attached"
 REUSED = "Reused"
@@ -68,3 +94,13 @@ def phase(attachment: attachments.DeviceAttachment) -> str:
         return "Released" if attachment.holds(attachments.RELEASED) else "Releasing"
     known = attachment.status.phase or "Pending"
     return known if known in PHASES else OTHER
+
+
+def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | None:
+    """Return why the attachment does not come about: the controller's own record, else the node's report."""
+    if attachment.status.error is not None:
+        return attachment.status.error
+    visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
+    if visible is not None and visible.status == "False":
+        return attachments.Failure(reason=visible.reason, message=visible.message)
+    return None

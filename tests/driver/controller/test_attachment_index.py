@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller.attachments import index
+from drawbar.driver.controller import attachment_index
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 FABRICS, NODES = ("f", "g"), ("n1", "n2")
@@ -32,7 +32,7 @@ def by_name(found):
 
 @given(CHANGES)
 def test_the_index_agrees_with_a_walk_after_every_change(changes):
-    known, found = {}, index.Index()
+    known, found = {}, attachment_index.Index()
     for name, place in changes:
         new = attachment(name, *place) if place else None
         found.change(known.get(name), new, NOW)
@@ -58,7 +58,7 @@ def after(seconds):
 
 
 def test_a_release_is_overdue_30_seconds_after_its_deletion_was_first_seen_whatever_its_timestamp():
-    known = index.Index()
+    known = attachment_index.Index()
     known.change(None, deleting("a"), NOW)
     known.change(deleting("a"), deleting("a"), after(10))
     assert (known.overdue("f", after(29)), known.overdue_after("f", after(29))) == (frozenset(), 1.0)
@@ -68,7 +68,7 @@ def test_a_release_is_overdue_30_seconds_after_its_deletion_was_first_seen_whate
 
 
 def test_another_attachment_of_the_name_counts_anew():
-    known = index.Index()
+    known = attachment_index.Index()
     known.change(None, deleting("a"), NOW)
     known.change(deleting("a"), deleting("a", uid="v"), after(60))
     assert known.overdue("f", after(60)) == frozenset()
