@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.scenes import waiting
+from tests.scenes import clusters, waiting
 
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds
@@ -47,11 +47,12 @@ def fabric_file(path, **changes):
     return configuration.load(path)
 
 
-class World:
+class World(clusters.Cluster):
     """The cluster as a test sees it: everything through the API server and the fabric."""
 
     def __init__(self, server, api, path, fabric):
-        self.server, self.api, self.path, self.fabric = server, api, path, fabric
+        super().__init__(api, server=server)
+        self.path, self.fabric = path, fabric
         self.controllers = []
 
     @property
@@ -76,13 +77,8 @@ class World:
             await one
 
     async def make_fabric(self, name="fab", **spec):
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "Fabric",
-            "metadata": {"name": name},
-            "spec": {"adapter": "grpc", "endpoint": f"unix:{self.path / 'f.sock'}"} | spec,
-        }
-        await self.api.create(kinds.FABRIC, body, into=dict)
+        usual = {"adapter": "grpc", "endpoint": f"unix:{self.path / 'f.sock'}"}
+        await self.create(kinds.FABRIC, name, spec=usual | spec)
 
     async def fabric_condition(self, kind, name="fab"):
         found = await self.api.read(kinds.FABRIC, name, into=dict)
@@ -90,31 +86,17 @@ class World:
         return next((one for one in known if one["type"] == kind), {})
 
     async def slices(self):
-        return [one["spec"] for one in (await self.api.list_all(kinds.SLICE, into=dict)).items]
+        return [one["spec"] for one in await self.list(kinds.SLICE)]
 
     async def published(self):
         return await waiting.until(self.slices, bool)
 
     async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", pool=POOL, at="", **result):
         """Does what a scheduler does; `at` is the timestamp, now unless it is given, and None for none."""
-        claim = await self.api.create(
-            kinds.CLAIM,
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceClaim",
-                "metadata": {"name": name},
-                "spec": {
-                    "devices": {
-                        "requests": [
-                            {"name": f"r{number}", "exactly": {"deviceClassName": "any"}}
-                            for number in range(len(devices))
-                        ]
-                    }
-                },
-            },
-            namespace="default",
-            into=dict,
-        )
+        requests = [
+            {"name": f"r{number}", "exactly": {"deviceClassName": "any"}} for number in range(len(devices))
+        ]
+        claim = await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
         results = [
             {
@@ -154,10 +136,7 @@ class World:
         }
 
     async def attachments(self):
-        return {
-            one["metadata"]["name"]: one
-            for one in (await self.api.list_all(kinds.ATTACHMENT, into=dict)).items
-        }
+        return {one["metadata"]["name"]: one for one in await self.list(kinds.ATTACHMENT)}
 
     async def node_says(self, name, condition, status="True", reason="Said"):
         """What the node daemon would apply."""

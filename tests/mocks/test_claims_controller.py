@@ -44,18 +44,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield made
 
 
-async def template(cluster: Cluster) -> None:
-    await cluster.create(
-        kinds.CLAIM_TEMPLATE, "gpus", spec={"metadata": {"labels": {"team": "a"}}, "spec": SPEC}
-    )
-
-
-def recorded(pods: list[Json]) -> Any:
-    return [
-        pod["status"]["resourceClaimStatuses"] for pod in pods if pod["status"].get("resourceClaimStatuses")
-    ]
-
-
 async def test_a_finished_pod_leaves_the_claim_to_the_others(cluster: Cluster) -> None:
     first = await cluster.pod("p1", resourceClaimName="c1")
     second = await cluster.pod("p2", resourceClaimName="c1")

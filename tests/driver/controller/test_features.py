@@ -5,6 +5,7 @@ import contextlib
 import datetime
 
 import pytest
+from tests.scenes import clusters
 
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds
@@ -23,10 +24,11 @@ DESCRIBED = configuration.Configuration(
 )
 
 
-class World:
+class World(clusters.Cluster):
     """An API server that can be started anew, with other gates; what it stored stays."""
 
     def __init__(self, path, until):
+        super().__init__(None)
         self.path, self._until = path, until
         self.ahead = datetime.timedelta()
 
@@ -51,17 +53,14 @@ class World:
 
     async def prepare(self):
         await deployment.apply(self.api)
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
-        await self.api.create(kinds.NODE, node, into=dict)
-        body = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "Fabric", "metadata": {"name": "fab"}}
+        await self.node("node-1")
         spec = {"adapter": "grpc", "endpoint": f"unix:{self.path / 'f.sock'}"}
-        await self.api.create(kinds.FABRIC, body | {"spec": spec}, into=dict)
+        await self.create(kinds.FABRIC, "fab", spec=spec)
 
     async def time_passes(self):
         """The usual look at everything comes with any change of the Fabric."""
         self.ahead += datetime.timedelta(hours=1)
-        body = {"spec": {"timeoutSeconds": 31}}
-        await self.api.patch(kinds.FABRIC, "fab", body, content=client.Patch.MERGE, into=dict)
+        await self.patch(kinds.FABRIC, "fab", {"spec": {"timeoutSeconds": 31}})
 
     async def told(self, status, slices):
         """Waits until the Fabric says whether fields are dropped, and until so many slices are published."""
@@ -70,7 +69,7 @@ class World:
             fabric = await self.api.read(kinds.FABRIC, "fab", into=dict)
             known = fabric.get("status", {}).get("conditions", ())
             said = next((one["status"] for one in known if one["type"] == "FeaturesDropped"), "")
-            return said, len((await self.api.list_all(kinds.SLICE, into=dict)).items)
+            return said, len(await self.list(kinds.SLICE))
 
         await self._until(read, lambda value: value == (status, slices))
 

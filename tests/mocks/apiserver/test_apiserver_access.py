@@ -14,7 +14,6 @@ import pytest
 from drawbar.mocks import apiserver
 
 PODS = "/api/v1/namespaces/default/pods"
-ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
 KUBECTL = shutil.which("kubectl")
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
 

@@ -5,6 +5,7 @@ import contextlib
 
 import grpc
 import pytest
+from tests.scenes import clusters
 
 from drawbar.cdi import files, spec
 from drawbar.driver.kube import client, config, kinds
@@ -30,35 +31,29 @@ def gpu(number, **changes):
 DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="SN1")
 
 
-class World:
+class World(clusters.Cluster):
     """A node whose first slot belongs to itself, and its daemon."""
 
     def __init__(self, path, api, tree, kubelets):
-        self.path, self.api, self.tree, self.kubelets = path, api, tree, kubelets
-
-    async def slices(self):
-        return (await self.api.list_all(kinds.SLICE, into=dict)).items
+        super().__init__(api)
+        self.path, self.tree, self.kubelets = path, tree, kubelets
 
     async def devices(self):
-        return {one["name"]: one for found in await self.slices() for one in found["spec"].get("devices", ())}
+        return {
+            one["name"]: one
+            for found in await self.list(kinds.SLICE)
+            for one in found["spec"].get("devices", ())
+        }
 
     def attach(self, slot, device):
         return asyncio.to_thread(self.tree.attach, slot, device)
 
     async def claim(self, device):
         """A claim that the scheduler gave that device of the node's pool."""
-        body = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": "c1"},
-            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
-        }
-        claim = await self.api.create(kinds.CLAIM, body, namespace="default", into=dict)
-        result = {"request": "r", "driver": DRIVER, "pool": NODE, "device": device}
-        claim["status"] = {"allocation": {"devices": {"results": [result]}}}
-        return await self.api.replace(
-            kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict
-        )
+        await super().claim("c1", "gpu")
+        result = {"request": "one", "driver": DRIVER, "pool": NODE, "device": device}
+        status = {"allocation": {"devices": {"results": [result]}}}
+        return await self.set_status(kinds.CLAIM, "c1", status)
 
     async def prepare(self, claim):
         return await self._call("NodePrepareResources", api_pb2.NodePrepareResourcesRequest, claim)
@@ -124,7 +119,7 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
         assert attributes["class"] == {"string": "gpu"}
         assert attributes["serial"] == {"string": SERIAL.format(1)}
         assert attributes["resource.kubernetes.io/pciBusID"] == {"string": address}
-        (one,) = await cluster.slices()
+        (one,) = await cluster.list(kinds.SLICE)
 
         prepared = await cluster.prepare(await cluster.claim(NAME))
         assert not prepared.error
@@ -136,7 +131,7 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
         await cluster.kubelets.restart(NODE)
 
         async def uids():
-            return [found["metadata"]["uid"] for found in await cluster.slices()]
+            return [found["metadata"]["uid"] for found in await cluster.list(kinds.SLICE)]
 
         await until(uids, lambda found: found not in ([], [one["metadata"]["uid"]]))
         await until(cluster.devices, lambda found: found.get(NAME, {}).get("attributes") == attributes)
@@ -198,7 +193,7 @@ async def test_a_device_that_is_pulled_is_gone_and_back_under_its_name(tmp_path,
         await cluster.attach(1, gpu(1))
         await until(cluster.devices, bool)
         await asyncio.to_thread(cluster.tree.surprise_remove, 1)
-        await until(cluster.slices, lambda found: not found)
+        await until(lambda: cluster.list(kinds.SLICE), lambda found: not found)
         await cluster.attach(1, gpu(1))
         await until(cluster.devices, lambda found: list(found) == [NAME])
 
@@ -219,7 +214,7 @@ async def test_a_device_that_is_pulled_from_its_claim_stays_with_a_taint_until_t
         assert (taint["key"], taint["effect"]) == (f"{DRIVER}/device-lost", "NoExecute")
         assert tainted[NAME]["attributes"]["class"] == {"string": "gpu"}
         assert not (await cluster.unprepare(claim)).error
-        await until(cluster.slices, lambda found: not found)
+        await until(lambda: cluster.list(kinds.SLICE), lambda found: not found)
 
 
 @pytest.mark.timeout(60)
@@ -237,7 +232,7 @@ async def test_a_pool_that_is_turned_off_is_withdrawn(tmp_path, until):
             },
         }
         await cluster.api.create(kinds.SLICE, body, into=dict)
-        await until(cluster.slices, lambda found: not found)
+        await until(lambda: cluster.list(kinds.SLICE), lambda found: not found)
 
 
 def test_a_cdi_file_of_somebody_else_that_names_our_device_is_found(tmp_path):

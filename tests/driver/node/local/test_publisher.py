@@ -6,6 +6,7 @@ import datetime
 import random
 
 import pytest
+from tests.scenes import clusters
 
 from drawbar.driver.api import slices
 from drawbar.driver.kube import client, config, kinds
@@ -63,11 +64,12 @@ class Wire:
             await self._api.read(kinds.SLICE, "there-is-none", into=dict)
 
 
-class Cluster:
+class Cluster(clusters.Cluster):
     """An API server, a node, and the publisher of its pool, which offers what `offers` holds."""
 
     def __init__(self, api, wire, options):
-        self.api, self.wire, self.offers, self.watched, self.said = api, wire, [], None, []
+        super().__init__(api)
+        self.wire, self.offers, self.watched, self.said = wire, [], None, []
         self.surveys, self.publisher, self._options, self._task = 0, None, options, None
 
     def start(self):
@@ -102,12 +104,11 @@ class Cluster:
         self.offers = list(offers)
         self.publisher.changed()
 
-    async def slices(self):
-        return (await self.api.list_all(kinds.SLICE, into=dict)).items
-
     async def devices(self):
         return {
-            device["name"]: device for one in await self.slices() for device in one["spec"].get("devices", ())
+            device["name"]: device
+            for one in await self.list(kinds.SLICE)
+            for device in one["spec"].get("devices", ())
         }
 
 
@@ -145,7 +146,7 @@ async def test_the_pool_is_published_for_the_node_and_goes_with_its_node_object(
     async with cluster(tmp_path) as world:
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a"))
-        (one,) = await world.slices()
+        (one,) = await world.list(kinds.SLICE)
         node = await world.api.read(kinds.NODE, NODE, into=dict)
         (owner,) = one["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (node["metadata"]["uid"], True)
@@ -158,11 +159,11 @@ async def test_a_pool_that_the_kubelet_wipes_is_back_at_once_with_its_taints_as_
     async with cluster(tmp_path) as world:
         world.offer(offer("gpu-a", LINK))
         before = await until(world.devices, named("gpu-a"))
-        (one,) = await world.slices()
+        (one,) = await world.list(kinds.SLICE)
         await world.api.request("DELETE", kinds.SLICE.path(), WIPE)
 
         async def again():
-            return [found["metadata"]["uid"] for found in await world.slices()]
+            return [found["metadata"]["uid"] for found in await world.list(kinds.SLICE)]
 
         await until(again, lambda uids: uids not in ([], [one["metadata"]["uid"]]))
         assert await world.devices() == before
@@ -176,7 +177,7 @@ async def test_what_is_not_offered_any_more_goes_and_the_pool_with_the_last(tmp_
         devices = await until(world.devices, named("gpu-b"))
         assert devices["gpu-b"]["taints"][0]["key"] == f"{DRIVER}/link-degraded"
         world.offer()
-        await until(world.slices, lambda found: not found)
+        await until(lambda: world.list(kinds.SLICE), lambda found: not found)
         assert world.watched == frozenset()
 
 
@@ -184,7 +185,7 @@ async def test_nothing_is_written_when_nothing_changed(tmp_path, until):
     async with cluster(tmp_path, resync_seconds=0.05) as world:
         world.offer(offer("gpu-a"), offer("gpu-b", LINK))
         await until(world.devices, named("gpu-a", "gpu-b"))
-        (before,) = await world.slices()
+        (before,) = await world.list(kinds.SLICE)
 
         async def rounds():
             world.publisher.changed()
@@ -192,7 +193,7 @@ async def test_nothing_is_written_when_nothing_changed(tmp_path, until):
 
         done = world.surveys
         await until(rounds, lambda number: number > done + 5)
-        assert await world.slices() == (before,)
+        assert await world.list(kinds.SLICE) == (before,)
 
 
 async def test_without_a_device_neither_the_node_is_read_nor_a_slice_written(tmp_path, until):
@@ -203,7 +204,7 @@ async def test_without_a_device_neither_the_node_is_read_nor_a_slice_written(tmp
             return world.watched
 
         await until(watched, lambda keys: keys == frozenset())
-        assert await world.slices() == ()
+        assert await world.list(kinds.SLICE) == ()
 
 
 async def test_a_node_object_that_comes_late_is_waited_for(tmp_path, until):
@@ -217,7 +218,7 @@ async def test_a_slice_that_is_lost_behind_the_back_of_the_watch_is_found_by_the
     async with cluster(tmp_path, deaf=True, resync_seconds=0.05) as world:
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a"))
-        (known,) = await world.slices()
+        (known,) = await world.list(kinds.SLICE)
         await world.api.delete(kinds.SLICE, known["metadata"]["name"])
         await until(world.devices, named("gpu-a"))
 
@@ -250,10 +251,10 @@ async def test_where_taints_are_dropped_a_tainted_device_is_withdrawn_and_nothin
         world.offer(offer("gpu-a", LINK), offer("gpu-b"))
         await until(world.devices, named("gpu-b"))
         assert world.publisher.dropped_fields == ("taints",)
-        (before,) = await world.slices()
+        (before,) = await world.list(kinds.SLICE)
         world.offer(offer("gpu-a"), offer("gpu-b"))
         await until(world.devices, named("gpu-a", "gpu-b"))
-        (after,) = await world.slices()
+        (after,) = await world.list(kinds.SLICE)
         assert int(after["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
         assert len(world.watched) == 2
 
@@ -289,14 +290,14 @@ async def test_what_is_dropped_is_asked_for_again_without_writing(tmp_path, unti
     async with cluster(tmp_path, profile="1.34", resync_seconds=0.05) as world:
         world.offer(offer("gpu-a", LINK), offer("gpu-b"))
         await until(world.devices, named("gpu-b"))
-        (before,) = await world.slices()
+        (before,) = await world.list(kinds.SLICE)
 
         async def asked():
             return world.wire.dry_runs
 
         await until(asked, lambda number: number > 2)
         assert world.publisher.dropped_fields == ("taints",)
-        assert await world.slices() == (before,)
+        assert await world.list(kinds.SLICE) == (before,)
 
 
 def test_two_writers_who_disagree_do_not_chase_each_other():
@@ -381,7 +382,7 @@ async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says
         world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a", "none-1", "none-2"))
-        before, done = await world.slices(), world.surveys
+        before, done = await world.list(kinds.SLICE), world.surveys
 
         async def rounds():
             world.publisher.changed()
@@ -390,7 +391,7 @@ async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says
         await world.stop()
         world.start()
         await until(rounds, lambda number: number > done + 3)
-        assert await world.slices() == before
+        assert await world.list(kinds.SLICE) == before
         assert len(world.said) == 1
 
 
