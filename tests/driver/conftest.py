@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.scenes import attachments as scenes
 from tests.scenes import clusters, waiting
 
 from drawbar.driver.controller import daemon, settings
@@ -140,31 +141,8 @@ class World(clusters.Cluster):
 
     async def node_says(self, name, condition, status="True", reason="Said"):
         """What the node daemon would apply."""
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {"name": name},
-            "status": {
-                "conditions": [
-                    {
-                        "type": condition,
-                        "status": status,
-                        "reason": reason,
-                        "message": "",
-                        "lastTransitionTime": "2026-01-02T03:04:05Z",
-                    }
-                ]
-            },
-        }
-        await self.api.patch(
-            kinds.ATTACHMENT,
-            name,
-            body,
-            content=client.Patch.APPLY,
-            into=dict,
-            subresource="status",
-            manager="drawbar-node",
-        )
+        told = scenes.condition(condition, status, reason)
+        await scenes.apply_status(self.api, name, "drawbar-node", conditions=[told])
 
     async def deallocate(self, name="c1"):
         claim = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)

@@ -1,6 +1,7 @@
 """DeviceAttachments, as values and as the documents that an API server takes."""
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.kube import client, kinds
 
 DELETED_AT = "2026-01-02T03:00:00Z"
 
@@ -72,21 +73,43 @@ def attachment(
     )
 
 
-def document(name, node, *, metadata=None, **spec):
-    """The document of a DeviceAttachment on that node."""
+def document(name, node, *, held=False, metadata=None, **spec):
+    """Return the document of a DeviceAttachment on that node; its device is named by what follows the fabric in `name`.
+
+    Args:
+        name: `fabric.device`.
+        node: the Node's name.
+        held: with the label and the finalizer that the controller sets.
+        metadata: more of the metadata.
+        spec: fields of the spec that differ from a GPU that no claim uses.
+    """
+    device = name.partition(".")[2] or name
+    known = {"labels": {"drawbar.dev/node": node}, "finalizers": [attachments.FINALIZER]} if held else {}
     fields = {
         "fabric": "fab",
-        "deviceID": name,
+        "deviceID": device,
         "driver": "drawbar.dev",
-        "pool": "p",
-        "device": name,
+        "pool": "fab/enc",
+        "device": device,
         "nodeName": node,
-        "hostID": "h",
+        "hostID": "h1",
         "identity": {"deviceClass": "gpu"},
     }
-    return {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "DeviceAttachment",
-        "metadata": {"name": name, **(metadata or {})},
-        "spec": fields | spec,
-    }
+    return _document(name, metadata={**known, **(metadata or {})}, spec=fields | spec)
+
+
+def condition(kind, status="True", reason="Said", at="2026-01-02T03:04:05Z"):
+    """Return the document of a condition."""
+    return {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at}
+
+
+async def apply_status(api, name, manager, **status):
+    """Apply these fields of the status as a daemon does."""
+    body = _document(name, status=status)
+    options = {"content": client.Patch.APPLY, "subresource": "status", "manager": manager}
+    await api.patch(kinds.ATTACHMENT, name, body, into=dict, **options)
+
+
+def _document(name, *, metadata=None, **content):
+    kind = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceAttachment"}
+    return kind | {"metadata": {"name": name, **(metadata or {})}} | content

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, kinds, mirror
@@ -383,21 +384,7 @@ async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(c
         cluster.start()
         await cluster.make_fabric()
         await cluster.published()
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {"name": "fab.gpu-0"},
-            "spec": {
-                "fabric": "fab",
-                "deviceID": "gpu-0",
-                "driver": DRIVER,
-                "pool": POOL,
-                "device": "gpu-0",
-                "nodeName": NODES[0],
-                "hostID": "host-node-1",
-                "identity": {"deviceClass": "gpu"},
-            },
-        }
+        body = scenes.document("fab.gpu-0", NODES[0], pool=POOL, hostID="host-node-1")
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
 
         async def taints():

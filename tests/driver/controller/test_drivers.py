@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import drivers, meta, nodes
 from drawbar.driver.controller import labels, marks
@@ -256,18 +257,10 @@ async def test_a_fabric_whose_driver_nobody_serves_stays_as_it_is_until_somebody
     async with two_drivers() as two:
         cluster = two.cluster
         await two.allocate(SECOND, "c2")
-        by_hand = {
-            "fabric": "other",
-            "deviceID": "gpu-0",
-            "driver": SECOND,
-            "pool": "other/enc-1",
-            "device": "gpu-0",
-            "nodeName": "node-2",
-            "hostID": "host-node-2",
-            "identity": {"deviceClass": "gpu"},
-        }
-        body = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceAttachment", "spec": by_hand}
-        await cluster.api.create(kinds.ATTACHMENT, body | {"metadata": {"name": "other.gpu-0"}}, into=dict)
+        by_hand = {"fabric": "other", "driver": SECOND, "pool": "other/enc-1", "hostID": "host-node-2"}
+        await cluster.api.create(
+            kinds.ATTACHMENT, scenes.document("other.gpu-0", "node-2", **by_hand), into=dict
+        )
         before = await two.things_of(SECOND)
         two.start(FIRST)
         await until(two.pools, lambda value: value == {(FIRST, "fab/enc-1")})

@@ -5,6 +5,7 @@ import contextlib
 
 import grpc
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import daemon, settings
@@ -78,27 +79,14 @@ async def allocated_claim(api):
 
 
 async def attachment_for(api, claim):
-    body = {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "DeviceAttachment",
-        "metadata": {
-            "name": "fab.nvme-0",
-            "labels": {"drawbar.dev/node": NODE},
-            "finalizers": ["drawbar.dev/detach"],
-        },
-        "spec": {
-            "fabric": "fab",
-            "deviceID": "nvme-0",
-            "driver": DRIVER,
-            "pool": "fab/enc",
-            "device": "nvme-0",
-            "nodeName": NODE,
-            "hostID": "h1",
-            "identity": {"deviceClass": "nvme", "serial": "SN0001"},
-            "claim": {"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
-            "allocationTimestamp": "2026-01-02T03:04:05Z",
-        },
-    }
+    body = scenes.document(
+        "fab.nvme-0",
+        NODE,
+        held=True,
+        identity={"deviceClass": "nvme", "serial": "SN0001"},
+        claim={"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
+        allocationTimestamp="2026-01-02T03:04:05Z",
+    )
     return await api.create(kinds.ATTACHMENT, body, into=dict)
 
 

@@ -7,6 +7,7 @@ import datetime
 import shutil
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, config, kinds
@@ -39,45 +40,18 @@ class World:
 
     async def attached(self, **identity):
         """What the controller makes once the fabric has connected a device to slot 1, for no claim."""
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {
-                "name": NAME,
-                "labels": {"drawbar.dev/node": NODE},
-                "finalizers": ["drawbar.dev/detach"],
-            },
-            "spec": {
-                "fabric": "fab",
-                "deviceID": "nvme-0",
-                "driver": "drawbar.dev",
-                "pool": "fab/enc",
-                "device": "nvme-0",
-                "nodeName": NODE,
-                "hostID": "h1",
-                "identity": {"deviceClass": "nvme", "serial": "SN0001", "pciID": "1b36:0010"} | identity,
-            },
-        }
-        await self.api.create(kinds.ATTACHMENT, body, into=dict)
-        condition = {
-            "type": "Attached",
-            "status": "True",
-            "reason": "Attached",
-            "message": "",
-            "lastTransitionTime": meta.timestamp(datetime.datetime.now(datetime.UTC)),
-        }
-        said = {key: body[key] for key in ("apiVersion", "kind")} | {
-            "metadata": {"name": NAME},
-            "status": {"conditions": [condition], "connection": {"port": "1", "slot": "1"}},
-        }
-        await self.api.patch(
-            kinds.ATTACHMENT,
+        body = scenes.document(
             NAME,
-            said,
-            content=client.Patch.APPLY,
-            into=dict,
-            subresource="status",
-            manager="drawbar-controller",
+            NODE,
+            held=True,
+            identity={"deviceClass": "nvme", "serial": "SN0001", "pciID": "1b36:0010"} | identity,
+        )
+        await self.api.create(kinds.ATTACHMENT, body, into=dict)
+        now = meta.timestamp(datetime.datetime.now(datetime.UTC))
+        attached = scenes.condition("Attached", at=now)
+        place = {"port": "1", "slot": "1"}
+        await scenes.apply_status(
+            self.api, NAME, "drawbar-controller", conditions=[attached], connection=place
         )
 
     async def until(self, kind, status="True", reason=None):
@@ -94,25 +68,8 @@ class World:
 
     async def said_before(self, seen, **node):
         """What a daemon that ran before has said."""
-        stale = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {"name": NAME},
-            "status": {
-                "phase": "Ready",
-                "conditions": [condition(seen, "Visible")],
-                "node": seen["status"]["node"] | node,
-            },
-        }
-        await self.api.patch(
-            kinds.ATTACHMENT,
-            NAME,
-            stale,
-            content=client.Patch.APPLY,
-            into=dict,
-            subresource="status",
-            manager="drawbar-node",
-        )
+        known = {"phase": "Ready", "conditions": [condition(seen, "Visible")]}
+        await scenes.apply_status(self.api, NAME, "drawbar-node", node=seen["status"]["node"] | node, **known)
 
     async def node_until(self, holds):
         """Waits for what the node says of the device."""

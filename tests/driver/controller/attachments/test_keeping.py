@@ -1,5 +1,7 @@
 """Devices between two claims, and devices that an operator holds or takes away."""
 
+from tests.scenes import attachments as scenes
+
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, kinds
 
@@ -141,21 +143,7 @@ async def test_a_claim_is_never_told_that_what_an_operator_holds_is_attached_for
         cluster.start()
         await cluster.make_fabric()
         await cluster.published()
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {"name": NAME},
-            "spec": {
-                "fabric": "fab",
-                "deviceID": DEVICE,
-                "driver": "drawbar.dev",
-                "pool": "fab/enc-1",
-                "device": DEVICE,
-                "nodeName": "node-1",
-                "hostID": "host-node-1",
-                "identity": {"deviceClass": "gpu"},
-            },
-        }
+        body = scenes.document(NAME, "node-1", pool="fab/enc-1", hostID="host-node-1")
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
         await until(cluster.attachments, _is_attached)
         for node, claim in (("node-1", "c1"), ("node-2", "c2")):

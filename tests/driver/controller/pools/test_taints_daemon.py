@@ -1,6 +1,7 @@
 """The controller against the API server double and the simulated fabric: what keeps devices and nodes from use."""
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, kinds
@@ -76,21 +77,7 @@ async def test_a_device_that_an_operator_attaches_by_hand_is_marked_before_the_f
         cluster.start()
         await cluster.make_fabric()
         await cluster.published()
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {"name": "fab.gpu-0"},
-            "spec": {
-                "fabric": "fab",
-                "deviceID": "gpu-0",
-                "driver": DRIVER,
-                "pool": "fab/enc-1",
-                "device": "gpu-0",
-                "nodeName": "node-1",
-                "hostID": "host-node-1",
-                "identity": {"deviceClass": "gpu"},
-            },
-        }
+        body = scenes.document("fab.gpu-0", "node-1", pool="fab/enc-1", hostID="host-node-1")
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
         await until(cluster.slices, lambda value: marks(value, "gpu-0") == {("in-use", "NoSchedule")})
         assert (await cluster.attachments())["fab.gpu-0"].get("status", {}).get("phase") != "Attached"

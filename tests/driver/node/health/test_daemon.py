@@ -5,6 +5,7 @@ import contextlib
 
 import grpc
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import daemon, settings
@@ -58,26 +59,14 @@ async def attachment_with_claim(api):
         namespace="default",
         into=dict,
     )
-    await api.create(
-        kinds.ATTACHMENT,
-        {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {"name": "fab.nvme-0", "labels": {"drawbar.dev/node": NODE}},
-            "spec": {
-                "fabric": "fab",
-                "deviceID": "nvme-0",
-                "driver": DRIVER,
-                "pool": "fab/enc",
-                "device": "nvme-0",
-                "nodeName": NODE,
-                "hostID": "h1",
-                "identity": {"deviceClass": "nvme", "serial": "SN0001"},
-                "claim": {"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
-            },
-        },
-        into=dict,
+    body = scenes.document(
+        "fab.nvme-0",
+        NODE,
+        metadata={"labels": {"drawbar.dev/node": NODE}},
+        identity={"deviceClass": "nvme", "serial": "SN0001"},
+        claim={"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
     )
+    await api.create(kinds.ATTACHMENT, body, into=dict)
 
 
 @pytest.mark.timeout(120)

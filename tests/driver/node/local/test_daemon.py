@@ -5,6 +5,7 @@ import contextlib
 
 import grpc
 import pytest
+from tests.scenes import attachments as scenes
 from tests.scenes import clusters
 
 from drawbar.cdi import files, spec
@@ -146,25 +147,13 @@ async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots
         await cluster.attach(1, gpu(1))
         await cluster.attach(2, gpu(2))
         await until(cluster.devices, lambda found: len(found) == 2)
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {
-                "name": "fab.x",
-                "labels": {"drawbar.dev/node": NODE},
-                "finalizers": ["drawbar.dev/detach"],
-            },
-            "spec": {
-                "fabric": "fab",
-                "deviceID": "x",
-                "driver": driver,
-                "pool": "fab/enc",
-                "device": "x",
-                "nodeName": NODE,
-                "hostID": "h1",
-                "identity": {"deviceClass": "gpu", "serial": SERIAL.format(2)},
-            },
-        }
+        body = scenes.document(
+            "fab.x",
+            NODE,
+            held=True,
+            driver=driver,
+            identity={"deviceClass": "gpu", "serial": SERIAL.format(2)},
+        )
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
         await until(cluster.devices, lambda found: list(found) == [NAME])
 
