@@ -186,9 +186,13 @@ class Stock:
                     room.append((fabric.name, left))
         return tuple(room)
 
+    def has_rules(self, fabric: str) -> bool:
+        """Return whether the fabric restricts what one node may have."""
+        return bool(self._inventory.fabrics[fabric].rules)
+
     def models(self, fabric: str, node: str) -> Counter[str] | None:
         """Return how many devices of which model the node has by now; None where the fabric has no rules for that."""
-        if not self._inventory.fabrics[fabric].rules:
+        if not self.has_rules(fabric):
             return None
         models = Counter(self._inventory.fabrics[fabric].models.get(node, {}))
         models.update(self._models.get((fabric, node), {}))
@@ -254,13 +258,14 @@ class Search:
         """Return the devices for each request on that node; None if it cannot have them all."""
         if self.hopeless:
             return None
-        room = dict(self._stock.room(node, self._devices))
-        models = {fabric: self._stock.models(fabric, node) for fabric in room}
-        has_rules = any(counts is not None for counts in models.values())
-        alike = (tuple(room.items()), node if has_rules else "")
+        room = self._stock.room(node, self._devices)
+        has_rules = any(self._stock.has_rules(fabric) for fabric, _ in room)
+        alike = (room, node if has_rules else "")
         if alike not in self._results:
-            numbers = {kind: len(keys) for kind, keys in self._kinds.items() if kind.fabric in room}
-            self._results[alike] = _NodeSearch(self._stock, node, room, models, numbers).fill(self._slots)
+            left = dict(room)
+            models = {fabric: self._stock.models(fabric, node) for fabric in left}
+            numbers = {kind: len(keys) for kind, keys in self._kinds.items() if kind.fabric in left}
+            self._results[alike] = _NodeSearch(self._stock, node, left, models, numbers).fill(self._slots)
         taken = self._results[alike]
         if taken is None:
             return None
