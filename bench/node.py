@@ -39,7 +39,7 @@ from apiserver import p99, processor_seconds
 
 from drawbar.driver.api import attachments, bindings, claims, meta
 from drawbar.driver.kube import client, config, kinds, mirror
-from drawbar.driver.node.operation import address
+from drawbar.driver.node import settings
 from drawbar.driver.operation import address as http_address
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -304,7 +304,7 @@ def memory(pid: int) -> dict[str, float]:
 
 async def idle(folder: Path, pid: int, seconds: float) -> list[report.Measure]:
     """What it costs to have the daemon."""
-    endpoint = address.parse("auto", folder / "k" / "plugins" / DRIVER, "")
+    endpoint = settings.parse_endpoint("auto", folder / "k" / "plugins" / DRIVER, "")
     assert endpoint is not None
     await asyncio.sleep(5)  # what was begun ends
     used = processor_seconds(pid)

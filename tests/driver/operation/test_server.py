@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.scenes import waiting
 
-from drawbar.driver.node.operation import address as node_address
+from drawbar.driver.node import settings as node_address
 from drawbar.driver.operation import address, probe, readiness, server
 
 HELLO = {"/hello": lambda: web.Response(text='"hello"', content_type="application/json")}
@@ -273,16 +273,16 @@ async def test_a_probe_imports_next_to_nothing(endpoint):
     ],
 )
 def test_addresses_are_understood(text, expected):
-    found = node_address.parse(text, Path("/k"), "uid")
+    found = node_address.parse_endpoint(text, Path("/k"), "uid")
     assert (str(found) if found else None) == expected
-    assert node_address.problems(node_address.Http(address=text)) == []
+    assert node_address.http_problems(node_address.Http(address=text)) == []
 
 
 @given(st.text())
 def test_no_address_reaches_beyond_this_host(text):
-    if node_address.problems(node_address.Http(address=text)):
+    if node_address.http_problems(node_address.Http(address=text)):
         return
-    found = node_address.parse(text, Path("/k"), "uid")
+    found = node_address.parse_endpoint(text, Path("/k"), "uid")
     assert found is None or found.family is address.Family.UNIX or found.host in address.LOOPBACK
 
 
@@ -290,12 +290,12 @@ def test_no_address_reaches_beyond_this_host(text):
     "text", ["", "0.0.0.0:80", ":80", "127.0.0.1", "127.0.0.1:0", "unix:x", "unix:/" + "x" * 200]
 )
 def test_an_address_for_others_is_refused(text):
-    assert "--http-address" in node_address.problems(node_address.Http(address=text))[0]
+    assert "--http-address" in node_address.http_problems(node_address.Http(address=text))[0]
 
 
 @given(st.text("ab0-", max_size=60), st.integers(0, 60))
 def test_the_socket_beside_the_kubelets_is_never_too_long(uid, length):
-    found = node_address.parse("auto", Path("/" + "d" * length), uid)
+    found = node_address.parse_endpoint("auto", Path("/" + "d" * length), uid)
     assert len(found.host.encode()) <= address.PATH_LIMIT_BYTES
 
 

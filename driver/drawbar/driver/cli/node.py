@@ -8,7 +8,6 @@ from typing import Any
 from drawbar.driver.cli import command
 from drawbar.driver.cli import daemon as cli_daemon
 from drawbar.driver.node import settings
-from drawbar.driver.node.operation import address
 
 
 def _imported() -> Callable[[settings.Settings], Coroutine[Any, Any, None]]:
@@ -23,8 +22,10 @@ _DAEMON = cli_daemon.Daemon(
     log=lambda options: options.log,
     run=_imported,
     probes=cli_daemon.Probes(
-        problems=lambda options: address.problems(options.http),
-        endpoint=lambda options: address.parse(options.http.address, options.data_dir, options.instance),
+        problems=lambda options: settings.http_problems(options.http),
+        endpoint=lambda options: settings.parse_endpoint(
+            options.http.address, options.data_dir, options.instance
+        ),
         located_by="--http-address, --kubelet-dir, --driver-name and --pod-uid",
     ),
 )

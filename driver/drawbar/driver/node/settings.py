@@ -2,8 +2,12 @@
 
 Each topic's dataclass stands with the part that it is for, together with the rules for its values. How they are read
 from file, environment and flags is `drawbar.driver.configuration`'s business.
+
+Probes and metrics are by default on a UNIX socket beside the kubelet's: two instances can stand side by side during a
+rolling update, nobody but root reaches it, and with `hostNetwork` no port of the host is taken.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +18,54 @@ from drawbar.driver.configuration import loader, schema
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.local import nulls, residents
-from drawbar.driver.node.operation import address
 from drawbar.driver.node.preparation import finding
 from drawbar.driver.node.release import releaser
+from drawbar.driver.operation import address
+
+AUTO = address.AUTO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    """Probes and metrics.
+
+    Attributes:
+        address: auto (a socket beside the kubelet's), unix:/path, 127.0.0.1:PORT, or off.
+    """
+
+    address: str = AUTO
+
+
+def http_problems(settings: Http) -> list[str]:
+    """One sentence per wrong value."""
+    try:
+        parse_endpoint(settings.address, Path("/"), "")
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def parse_endpoint(text: str, data_dir: Path, instance: str) -> address.Endpoint | None:
+    """The endpoint of an address; None for `off`.
+
+    Args:
+        text: see `Http`.
+        data_dir: the driver's directory at the kubelet, for `auto`.
+        instance: the pod's uid, for `auto`.
+
+    Raises:
+        ValueError: it is none; the message says what to write.
+    """
+    return address.parse(text, auto=str(_beside(data_dir, instance)))
+
+
+def _beside(data_dir: Path, instance: str) -> Path:
+    path = data_dir / (f"http-{instance}.sock" if instance else "http.sock")
+    if len(str(path).encode()) <= address.PATH_LIMIT_BYTES:
+        return path
+    short = hashlib.sha256(instance.encode()).hexdigest()[:8]
+    return data_dir / f"h-{short}.sock"
+
 
 DRIVER = drivers.DEFAULT
 VISIBLE_TIMEOUT_MAX_SECONDS = 86_400
@@ -62,7 +111,7 @@ class Settings:
     uevents: str = field(default="kernel", metadata=schema.named(metavar="SOURCE"))
     visible_timeout_seconds: float = 60.0
     log: logs.Options = field(default_factory=logs.Options)
-    http: address.Http = field(default_factory=address.Http)
+    http: Http = field(default_factory=Http)
     discovery: devices.Tracking = field(default_factory=devices.Tracking)
     prepare: finding.Limits = field(default_factory=finding.Limits)
     release: releaser.Timeouts = field(default_factory=releaser.Timeouts)
@@ -84,7 +133,7 @@ class Settings:
 def problems(settings: Settings) -> list[str]:
     """One sentence per wrong value, of all topics."""
     topics = {
-        "http": address.problems(settings.http),
+        "http": http_problems(settings.http),
         "discovery": devices.problems(settings.discovery),
         "prepare": finding.problems(settings.prepare),
         "release": releaser.problems(settings.release),

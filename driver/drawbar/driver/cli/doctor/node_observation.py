@@ -16,7 +16,7 @@ from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
-from drawbar.driver.node.operation import address, host
+from drawbar.driver.node.operation import host
 from drawbar.driver.node.plugin import sockets
 from drawbar.driver.operation import address as http_address
 
@@ -106,7 +106,7 @@ def _knock(path: Path) -> host_plan.Knock:
 
 def _page(options: settings.Settings, path: str) -> host_plan.Page | None:
     try:
-        endpoint = address.parse(options.http.address, options.data_dir, options.instance)
+        endpoint = settings.parse_endpoint(options.http.address, options.data_dir, options.instance)
     except ValueError:
         return None
     if endpoint is None:

@@ -17,7 +17,6 @@ from drawbar.driver.kube import client, kinds
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.operation import address
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.operation import address as http_address
 from drawbar.driver.operation import exposition, readiness, server
@@ -355,7 +354,7 @@ class Instrumentation:
         """
         options = self._options
         try:
-            endpoint = address.parse(options.http.address, options.data_dir, options.instance)
+            endpoint = settings.parse_endpoint(options.http.address, options.data_dir, options.instance)
         except ValueError as error:
             raise http_address.AddressError(str(error)) from error
         if endpoint is None:
