@@ -6,12 +6,14 @@ import pytest
 
 from drawbar.driver.api import classic
 from drawbar.driver.controller import watches
-from drawbar.driver.kube import client, config, errors
+from drawbar.driver.kube import client, config, discovery, errors
 from drawbar.mocks import apiserver
 
 OLD = watches.Served(modern=False, versions=frozenset({classic.Version.V1ALPHA2}))
 NEW = watches.Served(modern=False, versions=frozenset({classic.Version.V1ALPHA3}))
 TASK = "served versions"
+V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3
+CONTEXTS = frozenset({"podschedulingcontexts", "resourceclaims"})
 
 
 @pytest.fixture
@@ -68,3 +70,32 @@ async def test_only_versions_that_pass_are_followed(connected, profile, expected
             for task in running:
                 task.cancel()
         assert len(running) == followed
+
+
+@pytest.mark.parametrize(
+    ("resources", "modern", "versions"),
+    [
+        ({}, True, set()),
+        ({"v1": frozenset({"resourceclaims"})}, True, set()),
+        ({"v1alpha2": CONTEXTS}, False, {V1ALPHA2}),
+        ({"v1alpha3": CONTEXTS}, False, {V1ALPHA3}),
+        ({"v1alpha2": CONTEXTS, "v1alpha3": CONTEXTS}, False, {V1ALPHA2, V1ALPHA3}),
+        ({"v1": frozenset(), "v1alpha3": frozenset({"devicetaintrules"})}, True, set()),
+    ],
+)
+def test_what_is_served_decides_which_negotiation_runs(resources, modern, versions):
+    found = watches.served(resources)
+    assert (found.modern, found.versions) == (modern, versions)
+    assert found.selects_fields is (V1ALPHA2 not in versions)
+
+
+@pytest.mark.parametrize(
+    ("profile", "versions"), [("1.30-classic", {V1ALPHA2}), ("1.31-classic", {V1ALPHA3}), ("1.36", set())]
+)
+async def test_discovery_finds_the_classic_versions_of_a_release(tmp_path, profile, versions):
+    async with apiserver.serving(profile=profile) as server:
+        server.kubeconfig(tmp_path / "admin", "admin")
+        async with client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api:
+            resources = await discovery.settled(api, discovery.RESOURCE_GROUP)
+            assert watches.served(resources).versions == versions
+            assert await discovery.resources(api, "no.such.group") == {}

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from drawbar.driver import backoff
-from drawbar.driver.api import meta
+from drawbar.driver.api import meta, nodes
 from drawbar.driver.kube import bodies, client, config, errors, kinds, mirror
 from drawbar.mocks import apiserver
 
@@ -445,3 +445,31 @@ async def test_a_watch_that_has_gone_silent_is_left_for_a_new_list(monkeypatch, 
     assert seen.told == [("added", "gone"), *([("deleted", "gone"), ("added", "new")] if waited else [])]
     versions = [query["resourceVersion"] for verb, _, query in script.asked if verb == "watch"]
     assert versions == (["10", "20"] if waited else ["10"])
+
+
+async def test_a_reflector_keeps_only_what_it_is_told_to_keep(tmp_path):
+    async with apiserver.serving() as server:
+        server.kubeconfig(tmp_path / "admin", "admin")
+        async with client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api:
+            for name in ("a1", "b1"):
+                await _make_node(api, name)
+            seen = asyncio.Event()
+            found = mirror.Mirror(
+                api,
+                kinds.NODE,
+                into=nodes.Node,
+                changed=lambda old, new: seen.set() if new.metadata.name == "a2" else None,
+                keep=lambda node: node.metadata.name.startswith("a"),
+            )
+            async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(found.run())
+                await found.synced.wait()
+                await _make_node(api, "b2")
+                await _make_node(api, "a2")
+                await seen.wait()
+                running.cancel()
+            assert sorted(node.metadata.name for node in found) == ["a1", "a2"]
+
+
+async def _make_node(api, name):
+    await api.create(kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}, into=dict)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from drawbar.driver.api import meta, slices
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.slices import encoding, publisher
 from drawbar.mocks import apiserver
@@ -26,3 +27,16 @@ async def test_the_probe_tells_the_form_of_taints_and_whether_one_may_only_infor
             found = await publisher.probe(api, "drawbar.dev")
             assert (found.dropped, found.form, found.informs) == ((), form, informs)
             assert not (await api.list_all(kinds.SLICE, into=dict)).items
+
+
+async def test_a_slice_kept_in_memory_gets_a_uid_and_ever_newer_versions():
+    store = publisher.Memory()
+    pool = slices.Pool(name="p", generation=1, resource_slice_count=1)
+    wanted = slices.ResourceSlice(
+        metadata=meta.ObjectMeta(name="s"), spec=slices.SliceSpec(driver="drawbar.dev", pool=pool)
+    )
+    first = await store.create(wanted)
+    second = await store.replace(first)
+    assert first.metadata.uid == second.metadata.uid != ""
+    assert int(second.metadata.resource_version) > int(first.metadata.resource_version)
+    assert (await store.kept("drawbar.dev")).conditions
