@@ -7,12 +7,14 @@ import typing
 
 import msgspec
 import pytest
+from tests.scenes import attachments as scenes
 from tests.scenes.pools import observed
 
 from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.slices import encoding
+from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -177,6 +179,58 @@ def test_what_is_said_already_is_not_written_again(form, details):
     stored = tuple(msgspec.json.decode(body, type=slices.ResourceSlice) for body in bodies)
     assert any("description" in body for body in bodies) == bool(details)
     assert plan.plan(observed(listed, **facts, published=stored), NOW + HOUR) == ()
+
+
+def explained(attachments_, *listed, published=(), overdue=(), failures=None):
+    """The explanation of each taint by the device's name, as the plan of the pools has it."""
+    fabric = observed().told.fabric
+    kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
+    told = plan.Told(fabric=fabric, devices=listed, failures=failures or {})
+    facts = plan.observe(DRIVER, told, attachments_, published, kept, overdue=overdue)
+    actions = [
+        action
+        for action in plan.plan(facts, NOW)
+        if isinstance(action, slice_plan.Create | slice_plan.Replace)
+    ]
+    found = {
+        device.name: {taint.key.removeprefix(f"{DRIVER}/"): taint for taint in device.taints}
+        for action in actions
+        for device in action.slice.spec.devices
+    }
+    return found, tuple(action.slice for action in actions)
+
+
+def listed(name, host=""):
+    connection = contract.Connection(host_id=host) if host else None
+    return contract.Device(id=name, device_class=contract.DeviceClass.GPU, connection=connection)
+
+
+def test_what_an_attachment_does_not_say_comes_from_the_listing_and_from_what_failed_before():
+    claim = attachments.ClaimReference(namespace="default", name="c1", uid="u")
+    error = attachments.Failure(reason="FabricError", message="port down")
+    by_hand = scenes.attachment(fabric="f", device="a", node_name="node-1", claim=None)
+    failed = scenes.attachment(fabric="f", device="b", node_name="node-1", claim=claim, error=error)
+    late = scenes.attachment(fabric="f", device="c", node_name="node-1", claim=claim)
+    devices = (listed("a", "h9"), listed("b"), listed("c"), listed("d"))
+    found, _ = explained([by_hand, failed, late], *devices, overdue={"c", "d"}, failures={"b": 3})
+    assert found["a"]["in-use"].data == {"source": "operator", "node": "node-1", "host": "h9"}
+    assert found["b"]["attach-failed"].data["failures"] == 3
+    assert found["b"]["attach-failed"].data["message"] == "port down"
+    assert found["c"]["in-use"].description.startswith("Its release from node node-1 takes long;")
+    assert found["d"]["in-use"].value == "releasing", "though its attachment is gone"
+
+
+def test_a_loss_says_whether_the_fabric_manager_still_has_the_device():
+    claim = attachments.ClaimReference(namespace="default", name="c1", uid="u")
+    owned = scenes.attachment(fabric="f", device="a", node_name="node-1", claim=claim)
+    _, published = explained([owned], listed("a"), listed("b"))
+    found, _ = explained([owned], listed("b"), published=published)
+    assert found["a"]["device-lost"].description.startswith("Its fabric manager no longer lists it")
+    assert found["a"]["device-lost"].data == {"source": "fabric", "node": "node-1"}
+    facts = {"reported": {"a": (causes.Lost(node="node-1", message="link is down"),)}, "ours": {"a"}}
+    (action,) = plan.plan(observed(listed("b"), published=published, details=encoding.DETAILS, **facts), NOW)
+    taints = next(device.taints for device in action.slice.spec.devices if device.name == "a")
+    assert [taint.data for taint in taints] == [{"source": "fabric", "node": "node-1"}]
 
 
 @pytest.mark.parametrize("profile", ["1.36", "1.37", "kep-5055"])

@@ -125,6 +125,13 @@ def test_a_finding_with_the_key_of_another_source_is_no_taint_and_a_loss_is_one_
     assert marks(found) == [("device-lost", "", "NoExecute")]
 
 
+def test_a_device_that_is_in_use_for_several_reasons_says_one_that_an_operator_can_end_first():
+    hanging = device("a", connection=HANGING)
+    clean = published(device("a"))
+    assert marks(after(clean, hanging, held={"a"}, stuck={"a"})) == [("in-use", "manual", "NoSchedule")]
+    assert marks(after(clean, hanging, stuck={"a"})) == [("in-use", "releasing", "NoSchedule")]
+
+
 def test_where_no_taints_are_kept_a_device_that_should_have_one_is_withdrawn_until_it_needs_none():
     form = encoding.Encoding.WITHDRAWN
     ill, warned = (
