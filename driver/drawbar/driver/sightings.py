@@ -1,8 +1,8 @@
 """When this process first saw a state of an object.
 
 Deadlines count from there, since the timestamps in objects are written by other machines, whose clocks may be minutes
-apart from ours. A state that was seen before this process started counts from its start. Bounded by the objects:
-`see(key, None)` forgets one.
+apart from ours. A state that was seen before this process started counts from its start. Bounded by the objects, for
+`see(key, None)` forgets one, or by a limit.
 """
 
 import datetime
@@ -13,9 +13,14 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Sightings(Generic[K]):
-    """By object, the state that it is in and when that was first seen, on the caller's clock."""
+    """By object, the state that it is in and when that was first seen, on the caller's clock.
 
-    def __init__(self) -> None:
+    Args:
+        limit: of the objects; the one that was seen first is forgotten beyond it.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
         self._seen: dict[K, tuple[Hashable, datetime.datetime]] = {}
 
     def see(self, key: K, state: Hashable | None, now: datetime.datetime) -> None:
@@ -24,6 +29,8 @@ class Sightings(Generic[K]):
             self.forget(key)
         elif key not in self._seen or self._seen[key][0] != state:
             self._seen[key] = (state, now)
+            if self._limit is not None and len(self._seen) > self._limit:
+                del self._seen[next(iter(self._seen))]
 
     def forget(self, key: K) -> None:
         """Forget the object."""

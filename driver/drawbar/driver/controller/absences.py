@@ -1,14 +1,15 @@
 """Nodes without a Node object, and when each of them counts as gone.
 
 A Node that is deleted and created again under a living kubelet keeps what it has: the object has to be missing for
-`policy.nodeGoneSeconds` of the Fabric first. An administrator's word, the taint out-of-service, counts at once. Whoever gives
-up for a dead node asks here: detaches without a report, classic attempts, and allocations that were made at once.
+`policy.nodeGoneSeconds` of the Fabric first. An administrator's word, the taint out-of-service, counts at once. What gives
+up for a dead node reads this: detaches without a report, classic attempts, and allocations that were made at once.
 """
 
 import datetime
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from drawbar.driver import sightings
 from drawbar.driver.api import fabrics, nodes
 
 # Nodes that never come back are remembered up to this number; the grace of one beyond it begins anew.
@@ -52,16 +53,11 @@ class Absences:
         self._nodes = known
         self._sessions = sessions
         self._clock = clock
-        self._since: dict[str, datetime.datetime] = {}
+        self._missing: sightings.Sightings[str] = sightings.Sightings(ABSENT_LIMIT)
 
     def see(self, name: str) -> None:
         """Note whether the Node is there now."""
-        if self._nodes.get(name) is not None:
-            self._since.pop(name, None)
-        elif name not in self._since:
-            if len(self._since) >= ABSENT_LIMIT:
-                del self._since[next(iter(self._since))]
-            self._since[name] = self._clock()
+        self._missing.see(name, None if self._nodes.get(name) is not None else True, self._clock())
 
     def gone_at(self, name: str, of_fabrics: Iterable[str]) -> datetime.datetime | None:
         """Return from when on a node counts as gone; None for one that is there.
@@ -77,7 +73,9 @@ class Absences:
             return _LONG_AGO if node.out_of_service else None
         sessions = (self._sessions.get(fabric) for fabric in of_fabrics)
         grace = max((one.spec.policy.node_gone_seconds for one in sessions if one is not None), default=0)
-        return self._since[name] + datetime.timedelta(seconds=grace)
+        since = self._missing.since(name)
+        assert since is not None
+        return since + datetime.timedelta(seconds=grace)
 
     def is_gone(self, name: str, of_fabrics: Iterable[str]) -> bool:
         """Whether a node counts as gone now."""

@@ -12,7 +12,7 @@ from typing import assert_never
 from drawbar.driver.api import attachments, claims, fabrics, meta, nodes, pods, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing
-from drawbar.driver.controller.attachments import calls
+from drawbar.driver.controller.attachments import calls, plan
 from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import losses
@@ -210,7 +210,7 @@ class Changes:
             return
         now = asyncio.get_running_loop().time()
         # What the call's answer told already may be overtaken by now.
-        known = self.context.calls.view(uid, side, now).state == "succeeded"
+        known = self.context.calls.view(uid, side, now).state == plan.CallState.SUCCEEDED
         self.context.calls.settle(uid, side, operation, now, watched=True)
         session = self.cluster.sessions.get(fabric)
         if session is not None and operation.succeeded and operation.device is not None and not known:

@@ -14,6 +14,7 @@ from drawbar.driver import backoff
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import plan
+from drawbar.driver.controller.attachments.plan import CallState
 from drawbar.fabric import contract, errors
 
 # An operation whose end no watch tells is asked for this often.
@@ -28,13 +29,13 @@ PAUSE_MAX_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    state: str = "unasked"
+    state: CallState = CallState.UNASKED
     attempt: int = 1
     failure: attachments.Failure | None = None
     # On the caller's monotonic clock, in seconds.
     due: float = 0.0
-    # When it was first seen to run, or to have succeeded; on the same clock.
-    began: float | None = None
+    # When it was first observed in its state, on the same clock: one that runs still does when it has to be asked for again.
+    since: float | None = None
     # By the clock on the wall, for people.
     asked_at: str = ""
 
@@ -71,23 +72,20 @@ class Calls:
         """
         known = self._known.get((uid, side), _Known())
         state = known.state
-        if state == "running" and now >= known.due:
-            state = "unasked"
+        if state == CallState.RUNNING and now >= known.due:
+            state = CallState.UNASKED
         return plan.Call(
             state=state,
             retry_after_seconds=max(0.05, known.due - now) if known.due else 1.0,
             failure=known.failure,
             due=now >= known.due,
-            age_seconds=now - known.began if known.began is not None else 0.0,
+            age_seconds=now - known.since if known.since is not None else 0.0,
         )
 
-    def is_running(self, uid: str) -> bool:
-        """Whether the fabric is busy with one of the two, as far as we know."""
-        return any(self._known.get((uid, side), _Known()).state == "running" for side in outcomes.Side)
-
-    def is_under_way(self, uid: str, side: outcomes.Side) -> bool:
-        """Whether the current attempt was under way when the fabric last told of it."""
-        return self._known.get((uid, side), _Known()).state == "running"
+    def is_running(self, uid: str, *sides: outcomes.Side) -> bool:
+        """Whether one of these calls, or of all without any, ran when the fabric last reported it."""
+        states = (self._known.get((uid, side), _Known()).state for side in sides or outcomes.Side)
+        return CallState.RUNNING in states
 
     def request_id(self, uid: str, side: outcomes.Side) -> str:
         """The id of the current attempt."""
@@ -123,7 +121,7 @@ class Calls:
 
     def never_asked(self, uid: str, side: outcomes.Side) -> None:
         """The fabric cannot know this call: nobody ever made it, or it said so."""
-        self._put(uid, side, state="unknown", failure=None, due=0.0)
+        self._put(uid, side, state=CallState.UNKNOWN, failure=None, due=0.0)
 
     def settle(
         self,
@@ -139,23 +137,23 @@ class Calls:
         if error is not None:
             self.failed(uid, side, error, now)
         elif operation.done:
-            if self._known.get((uid, side), _Known()).state == "succeeded":
+            if self._known.get((uid, side), _Known()).state == CallState.SUCCEEDED:
                 return
-            self._over(uid, side, "succeeded", None)
+            self._over(uid, side, CallState.SUCCEEDED, None)
             due = now + NEWS_SECONDS if watched else 0.0
-            self._put(uid, side, state="succeeded", failure=None, due=due, began=now)
-        elif self._known.get((uid, side), _Known()).state not in ("failed", "succeeded"):
+            self._put(uid, side, state=CallState.SUCCEEDED, failure=None, due=due, since=now)
+        elif self._known.get((uid, side), _Known()).state not in (CallState.FAILED, CallState.SUCCEEDED):
             # What is done stays done: the watch may tell of the way there after the answer told of its end.
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
-            self._put(uid, side, state="running", failure=None, due=now + pause, began=now)
+            self._put(uid, side, state=CallState.RUNNING, failure=None, due=now + pause, since=now)
 
     def failed(self, uid: str, side: outcomes.Side, error: errors.FabricError, now: float) -> None:
         """The fabric refused, or the operation failed."""
         attempt = self._known.get((uid, side), _Known()).attempt
         pause = backoff.longest(attempt, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
         known = failure(error)
-        self._over(uid, side, "failed", known.reason)
-        self._put(uid, side, state="failed", failure=known, due=now + pause)
+        self._over(uid, side, CallState.FAILED, known.reason)
+        self._put(uid, side, state=CallState.FAILED, failure=known, due=now + pause)
 
     def next_attempt(self, uid: str, side: outcomes.Side) -> None:
         """The same again under a new id: a failed id stays failed for ever."""
@@ -164,7 +162,7 @@ class Calls:
 
     def ask_again(self, uid: str, side: outcomes.Side) -> None:
         """Nobody knows whether the last call arrived."""
-        self._put(uid, side, state="unasked", failure=None, due=0.0)
+        self._put(uid, side, state=CallState.UNASKED, failure=None, due=0.0)
 
     def forget(self, uid: str) -> None:
         """The attachment is gone."""
@@ -180,7 +178,7 @@ class Calls:
         self._known.clear()
         self._blockers.clear()
 
-    def _over(self, uid: str, side: outcomes.Side, state: str, reason: str | None) -> None:
+    def _over(self, uid: str, side: outcomes.Side, state: CallState, reason: str | None) -> None:
         """Tells it once, however often the fabric says so: in its answer, by its watch, when it is asked."""
         if self._known.get((uid, side), _Known()).state != state:
             self.settled(uid, side, reason)
@@ -190,15 +188,18 @@ class Calls:
         uid: str,
         side: outcomes.Side,
         *,
-        state: str,
+        state: CallState,
         failure: attachments.Failure | None,
         due: float,
-        began: float | None = None,
+        since: float | None = None,
     ) -> None:
         known = self._known.get((uid, side), _Known())
-        # Asked again and still running, it began when it was first seen to run.
-        began = known.began if known.began is not None and state in ("running", "unasked") else began
-        self._known[uid, side] = replace(known, state=state, failure=failure, due=due, began=began)
+        since = (
+            known.since
+            if known.since is not None and state in (CallState.RUNNING, CallState.UNASKED)
+            else since
+        )
+        self._known[uid, side] = replace(known, state=state, failure=failure, due=due, since=since)
 
 
 def attachment_uid(request_id: str) -> str:

@@ -196,7 +196,7 @@ class _Round:
 
     async def _ask(self, side: outcomes.Side) -> None:
         uid, seen = self._known.metadata.uid, self._device
-        adapter, under_way = self._open.adapter(), self._context.calls.is_under_way(uid, side)
+        adapter, under_way = self._open.adapter(), self._context.calls.is_running(uid, side)
         try:
             operation = await adapter.operation(request_id=self._request_id(side))
         except fabric_errors.NotFound:

@@ -17,8 +17,10 @@ Source: KEP-5007; `docs/architecture.md`.
 
 import dataclasses
 import datetime
+import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import assert_never
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import claims as claim_index
@@ -37,20 +39,29 @@ RECONNECTED_SECONDS = 60.0
 OVERLAP_SECONDS = 5.0
 
 
+class CallState(enum.StrEnum):
+    """What is known of a call to the fabric."""
+
+    UNASKED = "unasked"
+    """Nothing since this process started, or since its answer went stale: the fabric has to be asked."""
+    UNKNOWN = "unknown"
+    """The fabric does not know it."""
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """What is known of the call to the fabric that the attachment's record names.
 
     Attributes:
-        state: `unasked` (not since this process started), `unknown` (the fabric does not know it), `running`,
-            `succeeded` or `failed`.
         due: the pause after a failed attempt is over; of a call that succeeded, its news should have come.
         retry_after_seconds: until it is, or until it is worth asking a running call again.
-        age_seconds: for how long a running call has been running, or since when it has succeeded, as far as this
-            process knows.
+        age_seconds: for how long it has been in its state, as far as this process knows.
     """
 
-    state: str
+    state: CallState
     due: bool = True
     retry_after_seconds: float = 1.0
     failure: attachments.Failure | None = None
@@ -256,7 +267,7 @@ def _impossible(
         refused = observed.attach.failure
         if refused is not None and refused.reason in (outcomes.CREDENTIALS, outcomes.PENDING):
             return refused
-        if observed.attach.state in ("unasked", "unknown"):
+        if observed.attach.state in (CallState.UNASKED, CallState.UNKNOWN):
             # Nothing was ever begun, so neither device nor port is to blame.
             message = f"the fabric manager did not take the request within {seconds:.0f} s of the allocation"
             return attachments.Failure(reason=outcomes.UNREACHABLE, message=message)
@@ -282,7 +293,7 @@ def _bring_about(
     if wish is not None and wish.failed_at is not None:
         return _roll_back(observed, wish, now)
     connected = observed.connected(attachment.spec.host_id)
-    settled = observed.attach.state in ("succeeded", "unknown")
+    settled = observed.attach.state in (CallState.SUCCEEDED, CallState.UNKNOWN)
     if failure is not None:
         return (actions.RecordAttached(),)
     if connected and (settled or attachment.holds(attachments.ATTACHED)):
@@ -357,21 +368,23 @@ def _attach(
 ) -> tuple[actions.Action, ...]:
     call = observed.attach
     match call.state:
-        case "unasked":
+        case CallState.UNASKED:
             return (actions.Ask(side=outcomes.Side.ATTACH),)
-        case "unknown":
+        case CallState.UNKNOWN:
             return (actions.CallFabric(side=outcomes.Side.ATTACH),)
-        case "succeeded" if call.due:
+        case CallState.SUCCEEDED if call.due:
             return _read(call)
-        case "failed" if call.failure is not None and not call.failure.retryable:
+        case CallState.FAILED if call.failure is not None and not call.failure.retryable:
             return (actions.RecordFailure(failure=call.failure),)
-        case "failed" if call.due:
+        case CallState.FAILED if call.due:
             return _again(outcomes.Side.ATTACH, call)
-        case _:
+        case CallState.RUNNING | CallState.SUCCEEDED | CallState.FAILED:
             seconds = call.retry_after_seconds
             if wish is not None:
                 seconds = min(seconds, observed.time_left(now).total_seconds())
             return (actions.LookAgain(seconds=seconds),)
+        case _:
+            assert_never(call.state)
 
 
 def _again(side: outcomes.Side, call: Call) -> tuple[actions.Action, ...]:
@@ -424,9 +437,9 @@ def _let_go(
 def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
     """An attach that is still under way goes first: it would undo the detach."""
     attach = observed.attach
-    if attach.state == "unasked" and not observed.connected(attachment.spec.host_id):
+    if attach.state == CallState.UNASKED and not observed.connected(attachment.spec.host_id):
         return (actions.Ask(side=outcomes.Side.ATTACH),)
-    if attach.state == "running":
+    if attach.state == CallState.RUNNING:
         return _cancel(outcomes.Side.ATTACH, attach)
     if observed.foreign:
         return (actions.RemoveFinalizer(),)
@@ -448,23 +461,25 @@ def _read(call: Call) -> tuple[actions.Action, ...]:
 def _detach_call(observed: Observed, attachment: attachments.DeviceAttachment) -> tuple[actions.Action, ...]:
     call, there = observed.detach, observed.host_id == attachment.spec.host_id
     gone = observed.present is False and call.failure is not None and call.failure.reason == outcomes.GONE
-    if (call.state == "succeeded" and not there) or (call.state == "failed" and gone):
+    if (call.state == CallState.SUCCEEDED and not there) or (call.state == CallState.FAILED and gone):
         return (actions.RemoveFinalizer(),)
     match call.state:
-        case "unasked":
+        case CallState.UNASKED:
             return (actions.Ask(side=outcomes.Side.DETACH),)
-        case "unknown":
+        case CallState.UNKNOWN:
             return (actions.CallFabric(side=outcomes.Side.DETACH),)
-        case "succeeded" if call.age_seconds > RECONNECTED_SECONDS:
+        case CallState.SUCCEEDED if call.age_seconds > RECONNECTED_SECONDS:
             return _again(outcomes.Side.DETACH, call)
-        case "succeeded" if call.due:
+        case CallState.SUCCEEDED if call.due:
             return _read(call)
-        case "failed" if call.due:
+        case CallState.FAILED if call.due:
             return _again(outcomes.Side.DETACH, call)
-        case "running" if call.age_seconds > DETACH_PATIENCE_SECONDS:
+        case CallState.RUNNING if call.age_seconds > DETACH_PATIENCE_SECONDS:
             return _cancel(outcomes.Side.DETACH, call)
-        case _:
+        case CallState.RUNNING | CallState.SUCCEEDED | CallState.FAILED:
             return (actions.LookAgain(seconds=call.retry_after_seconds),)
+        case _:
+            assert_never(call.state)
 
 
 def _refuse_rivals(
