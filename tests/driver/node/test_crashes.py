@@ -11,6 +11,7 @@ import datetime
 import types
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import client, config, events, kinds
@@ -151,50 +152,18 @@ async def allocate(api):
 
 async def attach(cluster):
     claim = await allocate(cluster.api)
-    body = {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "DeviceAttachment",
-        "metadata": {
-            "name": NAME,
-            "labels": {"drawbar.dev/node": "n"},
-            "finalizers": ["drawbar.dev/detach"],
-        },
-        "spec": {
-            "fabric": "fab",
-            "deviceID": "nvme-0",
-            "driver": DRIVER,
-            "pool": "fab/enc",
-            "device": "nvme-0",
-            "nodeName": "n",
-            "hostID": "h1",
-            "identity": {"deviceClass": "nvme", "serial": "SN0001", "pciID": "1b36:0010"},
-            "claim": {"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
-            "allocationTimestamp": ALLOCATED,
-        },
-    }
-    await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
-    condition = {
-        "type": "Attached",
-        "status": "True",
-        "reason": "Attached",
-        "message": "",
-        "lastTransitionTime": meta.timestamp(datetime.datetime.now(datetime.UTC)),
-    }
-    said = {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "DeviceAttachment",
-        "metadata": {"name": NAME},
-        "status": {"conditions": [condition], "connection": {"slot": "1"}},
-    }
-    await cluster.api.patch(
-        kinds.ATTACHMENT,
+    body = scenes.document(
         NAME,
-        said,
-        content=client.Patch.APPLY,
-        into=dict,
-        subresource="status",
-        manager="drawbar-controller",
+        "n",
+        held=True,
+        identity={"deviceClass": "nvme", "serial": "SN0001", "pciID": "1b36:0010"},
+        claim={"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
+        allocationTimestamp=ALLOCATED,
     )
+    await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
+    now = meta.timestamp(datetime.datetime.now(datetime.UTC))
+    told = {"conditions": [scenes.condition("Attached", at=now)], "connection": {"slot": "1"}}
+    await scenes.apply_status(cluster.api, NAME, "drawbar-controller", **told)
 
 
 def visible(attachment):

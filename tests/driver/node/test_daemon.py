@@ -155,28 +155,8 @@ async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path,
 
 async def controller_says(api, **status):
     """What the controller would apply to the attachment's status."""
-    attached = {
-        "type": "Attached",
-        "status": "True",
-        "reason": "Attached",
-        "message": "",
-        "lastTransitionTime": "2026-01-02T03:04:05Z",
-    }
-    body = {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "DeviceAttachment",
-        "metadata": {"name": "fab.nvme-0"},
-        "status": {"conditions": [attached]} | status,
-    }
-    await api.patch(
-        kinds.ATTACHMENT,
-        "fab.nvme-0",
-        body,
-        content=client.Patch.APPLY,
-        into=dict,
-        subresource="status",
-        manager="drawbar-controller",
-    )
+    told = {"conditions": [scenes.condition("Attached")]} | status
+    await scenes.apply_status(api, "fab.nvme-0", "drawbar-controller", **told)
 
 
 @pytest.mark.timeout(60)

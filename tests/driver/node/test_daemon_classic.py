@@ -6,6 +6,7 @@ import logging
 
 import grpc.aio
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import handles
 from drawbar.driver.kube import client, config, kinds
@@ -64,29 +65,14 @@ async def world(tmp_path, profile):
 
 async def attached(api, claim):
     """What the controller has made of the claim before it allocates it."""
-    spec = {
-        "fabric": "fab",
-        "deviceID": "nvme-0",
-        "driver": DRIVER,
-        "pool": "fab/enc",
-        "device": "nvme-0",
-        "nodeName": NODE,
-        "hostID": "h1",
-        "identity": {"deviceClass": "nvme", "serial": "SN0001"},
-        "claim": {"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
-        "allocationTimestamp": "2026-01-02T03:04:05Z",
-    }
-    metadata = {
-        "name": "fab.nvme-0",
-        "labels": {"drawbar.dev/node": NODE},
-        "finalizers": ["drawbar.dev/detach"],
-    }
-    body = {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "DeviceAttachment",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    body = scenes.document(
+        "fab.nvme-0",
+        NODE,
+        held=True,
+        identity={"deviceClass": "nvme", "serial": "SN0001"},
+        claim={"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
+        allocationTimestamp="2026-01-02T03:04:05Z",
+    )
     await api.create(kinds.ATTACHMENT, body, into=dict)
 
 

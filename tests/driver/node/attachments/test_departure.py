@@ -1,114 +1,26 @@
 """What the node owes one attachment, decided purely: giving a device back."""
 
-import datetime
-import functools
-
 import pytest
-from tests.scenes import attachments as scenes
-
-from drawbar.driver.api import attachments, meta
-from drawbar.driver.node.attachments import actions, matching, plan
-from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan as release_plan
-from drawbar.fabric.contract import DeviceClass
-
-START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
-CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="claim-1")
-
-
-def card(bus=2, **changes):
-    described = {
-        "address": f"0000:{bus:02x}:00.0",
-        "path": f"devices/pci0000:00/0000:{bus:02x}:00.0",
-        "class_code": 0x010802,
-        "device_class": DeviceClass.NVME,
-        "vendor": 0x144D,
-        "device": 0xA824,
-        "subsystem_vendor": None,
-        "subsystem_device": None,
-        "driver": "nvme",
-        "numa_node": None,
-        "pcie_root": None,
-        "link": model.Link(speed_gts=16.0, width=4, max_speed_gts=16.0, max_width=4),
-        "serial": "SN1",
-        "dsn": None,
-        "dsn_hidden": False,
-        "iommu_group": None,
-        "sriov": None,
-        "physical_function": None,
-        "slot": str(bus),
-        "device_nodes": (),
-        "net_interfaces": (),
-    } | changes
-    return model.Card(functions=(model.PciFunction(**described),))
-
-
-CARD = card()
-ELSEWHERE = card(9)
-
-
-def found(one=CARD, by="serial"):
-    return matching.Found(card=one, by=by)
-
-
-def condition(kind, *, holds=True, reason="R", message="", at=START):
-    return meta.Condition(
-        type=kind,
-        status="True" if holds else "False",
-        reason=reason,
-        message=message,
-        last_transition_time=meta.timestamp(at),
-    )
-
-
-ATTACHED = condition(attachments.ATTACHED)
-VISIBLE = condition(attachments.VISIBLE)
-RELEASED = condition(attachments.RELEASED)
-HERE = attachments.NodeReport(
-    pci_address=CARD.address, kernel_driver="nvme", boot_id="boot-1", slot="2", claim_uid=CLAIM.uid
+from tests.scenes.nodeplan import (
+    ATTACHED,
+    CARD,
+    ELSEWHERE,
+    HERE,
+    VISIBLE,
+    again,
+    attachment,
+    brief,
+    condition,
+    found,
+    moment,
+    observed,
 )
 
+from drawbar.driver.api import attachments
+from drawbar.driver.node.attachments import matching, plan
+from drawbar.driver.node.release import plan as release_plan
 
-attachment = functools.partial(scenes.attachment, device_class="nvme", serial="SN1", claim=CLAIM)
-
-
-def since(of, kind):
-    """When the condition became what it is, by the clock of this test; None unless it holds."""
-    known = meta.find(of.status.conditions, kind)
-    return meta.moment(known.last_transition_time) if known is not None and known.is_true else None
-
-
-def observed(of, match=None, **changes):
-    known = {
-        "lack": None,
-        "attempt": None,
-        "held_by": None,
-        "boot_id": "boot-1",
-        "since": START,
-        "patience": datetime.timedelta(seconds=60),
-        "told": False,
-        "attached_at": since(of, attachments.ATTACHED),
-        "visible_at": since(of, attachments.VISIBLE),
-        "leaving_at": (of.deleting and meta.moment(of.metadata.deletion_timestamp)) or None,
-    } | changes
-    return actions.Observed(attachment=of, match=match or matching.Absent(), **known)
-
-
-def moment(seconds):
-    return START + datetime.timedelta(seconds=seconds)
-
-
-def brief(planned):
-    """An action as its name, with what tells it apart."""
-    parts = ("reason", "at", "slot", "card")
-    told = [next((getattr(one, part) for part in parts if hasattr(one, part)), None) for one in planned]
-    return [(type(one).__name__, more) for one, more in zip(planned, told, strict=True)]
-
-
-def again(seconds):
-    return [("LookAgain", moment(seconds))]
-
-
+RELEASED = condition(attachments.RELEASED)
 GOING = attachment(ATTACHED, VISIBLE, node=HERE, deleting=True)
 NEVER_HERE = attachment(ATTACHED, deleting=True)
 GIVEN_BACK = attachment(ATTACHED, RELEASED, node=HERE, deleting=True)

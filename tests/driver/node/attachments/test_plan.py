@@ -1,127 +1,39 @@
 """What the node owes one attachment, decided purely: arrival."""
 
 import dataclasses
-import datetime
-import functools
 
 import msgspec
 import pytest
-from tests.scenes import attachments as scenes
+from tests.scenes.nodeplan import (
+    ATTACHED,
+    CARD,
+    ELSEWHERE,
+    HERE,
+    SLOT,
+    START,
+    VISIBLE,
+    again,
+    attachment,
+    brief,
+    card,
+    condition,
+    found,
+    moment,
+    observed,
+    tried,
+)
 
-from drawbar.driver.api import attachments, meta
+from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import actions, executor, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.fabric.contract import DeviceClass
 
-START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
-CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="claim-1")
-BUS = {"address": "0000:02:00", "attention": None, "speed_gts": None, "max_speed_gts": None}
-SLOT = model.Slot(name="2", present=True, powered=True, **BUS)
 OFF = dataclasses.replace(SLOT, powered=False)
 EMPTY = dataclasses.replace(SLOT, present=False)
-
-
-UNKNOWN = (
-    *("subsystem_vendor", "subsystem_device", "numa_node", "pcie_root"),
-    *("dsn", "iommu_group", "sriov", "physical_function"),
-)
-
-
-def card(bus=2, **changes):
-    described = (
-        dict.fromkeys(UNKNOWN)
-        | {
-            "address": f"0000:{bus:02x}:00.0",
-            "path": f"devices/pci0000:00/0000:{bus:02x}:00.0",
-            "class_code": 0x010802,
-            "device_class": DeviceClass.NVME,
-            "vendor": 0x144D,
-            "device": 0xA824,
-            "driver": "nvme",
-            "link": model.Link(speed_gts=16.0, width=4, max_speed_gts=16.0, max_width=4),
-            "serial": "SN1",
-            "dsn_hidden": False,
-            "slot": str(bus),
-            "device_nodes": (),
-            "net_interfaces": (),
-        }
-        | changes
-    )
-    return model.Card(functions=(model.PciFunction(**described),), slot=SLOT)
-
-
-CARD = card()
-ELSEWHERE = card(9)
 BARE = card(driver=None)
 DEAD = card(link=model.Link(max_speed_gts=16.0, max_width=4))
-
-
-def found(one=CARD, by="serial"):
-    return matching.Found(card=one, by=by)
-
-
-def condition(kind, *, holds=True, reason="R", message="", at=START):
-    return meta.Condition(
-        type=kind,
-        status="True" if holds else "False",
-        reason=reason,
-        message=message,
-        last_transition_time=meta.timestamp(at),
-    )
-
-
-ATTACHED = condition(attachments.ATTACHED)
-VISIBLE = condition(attachments.VISIBLE)
 FAILED = condition(attachments.VISIBLE, holds=False, reason=plan.LOST)
-HERE = attachments.NodeReport(
-    pci_address=CARD.address, kernel_driver="nvme", boot_id="boot-1", slot="2", claim_uid=CLAIM.uid
-)
 BROKEN = attachments.Failure(reason="X", message="x")
-
-
-attachment = functools.partial(scenes.attachment, device_class="nvme", serial="SN1", claim=CLAIM)
-
-
-def tried(one=CARD, lack="", *, at=0, since=0, reason=""):
-    return actions.Attempt(card=one, lack=lack, reason=reason, at=moment(at), since=moment(since))
-
-
-def since(of, kind):
-    """When the condition became what it is, by the clock of this test; None unless it holds."""
-    known = meta.find(of.status.conditions, kind)
-    return meta.moment(known.last_transition_time) if known is not None and known.is_true else None
-
-
-def observed(of, match=None, **changes):
-    known = {
-        "lack": None,
-        "attempt": None,
-        "held_by": None,
-        "boot_id": "boot-1",
-        "since": START,
-        "patience": datetime.timedelta(seconds=60),
-        "told": False,
-        "attached_at": since(of, attachments.ATTACHED),
-        "visible_at": since(of, attachments.VISIBLE),
-        "leaving_at": (of.deleting and meta.moment(of.metadata.deletion_timestamp)) or None,
-    } | changes
-    return actions.Observed(attachment=of, match=match or matching.Absent(), **known)
-
-
-def moment(seconds):
-    return START + datetime.timedelta(seconds=seconds)
-
-
-def brief(planned):
-    """An action as its name, with what tells it apart."""
-    parts = ("reason", "at", "slot", "card")
-    told = [next((getattr(one, part) for part in parts if hasattr(one, part)), None) for one in planned]
-    return [(type(one).__name__, more) for one, more in zip(planned, told, strict=True)]
-
-
-def again(seconds):
-    return [("LookAgain", moment(seconds))]
 
 
 def fails(reason):
