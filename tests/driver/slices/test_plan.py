@@ -81,8 +81,8 @@ def test_a_new_generation_tells_readers_only_where_more_than_one_slice_changes(
 
 
 def test_a_device_leaves_its_pool_before_it_is_in_another():
-    known = published(pool("a", "x", "y"), pool("b", "z"), pool("c", "v"))
-    actions = plan.writes([pool("a", "y", "v"), pool("b", "z", "x")], known)
+    known = published(pool("a", "y"), pool("b", "x", "z"), pool("c", "v"))
+    actions = plan.writes([pool("a", "y", "x", "v"), pool("b", "z")], known)
     assert shown(actions)[0] == ("Delete", "slice-c")
     for state in carried_out(known, actions):
         names = [device.name for one in state.values() for device in one.spec.devices]
