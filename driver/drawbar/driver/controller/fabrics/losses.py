@@ -121,6 +121,52 @@ def trouble(missing: Collection[str], count: int, *, what: str = "devices") -> s
     )
 
 
+@dataclass(slots=True)
+class Tracker:
+    """The devices, or hosts, of one fabric that count as they were although they are not listed.
+
+    Attributes:
+        what: `devices` or `hosts`, for sentences.
+        missing: by name.
+    """
+
+    what: str = "devices"
+    missing: dict[str, Missing] = field(default_factory=dict)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether further listings are needed for one of them."""
+        return any(one.undecided for one in self.missing.values())
+
+    def judge(
+        self,
+        absent: Collection[str],
+        over: Collection[str],
+        *,
+        witnesses: Mapping[str, Witness],
+        now: float,
+        count: int | None = None,
+    ) -> tuple[str, ...]:
+        """Take over a listing, or a report about one device; return the names of those that are lost.
+
+        Args:
+            absent: what is not there, by name.
+            over: what is missing no more, unless the judgement says so.
+            witnesses: what nodes report, by name.
+            now: when that was read, on the event loop's clock.
+            count: of all there are, in the judgement of a listing, which may itself be in doubt.
+        """
+        sudden = count is not None and is_sudden(absent, self.missing, count)
+        judged = judge(absent, missing=self.missing, witnesses=witnesses, now=now, sudden=sudden)
+        others = {name: one for name, one in self.missing.items() if name not in over}
+        self.missing = others | dict(judged.missing)
+        return judged.lost
+
+    def trouble(self, count: int) -> str:
+        """Return a sentence about them, of `count` in all; empty when none is missing."""
+        return trouble(self.missing, count, what=self.what)
+
+
 def _counted(known: Missing | None, now: float) -> Missing:
     if known is None:
         return Missing(listings=1, counted_at=now)

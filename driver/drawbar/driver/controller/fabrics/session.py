@@ -119,9 +119,9 @@ class Session:
         self._readings = readings.Readings(lambda: self._list(self.adapter()))
         # The fabric's version as it was last listed.
         self._version = ""
-        self._missing: Mapping[str, losses.Missing] = {}
+        self._devices_lost = losses.Tracker()
         # The same of hosts, by id; of the empty id while a first listing without any host is not believed.
-        self._missing_hosts: Mapping[str, losses.Missing] = {}
+        self._hosts_lost = losses.Tracker("hosts")
         # What was told since the listing under way began: names of devices, ids of hosts.
         self._told_devices: set[str] = set()
         self._told_hosts: dict[str, None] = {}
@@ -152,7 +152,7 @@ class Session:
             hosts=len(self._hosts),
             unpublished=self.unpublished,
             reserved=sum(wanted.holds(one.id, one.model) for one in self._devices.values()),
-            missing=bool(self._missing or self._missing_hosts),
+            missing=bool(self._devices_lost.missing or self._hosts_lost.missing),
         )
 
     @property
@@ -168,7 +168,7 @@ class Session:
     @property
     def missing(self) -> frozenset[str]:
         """Names of the devices that are not listed and not lost yet; without a `device` where they never were listed."""
-        return frozenset(self._missing)
+        return frozenset(self._devices_lost.missing)
 
     def device(self, name: str) -> contract.Device | None:
         """The device of that DRA name, as last told."""
@@ -176,8 +176,8 @@ class Session:
 
     def reconsider(self, name: str) -> None:
         """The node of a device reports something else of it: one that is missing may be lost now."""
-        if name in self._missing:
-            self._judge_missing(name, self._missing[name].counted_at)
+        if name in self._devices_lost.missing:
+            self._judge_missing(name, self._devices_lost.missing[name].counted_at)
 
     def adapter(self) -> contract.FabricAdapter:
         """The way to the fabric manager.
@@ -289,8 +289,8 @@ class Session:
         self._put(name, device)
 
     def _put(self, name: str, device: contract.Device) -> None:
-        if name in self._missing:
-            self._miss(losses.Judgement(), name)
+        if self._devices_lost.missing.pop(name, None) is not None:
+            self._lose()
         old = self._devices.get(name)
         if old != device:
             self._devices[name] = device
@@ -377,11 +377,10 @@ class Session:
 
     @property
     def _list_missing_seconds(self) -> float | None:
-        missing = (*self._missing.values(), *self._missing_hosts.values())
-        if not missing:
+        lost = self._devices_lost, self._hosts_lost
+        if not any(one.missing for one in lost):
             return None
-        undecided = any(one.undecided for one in missing)
-        return losses.APART_SECONDS if undecided else MISSING_EVERY_SECONDS
+        return losses.APART_SECONDS if any(one.undecided for one in lost) else MISSING_EVERY_SECONDS
 
     async def _list(self, adapter: contract.FabricAdapter) -> None:
         """Called by `_readings` alone, so by one at a time."""
@@ -400,79 +399,62 @@ class Session:
         self._version = inventory.version
         if not self._judge_hosts(told):
             return
-        told |= {one: self._hosts[one] for one in self._missing_hosts}
+        told |= {one: self._hosts[one] for one in self._hosts_lost.missing}
         listed = {names.label(device.id): device for device in inventory.devices}
         first, self.listed = not self.listed, True
-        judged, over = self._judge(listed, first=first)
+        lost = self._judge(listed, first=first)
         changed_hosts = told != self._hosts
         self._hosts = told
         if changed_hosts or first:
             self._listener.hosts_changed(self.name)
-        self._miss(judged, *over)
+        self._lose(lost)
         for name, device in listed.items():
             if name not in self._told_devices:
                 self._put(name, device)
 
     def _judge_hosts(self, told: Mapping[str, contract.Host]) -> bool:
         """Judge what the absence of hosts from a listing means; return whether the listing can be taken over."""
-        known = dict.fromkeys((*self._hosts, *self._missing_hosts))
+        known = dict.fromkeys((*self._hosts, *self._hosts_lost.missing))
         if not self.listed:
             used = told or self._listener.witnesses(self.name) or self._listener.published(self.name)
             known = {} if told or not used else {"": None}
         absent = [one for one in known if one not in told]
-        self._missing_hosts = losses.judge(
-            absent,
-            missing=self._missing_hosts,
-            witnesses={},
-            now=_monotonic(),
-            sudden=losses.is_sudden(absent, self._missing_hosts, len(known)),
-        ).missing
-        accepted = self.listed or not self._missing_hosts
-        sentence = losses.trouble(self._missing_hosts, len(known), what="hosts") if accepted else NO_HOSTS
-        self.report(MISSING_HOSTS, sentence)
+        over = tuple(self._hosts_lost.missing)
+        self._hosts_lost.judge(absent, over, witnesses={}, now=_monotonic(), count=len(known))
+        accepted = self.listed or not self._hosts_lost.missing
+        self.report(MISSING_HOSTS, self._hosts_lost.trouble(len(known)) if accepted else NO_HOSTS)
         return accepted
 
-    def _judge(
-        self, listed: Mapping[str, contract.Device], *, first: bool
-    ) -> tuple[losses.Judgement, list[str]]:
-        """What the absence of devices from a listing means, and which devices are missing no more."""
-        known = dict.fromkeys((*self._devices, *self._missing))
+    def _judge(self, listed: Mapping[str, contract.Device], *, first: bool) -> tuple[str, ...]:
+        """Judge what the absence of devices from a listing means; return the names of those that are lost."""
+        known = dict.fromkeys((*self._devices, *self._devices_lost.missing))
         witnesses = self._listener.witnesses(self.name) if first or known.keys() - listed.keys() else {}
         # Before its first listing a session knows of the devices that are attached, and of those that are published.
         known |= dict.fromkeys((*witnesses, *self._listener.published(self.name)) if first else ())
         absent = [name for name in known if name not in listed and name not in self._told_devices]
-        judged = losses.judge(
-            absent,
-            missing=self._missing,
-            witnesses=witnesses,
-            now=_monotonic(),
-            sudden=losses.is_sudden(absent, self._missing, len(known)),
-        )
-        return judged, [name for name in self._missing if name not in self._told_devices]
+        over = [name for name in self._devices_lost.missing if name not in self._told_devices]
+        return self._devices_lost.judge(absent, over, witnesses=witnesses, now=_monotonic(), count=len(known))
 
     def _judge_missing(self, name: str, now: float) -> None:
         witnesses = self._listener.witnesses(self.name)
-        self._miss(losses.judge([name], missing=self._missing, witnesses=witnesses, now=now), name)
+        self._lose(self._devices_lost.judge([name], [name], witnesses=witnesses, now=now))
 
-    def _miss(self, judged: losses.Judgement, *over: str) -> None:
-        """Take over a judgement; what is `over` is missing only if the judgement says so."""
-        others = {name: one for name, one in self._missing.items() if name not in over}
-        self._missing = others | dict(judged.missing)
-        for name in judged.lost:
+    def _lose(self, names_lost: tuple[str, ...] = ()) -> None:
+        """Report which devices are lost, and which are missing now."""
+        for name in names_lost:
             device = self._devices.pop(name, None)
             if device is not None:
                 self._listener.device_changed(self.name, device, None)
             else:
                 # It was attached or published before this session began, and never listed.
                 self._listener.connection_changed(self.name)
-        count = len(self._devices.keys() | self._missing.keys())
-        self.report(MISSING, losses.trouble(self._missing, count))
+        count = len(self._devices.keys() | self._devices_lost.missing.keys())
+        self.report(MISSING, self._devices_lost.trouble(count))
 
     def _find_host(self, host_id: str) -> None:
         """A host that was missing is there."""
-        if host_id in self._missing_hosts:
-            self._missing_hosts = {one: seen for one, seen in self._missing_hosts.items() if one != host_id}
-            self.report(MISSING_HOSTS, losses.trouble(self._missing_hosts, len(self._hosts), what="hosts"))
+        if self._hosts_lost.missing.pop(host_id, None) is not None:
+            self.report(MISSING_HOSTS, self._hosts_lost.trouble(len(self._hosts)))
 
     def _take(self, event: contract.WatchEvent) -> None:
         match event:
@@ -482,7 +464,7 @@ class Session:
                 name = names.label(device_id)
                 if self._readings.reading:
                     self._told_devices.add(name)
-                if name in self._devices and name not in self._missing:
+                if name in self._devices and name not in self._devices_lost.missing:
                     self._judge_missing(name, _monotonic())
             case contract.HostChanged(host=host):
                 if self._readings.reading:
