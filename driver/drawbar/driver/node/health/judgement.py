@@ -112,8 +112,8 @@ def _reading(memory: Memory, reading: Reading, elapsed: float, policy: Policy) -
         look = Look(
             reading=reading, elapsed_seconds=elapsed, thresholds=policy, before=memory.by_rule.get(one.name)
         )
-        by_rule[one.name] = after = one.remember(look)
-        found = one.find(replace(look, after=after) if after is not None else look)
+        by_rule[one.name] = look.after = one.remember(look)
+        found = one.find(look)
         if found is not None:
             present[one.name] = found
         elif one.unknown(reading) or (one.files and reading.asleep):

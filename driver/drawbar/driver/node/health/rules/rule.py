@@ -61,7 +61,8 @@ class Evidence:
     value: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen: one is made for each rule at each look, and a frozen one takes three times as long to make.
+@dataclass(slots=True, kw_only=True)
 class Look:
     """What a rule judges.
 
