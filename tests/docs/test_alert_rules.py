@@ -9,7 +9,7 @@ import yaml
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import outcomes
-from drawbar.driver.controller.operation import gauges, states
+from drawbar.driver.controller.operation import gauges
 from drawbar.driver.controller.operation import metrics as controller_metrics
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import settings
@@ -29,7 +29,7 @@ OF_THE_TARGET = {"instance", "job"}
 VALUES = {
     "condition": fabrics.CONDITIONS,
     "driver": {"$driver"},
-    "state": set(states.STATES),
+    "state": set(gauges.STATES),
     "operation": {"attach", "detach"},
     "step": {*controller_metrics.STEPS_THERE, *controller_metrics.STEPS_BACK},
     "health": {str(status) for status in verdicts.Status},

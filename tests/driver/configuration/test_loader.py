@@ -13,7 +13,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from drawbar.driver import errors
-from drawbar.driver.configuration import display, flags, loader, schema
+from drawbar.driver.configuration import loader, schema
 
 
 class Colour(enum.StrEnum):
@@ -68,7 +68,7 @@ class Settings:
 
 def load(*words, environ=None, judge=lambda settings: []):
     parser = argparse.ArgumentParser()
-    flags.add(parser, Settings)
+    loader.add_flags(parser, Settings)
     return loader.load(Settings, parser.parse_args(words), problems=judge, environ=environ or {})
 
 
@@ -287,21 +287,21 @@ def effective(settings):
 @given(SETTINGS)
 def test_what_is_printed_is_a_file_that_says_the_same(tmp_path_factory, settings):
     file = tmp_path_factory.mktemp("printed") / "c.yaml"
-    file.write_text(display.as_yaml(effective(settings)))
+    file.write_text(loader.as_yaml(effective(settings)))
     assert load(f"--config={file}").settings == settings
 
 
 @limits(max_examples=40)
 @given(SETTINGS)
 def test_what_is_printed_for_programs_has_every_key(settings):
-    found = json.loads(display.as_json(effective(settings)))
+    found = json.loads(loader.as_json(effective(settings)))
     assert list(found) == [option.key for option in schema.options(Settings)]
     assert found["health.limit"] == {"value": settings.health.limit, "source": "a test"}
 
 
 def test_help_tells_what_a_setting_is_and_its_default(capsys):
     parser = argparse.ArgumentParser()
-    flags.add(parser, Settings)
+    loader.add_flags(parser, Settings)
     told = " ".join(parser.format_help().split())
     assert "--health-interval SECONDS how long between two looks (default: 10.0)" in told
     assert "--health-link" not in told

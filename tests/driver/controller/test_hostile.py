@@ -5,7 +5,7 @@ import pytest
 
 from drawbar.driver.api import claims
 from drawbar.driver.controller import changes
-from drawbar.driver.kube import bodies, client, decoding, errors, kinds
+from drawbar.driver.kube import client, decoding, errors, kinds
 
 DEVICE = "gpu-0"
 SELECTORS = 32
@@ -76,7 +76,7 @@ async def test_a_claim_beyond_that_is_told_once_and_harms_no_other(controller_wo
         await cluster.allocate(DEVICE)
         await is_attached(cluster, until, "c1")
         await make(cluster, large_claim("large", characters=60_000))
-        monkeypatch.setattr(bodies, "LIMIT_BYTES", 50_000)
+        monkeypatch.setattr(decoding, "LIMIT_BYTES", 50_000)
         for text in ("a", "b"):
             with pytest.raises(errors.TooLarge):
                 await annotate(cluster, "large", {"a": text})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver import main
-from drawbar.driver.configuration import schema, values
+from drawbar.driver.configuration import schema
 from drawbar.driver.controller import settings
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -17,7 +17,7 @@ ROW = re.compile(r"^\| `([\w.]+)` \| `(--[\w-]+)`((?:, `\w+`)*) \| (.+?) \| (.+)
 
 
 def shown(value):
-    found = values.builtin(value)
+    found = schema.builtin(value)
     if isinstance(found, bool):
         return "yes" if found else "no"
     return "none" if found in (None, "") else str(found)

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from drawbar.driver import backoff
 from drawbar.driver.api import meta, nodes
-from drawbar.driver.kube import bodies, client, config, errors, kinds, mirror
+from drawbar.driver.kube import client, config, decoding, errors, kinds, mirror
 from drawbar.mocks import apiserver
 
 
@@ -176,7 +176,7 @@ async def grow(api, name, size):
 
 
 async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(bodies, "LIMIT_BYTES", 20_000)
+    monkeypatch.setattr(decoding, "LIMIT_BYTES", 20_000)
     async with double(tmp_path) as (_, api):
         for name in ("one", "two"):
             await make(api, name)

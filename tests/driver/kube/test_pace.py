@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from drawbar.driver.kube import pace
+from drawbar.driver.kube import client
 from drawbar.mocks.testing import virtualtime
 
 
@@ -13,7 +13,7 @@ from drawbar.mocks.testing import virtualtime
 def test_a_burst_passes_at_once_and_the_rest_at_the_sustained_rate(quiet, burst, expected):
     async def a_hundred():
         loop = asyncio.get_running_loop()
-        writes = pace.Pace(per_second=10, burst=burst)
+        writes = client.Pace(per_second=10, burst=burst)
         await asyncio.sleep(quiet)
         began = loop.time()
         await asyncio.gather(*(writes.take() for _ in range(100)))

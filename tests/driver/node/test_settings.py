@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver import errors, main
-from drawbar.driver.configuration import schema, values
+from drawbar.driver.configuration import schema
 from drawbar.driver.node import settings
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "node.md"
@@ -15,7 +15,7 @@ ROW = re.compile(r"^\| `([\w.]+)` \| `(--[\w-]+)`((?:, `\w+`)*) \| (.+?) \| (.+)
 
 
 def shown(value):
-    found = values.builtin(value)
+    found = schema.builtin(value)
     if isinstance(found, bool):
         return "yes" if found else "no"
     if isinstance(found, list):

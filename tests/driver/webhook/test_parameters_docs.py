@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from drawbar.driver.api import parameters
-from drawbar.driver.configuration import schema, values
+from drawbar.driver.configuration import schema
 from drawbar.driver.webhook import review, settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "parameters.md").read_text()
@@ -53,7 +53,7 @@ def test_the_table_of_settings_is_right():
             option.key,
             option.flag,
             "".join(f", `{name}`" for name in option.variables[1:]),
-            str(values.builtin(option.default)),
+            str(schema.builtin(option.default)),
             option.help,
         )
         for option in schema.options(settings.Settings)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from drawbar.driver import errors, logs, supervision
-from drawbar.driver.configuration import display, flags, loader
+from drawbar.driver.configuration import loader
 from drawbar.driver.operation import address
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Daemon(Generic[T]):
 
 def configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
     """Adds a flag for every setting, and what can be done instead of running."""
-    flags.add(parser, daemon.settings)
+    loader.add_flags(parser, daemon.settings)
     actions = parser.add_argument_group("instead of running")
     actions.add_argument(
         "--print-config", action="store_true", help="show each setting and where it comes from"
@@ -77,7 +77,7 @@ def execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
     """
     loaded = loader.load(daemon.settings, args, problems=daemon.problems)
     if args.print_config:
-        sys.stdout.write((display.as_json if args.json else display.as_yaml)(loaded.effective))
+        sys.stdout.write((loader.as_json if args.json else loader.as_yaml)(loaded.effective))
         loaded.checked()
         return 0
     if daemon.probes is not None and args.check:

@@ -1,7 +1,13 @@
-"""Puts the settings together: default, then file, then environment, then flags; the later wins."""
+"""Puts the settings together: default, then file, then environment, then flags; the later wins. Prints them, too.
+
+The file is YAML, and so JSON: a mapping of keys as `schema` has them, read with the line of every value. What is unknown,
+doubled or of another type is a problem that names file, line and key; nothing is taken from a file with problems.
+"""
 
 import argparse
 import dataclasses
+import difflib
+import json
 import os
 import re
 import typing
@@ -11,7 +17,135 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from drawbar.driver import errors
-from drawbar.driver.configuration import filetree, schema, values
+from drawbar.driver.configuration import schema
+
+LIMIT_BYTES = 1024 * 1024
+_NULL = "tag:yaml.org,2002:null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileValue:
+    """A value of the file and the line it stands on."""
+
+    value: Any
+    line: int
+
+
+@dataclass(slots=True)
+class _Reading:
+    path: Path
+    options: Mapping[str, schema.Option]
+    found: dict[str, FileValue] = dataclasses.field(default_factory=dict)
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+    def complain(self, node: Any, sentence: str) -> None:
+        self.problems.append(f"{self.path}:{node.start_mark.line + 1}: {sentence}")
+
+
+def read_file(path: Path, options: Sequence[schema.Option]) -> tuple[dict[str, FileValue], list[str]]:
+    """The file's values by key, and what is wrong with it."""
+    # Imported here: a daemon that is told everything by flags and environment need not pay for it.
+    import yaml
+
+    try:
+        with path.open("rb") as file:
+            text = file.read(LIMIT_BYTES + 1)
+    except OSError as error:
+        return {}, [f"cannot read the configuration file {path}: {error.strerror}; check --config"]
+    if len(text) > LIMIT_BYTES:
+        return {}, [f"the configuration file {path} has more than {LIMIT_BYTES} bytes; check --config"]
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        return {}, [_unreadable(path, error)]
+    except (UnicodeDecodeError, RecursionError):
+        return {}, [f"{path}: this is no YAML; write `key: value` lines"]
+    reading = _Reading(path, {option.key: option for option in options})
+    if root is not None and not (isinstance(root, yaml.ScalarNode) and root.tag == _NULL):
+        _mapping(reading, root, "")
+    return reading.found, reading.problems
+
+
+def _unreadable(path: Path, error: Any) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+    reason = " ".join(str(getattr(error, "problem", None) or error).split())
+    return f"{where}: this is no YAML: {reason[:200]}"
+
+
+def _mapping(reading: _Reading, node: Any, prefix: str) -> None:
+    if node.id != "mapping":
+        what = f"{prefix.rstrip('.')} holds" if prefix else "the file holds"
+        reading.complain(node, f"{what} keys with values; write `key: value` lines")
+        return
+    seen: set[str] = set()
+    for key_node, value_node in node.value:
+        if key_node.id != "scalar":
+            reading.complain(key_node, "a key is a word; write `key: value` lines")
+            continue
+        key = f"{prefix}{key_node.value}"
+        if key in seen:
+            reading.complain(key_node, f"{key} stands here a second time; remove one of them")
+        elif key in reading.options:
+            _value(reading, reading.options[key], value_node)
+        elif any(known.startswith(f"{key}.") for known in reading.options):
+            # A topic with nothing in it, as when all its lines are comments, is no fault.
+            if value_node.tag != _NULL:
+                _mapping(reading, value_node, f"{key}.")
+        else:
+            reading.complain(key_node, _unknown(key, prefix, reading.options))
+        seen.add(key)
+
+
+def _unknown(key: str, prefix: str, options: Mapping[str, schema.Option]) -> str:
+    siblings = {
+        prefix + known.removeprefix(prefix).split(".")[0] for known in options if known.startswith(prefix)
+    }
+    elsewhere = [known for known in options if known.endswith(f".{key.rsplit('.', 1)[-1]}")]
+    near = difflib.get_close_matches(key, sorted(siblings | options.keys()), n=1) or elsewhere
+    remedy = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(siblings))}"
+    return f"{key} is no setting; {remedy}"
+
+
+def _value(reading: _Reading, option: schema.Option, node: Any) -> None:
+    try:
+        value = _parsed_node(node, option.kind)
+    except ValueError as error:
+        reading.complain(node, f"{option.key}: {error}; write {schema.described(option.kind)}")
+        return
+    reading.found[option.key] = FileValue(value=value, line=node.start_mark.line + 1)
+
+
+def _parsed_node(node: Any, kind: Any) -> Any:
+    """A node as a value; a scalar is read by the setting's type, not by YAML's guess at it."""
+    if node.tag == _NULL and node.id == "scalar":
+        if schema.is_optional(kind):
+            return None
+        raise ValueError("the value is missing")
+    kind = schema.plain_kind(kind)
+    if schema.is_list(kind):
+        return tuple(_elements(node, schema.element_kind(kind)))
+    if node.id != "scalar":
+        raise ValueError(f"this is a {node.id}, not one value")
+    if node.style in ("'", '"') and kind in (int, float, bool):
+        raise ValueError(f"{node.value!r} in quotes is text")
+    return schema.parse(_whole(node.value), kind)
+
+
+def _whole(text: str) -> str:
+    """The text with each pair of surrogates, as JSON escapes distant characters, made one character."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise ValueError("half a character is no text") from error
+
+
+def _elements(node: Any, kind: Any) -> Iterator[Any]:
+    if node.id != "sequence":
+        raise ValueError("this is not a list; write [a, b]")
+    for one in node.value:
+        yield _parsed_node(one, kind)
+
 
 T = TypeVar("T")
 
@@ -121,7 +255,7 @@ def _from_file(
     name = getattr(arguments, "config", None) or environ.get(FILE_VARIABLE)
     if not name:
         return
-    found, problems = filetree.read(Path(name), options)
+    found, problems = read_file(Path(name), options)
     wrong += problems
     for option in options:
         if option.key in found:
@@ -153,7 +287,7 @@ def _from_flags(
 
 def _parsed(option: schema.Option, text: str, source: str, wrong: list[str]) -> Iterator[Setting]:
     try:
-        yield Setting(option=option, value=values.parse(text, option.kind), source=source)
+        yield Setting(option=option, value=schema.parse(text, option.kind), source=source)
     except ValueError as error:
         wrong.append(f"{source}: {error}")
 
@@ -189,3 +323,103 @@ def _ignored(options: Sequence[schema.Option], environ: Mapping[str, str]) -> It
     for name in sorted(environ):
         if name.startswith(schema.PREFIX) and name not in known and not _OF_A_SERVICE.fullmatch(name):
             yield name
+
+
+# Words that YAML takes for themselves in every place of a document.
+_BARE = re.compile(r"[A-Za-z/][A-Za-z0-9_/.-]*")
+_TAKEN = schema.TRUE | schema.FALSE | schema.NONE | {"y", "n"}
+
+
+def as_yaml(effective: Sequence[Setting]) -> str:
+    """A configuration file that says the same, with the source of each value beside it."""
+    return "".join(f"{line}\n" for line in _lines(effective))
+
+
+def as_json(effective: Sequence[Setting]) -> str:
+    """An object by key, each with `value` and `source`."""
+    content = {
+        one.option.key: {"value": schema.builtin(one.value), "source": one.source} for one in effective
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _lines(effective: Sequence[Setting]) -> Iterator[str]:
+    # Plain settings first, then topic by topic: a topic's lines must stand together.
+    open_topics: tuple[str, ...] = ()
+    for one in sorted(effective, key=lambda setting: bool(setting.option.topic.path)):
+        *topics, name = one.option.key.split(".")
+        for depth, topic in enumerate(topics):
+            if open_topics[: depth + 1] != tuple(topics[: depth + 1]):
+                yield f"{'  ' * depth}{topic}:"
+        open_topics = tuple(topics)
+        yield f"{'  ' * len(topics)}{name}: {_scalar(schema.builtin(one.value))}  # {one.source}"
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str) and _BARE.fullmatch(value) and value.lower() not in _TAKEN:
+        return value
+    if isinstance(value, str):
+        return f'"{"".join(map(_escaped, value))}"'
+    if isinstance(value, list):
+        return f"[{', '.join(map(_scalar, value))}]"
+    # What JSON writes of the rest is YAML.
+    return json.dumps(value)
+
+
+def _escaped(character: str) -> str:
+    # JSON's own escapes split distant characters in two, which YAML does not know.
+    if " " <= character <= "~":
+        return f"\\{character}" if character in '"\\' else character
+    return f"\\u{ord(character):04x}" if character <= "\uffff" else f"\\U{ord(character):08x}"
+
+
+def add_flags(parser: argparse.ArgumentParser, settings: type) -> None:
+    """Adds `--config` and a flag for every setting that has one, grouped by topic.
+
+    Values stay text until `loader.load` reads them, so that all that is wrong is said at once.
+    """
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"settings as YAML; the environment and flags win over it (default: ${FILE_VARIABLE})",
+    )
+    groups: dict[str, Any] = {}
+    for option in schema.options(settings):
+        if not option.flag:
+            continue
+        topic = option.topic
+        if topic.key and topic.key not in groups:
+            groups[topic.key] = parser.add_argument_group(topic.key, topic.help)
+        _add_flag(groups.get(topic.key, parser), option)
+
+
+def _add_flag(target: Any, option: schema.Option) -> None:
+    # argparse formats help with %; a default may hold one.
+    text = f"{option.help} ({_shown_default(option)})".strip().replace("%", "%%")
+    if schema.plain_kind(option.kind) is bool:
+        action: Any = argparse.BooleanOptionalAction
+        target.add_argument(option.flag, dest=option.key, action=action, default=None, help=text)
+    elif schema.is_list(schema.plain_kind(option.kind)):
+        target.add_argument(option.flag, dest=option.key, action="append", metavar=option.metavar, help=text)
+    else:
+        target.add_argument(option.flag, dest=option.key, metavar=option.metavar, help=text)
+
+
+def _shown_default(option: schema.Option) -> str:
+    # The variable of the rule is the flag in capitals; only others need to be said.
+    others = [f"${name}" for name in option.variables[1:]]
+    shown = _shown(option.default)
+    return (
+        ", else ".join((f"default: {others[0]}", *others[1:], *([shown] if shown else ())))
+        if others
+        else (f"default: {shown or 'none'}")
+    )
+
+
+def _shown(value: Any) -> str:
+    found = schema.builtin(value)
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        return ",".join(found)
+    return "" if found is None else str(found)

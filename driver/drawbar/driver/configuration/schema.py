@@ -8,20 +8,127 @@ whoever knows one of them knows all:
     variable  DRAWBAR_HEALTH_LINK_HOLD_DOWN     in capitals, without the unit
     flag      --health-interval SECONDS         the same in small letters; the unit is the word for the value
 
-Topics within topics have no flags: there are many of them, and nobody would find the others in the help.
+Topics within topics have no flags: there are many of them, and nobody would find the others in the help. `named` makes
+exceptions, for names that were there first. The help of an option is what the `Attributes:` section of its class says.
 
-`named` makes exceptions, for names that were there first. The help of an option is what the `Attributes:` section of
-its class says of it.
+A setting is a `str`, `int`, `float`, `bool`, `pathlib.Path`, an `enum.StrEnum`, any of these or None, or a tuple of any
+number of one of these. Text is read by the setting's type, wherever it comes from, so `off` is text for a setting that
+is text and false for one that is a switch.
 """
 
 import dataclasses
+import enum
 import inspect
 import re
+import types
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from drawbar.driver.configuration import values
+TRUE = frozenset({"true", "yes", "on", "1"})
+FALSE = frozenset({"false", "no", "off", "0"})
+NONE = frozenset({"", "null", "~"})
+
+
+def is_list(kind: Any) -> bool:
+    """Whether values of this type hold several."""
+    return typing.get_origin(kind) is tuple
+
+
+def element_kind(kind: Any) -> Any:
+    """The type of one value of a list."""
+    return typing.get_args(kind)[0]
+
+
+def is_optional(kind: Any) -> bool:
+    """Whether None is a value of this type."""
+    return typing.get_origin(kind) in (types.UnionType, typing.Union) and type(None) in typing.get_args(kind)
+
+
+def plain_kind(kind: Any) -> Any:
+    """The type without its None."""
+    if not is_optional(kind):
+        return kind
+    (found,) = (one for one in typing.get_args(kind) if one is not type(None))
+    return found
+
+
+def check_kind(kind: Any) -> None:
+    """Sees to it that a setting can be of this type.
+
+    Raises:
+        TypeError: it cannot; the program is at fault, not its user.
+    """
+    one = plain_kind(kind)
+    if is_list(one):
+        arguments = typing.get_args(one)
+        if len(arguments) != 2 or arguments[1] is not Ellipsis:
+            raise TypeError(f"a list of settings is written tuple[X, ...], not {kind}")
+        one = element_kind(one)
+    if one not in (str, int, float, bool, Path) and not _is_enum(one):
+        raise TypeError(f"a setting cannot be of type {kind}")
+
+
+def described(kind: Any) -> str:
+    """What a value of this type is, for a sentence."""
+    kind = plain_kind(kind)
+    if is_list(kind):
+        return f"a list, each of them {described(element_kind(kind))}"
+    if _is_enum(kind):
+        return f"one of {', '.join(kind)}"
+    words = {
+        str: "text",
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        Path: "a path",
+    }
+    return words[kind]
+
+
+def parse(text: str, kind: Any) -> Any:
+    """The value that a piece of text stands for; a list is written with commas.
+
+    Raises:
+        ValueError: it stands for none; the message is a clause such as `'x' is not a whole number`.
+    """
+    if is_optional(kind):
+        return None if text in NONE else parse(text, plain_kind(kind))
+    if is_list(kind):
+        parts = [part.strip() for part in text.split(",")]
+        return tuple(parse(part, element_kind(kind)) for part in parts if part)
+    if kind is str:
+        return text
+    if kind is bool:
+        return _switch(text)
+    if kind is Path and not text:
+        raise ValueError("is empty, not a path")
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not {described(kind)}") from error
+
+
+def builtin(value: Any) -> Any:
+    """The value as JSON has it."""
+    if isinstance(value, tuple):
+        return [builtin(one) for one in value]
+    if isinstance(value, enum.Enum | Path):
+        return str(value)
+    return value
+
+
+def _switch(text: str) -> bool:
+    lowered = text.lower()
+    if lowered in TRUE | FALSE:
+        return lowered in TRUE
+    raise ValueError(f"{text!r} is not {described(bool)}")
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, enum.StrEnum)
+
 
 PREFIX = "DRAWBAR_"
 UNITS = ("seconds", "bytes", "percent")
@@ -106,7 +213,7 @@ def _options(defaults: Any, topic: Topic) -> Iterator[Option]:
             nested = Topic(path=path, key=key, help=_summary(type(default)))
             yield from _options(default, nested)
             continue
-        values.check(kind)
+        check_kind(kind)
         bare, unit = _without_unit(path)
         flag = names.flag or f"--{bare.replace('_', '-')}"
         variable = PREFIX + flag.removeprefix("--").replace("-", "_").upper()
@@ -124,9 +231,9 @@ def _options(defaults: Any, topic: Topic) -> Iterator[Option]:
 
 
 def _metavar(kind: Any) -> str:
-    kind = values.plain(kind)
-    if values.is_list(kind):
-        return f"{_metavar(values.element(kind))},..."
+    kind = plain_kind(kind)
+    if is_list(kind):
+        return f"{_metavar(element_kind(kind))},..."
     words = {str: "TEXT", int: "N", float: "NUMBER", bool: "BOOL"}
     return words.get(kind) or ("PATH" if not hasattr(kind, "__members__") else "{" + ",".join(kind) + "}")
 

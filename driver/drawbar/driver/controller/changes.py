@@ -19,7 +19,7 @@ from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.operation import metrics
 from drawbar.driver.controller.pools import devices
-from drawbar.driver.kube import bodies, workers
+from drawbar.driver.kube import decoding, workers
 from drawbar.fabric import contract
 
 CLAIM_TOO_LARGE = "ClaimTooLarge"
@@ -150,7 +150,7 @@ class Changes:
         self.cluster.recorder.warning(
             regarding,
             reason=CLAIM_TOO_LARGE,
-            message=f"the claim is larger than {bodies.LIMIT_BYTES // 1024**2} MiB as JSON and is not read: nothing is "
+            message=f"the claim is larger than {decoding.LIMIT_BYTES // 1024**2} MiB as JSON and is not read: nothing is "
             "attached for it, and what is attached stays; shorten its selectors, parameters and annotations",
         )
 

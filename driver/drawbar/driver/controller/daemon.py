@@ -36,7 +36,7 @@ from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import publisher
-from drawbar.driver.kube import client, config, events, pace, workers
+from drawbar.driver.kube import client, config, events, workers
 from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.fabric import registry
 
@@ -72,7 +72,7 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
     """
     settings.validate(options)
     connection = config.load(options.kubeconfig)
-    writes = pace.Pace(per_second=options.writes_per_second, burst=options.writes_burst)
+    writes = client.Pace(per_second=options.writes_per_second, burst=options.writes_burst)
     measured = instrumentation.Instrumentation(options)
     async with (
         contextlib.aclosing(evaluation.Process()) as evaluator,

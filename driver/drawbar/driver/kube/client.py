@@ -5,6 +5,9 @@ cost 31 MB and 1.6 s at start-up, on every node. Every request has a deadline; e
 `drawbar.driver.kube.errors`, never as aiohttp's. Nothing is retried here: whoever calls knows whether the view the
 request was made from is still good.
 
+Writes are paced (`Pace`): an outage that ends makes everything due at the same moment. The API server has its own flow
+control, but what it refuses is sent again, and others wait meanwhile.
+
 Source: Kubernetes API concepts (watch, chunked lists, server-side apply).
 """
 
@@ -21,7 +24,31 @@ import aiohttp
 import msgspec
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import bodies, config, decoding, errors, kinds, pace
+from drawbar.driver.kube import config, decoding, errors, kinds
+
+
+class Pace:
+    """Lets writes through in the order in which they came; `take` waits for one place.
+
+    Args:
+        per_second: sustained rate.
+        burst: how many may come at once after a quiet time.
+    """
+
+    def __init__(self, *, per_second: float, burst: int) -> None:
+        self._interval = 1.0 / per_second
+        self._burst = burst
+        # When the next place is, were there no burst; on the event loop's clock.
+        self._next = 0.0
+
+    async def take(self) -> None:
+        """Waits until it is this caller's turn; bounded by the number of callers that wait already."""
+        now = asyncio.get_running_loop().time()
+        mine = max(self._next, now - (self._burst - 1) * self._interval)
+        self._next = mine + self._interval
+        if mine > now:
+            await asyncio.sleep(mine - now)
+
 
 T = TypeVar("T")
 
@@ -128,7 +155,7 @@ class Client:
         session: aiohttp.ClientSession,
         watches: aiohttp.ClientSession,
         connection: config.Connection,
-        writes: pace.Pace | None = None,
+        writes: Pace | None = None,
         identity: Mapping[str, str] | None = None,
     ) -> None:
         self._session = session
@@ -203,7 +230,7 @@ class Client:
             else:
                 page = _understood(body, _Page, f"GET {path}")
                 items += [_understood(raw, into, f"GET {path}") for raw in page.items or ()]
-                if len(body) * PAGE_STEP <= bodies.LIMIT_BYTES:
+                if len(body) * PAGE_STEP <= decoding.LIMIT_BYTES:
                     limit = min(PAGE_LIMIT, limit * PAGE_STEP)
             if not page.metadata.continue_:
                 version = page.metadata.resource_version
@@ -243,12 +270,12 @@ class Client:
                 timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
             ) as response:
                 if response.status != 200:
-                    raise _failure("WATCH", path, response, await bodies.whole(response.content))
-                async for line in bodies.lines(response.content):
+                    raise _failure("WATCH", path, response, await decoding.whole(response.content))
+                async for line in decoding.lines(response.content):
                     yield _event(line, into, path)
-        except bodies.TooLarge as error:
+        except decoding.TooLarge as error:
             raise _too_large("WATCH", path) from error
-        except bodies.FAILURES as error:
+        except decoding.FAILURES as error:
             raise errors.Unreachable(
                 f"WATCH {path}: the stream broke: {_cut(str(error) or repr(error))}"
             ) from error
@@ -379,13 +406,13 @@ class Client:
                 data=None if body is None else msgspec.json.encode(body),
                 headers=self._headers(accept) | ({} if body is None else {"Content-Type": content}),
             ) as response:
-                answer = await bodies.whole(response.content)
+                answer = await decoding.whole(response.content)
                 if response.status >= 300:
                     raise _failure(method, path, response, answer)
                 return answer
-        except bodies.TooLarge as error:
+        except decoding.TooLarge as error:
             raise _too_large(method, path) from error
-        except bodies.FAILURES as error:
+        except decoding.FAILURES as error:
             reason = _cut(str(error) or type(error).__name__)
             raise errors.Unreachable(f"{method} {path} got no answer from {self.server}: {reason}") from error
 
@@ -395,9 +422,7 @@ class Client:
 
 
 @asynccontextmanager
-async def connecting(
-    connection: config.Connection, *, writes: pace.Pace | None = None
-) -> AsyncIterator[Client]:
+async def connecting(connection: config.Connection, *, writes: Pace | None = None) -> AsyncIterator[Client]:
     """A client for as long as the block lasts. Nothing is sent on entry.
 
     Args:
@@ -435,7 +460,7 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
 
 def _too_large(method: str, path: str) -> errors.TooLarge:
     return errors.TooLarge(
-        f"{method} {path}: the answer is larger than {bodies.LIMIT_BYTES // 1024**2} MiB, which is the most that is read"
+        f"{method} {path}: the answer is larger than {decoding.LIMIT_BYTES // 1024**2} MiB, which is the most that is read"
     )
 
 

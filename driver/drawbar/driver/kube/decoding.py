@@ -1,4 +1,7 @@
-"""What an API server answers, read into structs, with null for an empty list, and however deep somebody nested a value.
+"""What an API server answers: bodies read in bounded memory, and decoded into structs, however deep somebody nested a value.
+
+Nothing here trusts the size of an answer: the body of a watch has no end, and what stands in an object is anybody's to
+write. Every failure of a connection comes out of aiohttp as one of `FAILURES`.
 
 An API server writes null for an empty list whose field has no `omitempty` in its type, as `status.devices` of a
 claim without conditions, or a ResourceSlice of 1.34 without devices. Such a list is read as empty.
@@ -10,9 +13,70 @@ the parameters finds them wrong. What can be read and is too deep to be compared
 """
 
 import re
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
+import aiohttp
 import msgspec
+from aiohttp import http_exceptions
+
+LIMIT_BYTES = 16 * 1024 * 1024
+"""Of one object, and of a page of objects.
+
+etcd stores objects of 1.5 MiB, and the API server sends it no more than 2 MiB whatever etcd is told. JSON needs six bytes
+for each `<`, `>`, `&` and control character of a string (`\\u003c`): 12 MiB, and the names of the fields.
+"""
+
+FAILURES: tuple[type[Exception], ...] = (
+    aiohttp.ClientError,
+    # Not a ClientError, and yet raised for some answers that break the protocol.
+    http_exceptions.HttpProcessingError,
+    EOFError,
+    OSError,
+    ValueError,
+)
+"""All that aiohttp raises for a connection or an answer; TimeoutError is an OSError."""
+
+
+class TooLarge(Exception):
+    """There is more of it than is read."""
+
+
+async def whole(content: aiohttp.StreamReader) -> bytes:
+    """The whole body.
+
+    Raises:
+        TooLarge: the body is longer than `LIMIT_BYTES`.
+    """
+    chunks, size = [], 0
+    async for chunk in content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > LIMIT_BYTES:
+            raise TooLarge
+    return b"".join(chunks)
+
+
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytearray]:
+    """The lines of a body as they come, and what stands after the last of them.
+
+    Raises:
+        TooLarge: a line is longer than `LIMIT_BYTES`.
+    """
+    line = bytearray()
+    async for chunk in content.iter_any():
+        first, *others = chunk.split(b"\n")
+        line += first
+        for other in others:
+            if len(line) > LIMIT_BYTES:
+                break
+            yield line
+            line = bytearray(other)
+        if len(line) > LIMIT_BYTES:
+            raise TooLarge
+    if line:
+        yield line
+
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from tests.scenes import waiting
 from drawbar.driver.api import attachments, claims, meta, slices
 from drawbar.driver.controller import names, outcomes
 from drawbar.driver.controller.attachments import calls
-from drawbar.driver.controller.operation import adapters, latency, metrics, states
+from drawbar.driver.controller.operation import adapters, gauges, latency, metrics
 from drawbar.fabric import contract, errors
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -316,7 +316,7 @@ def published(*devices):
 
 
 def test_every_device_is_in_exactly_one_state():
-    offered = states.offer(
+    offered = gauges.offer(
         "d",
         [
             published(
@@ -330,7 +330,7 @@ def test_every_device_is_in_exactly_one_state():
         ],
     )
     listed = {"free", "warned", "ours", "by-hand", "theirs", "failed", "hidden"}
-    found = states.devices(offered, listed, {"ours", "by-hand", "gone"})
+    found = gauges.devices(offered, listed, {"ours", "by-hand", "gone"})
     assert found == {"free": 2, "attached": 3, "tainted": 1, "foreign": 1, "withdrawn": 1}
 
 
@@ -341,13 +341,13 @@ def test_the_oldest_on_their_way_are_those_that_are_not_there_yet():
         attachment("Attached", allocation_timestamp=early),
         attachment(deleting=True),
     ]
-    assert states.oldest(found, NOW) == {"attach": 5.0, "detach": 0.0}
-    assert states.oldest(found, NOW + datetime.timedelta(seconds=7))["detach"] == 7.0
-    assert states.oldest([], NOW) == {"attach": 0.0, "detach": 0.0}
+    assert gauges.oldest(found, NOW) == {"attach": 5.0, "detach": 0.0}
+    assert gauges.oldest(found, NOW + datetime.timedelta(seconds=7))["detach"] == 7.0
+    assert gauges.oldest([], NOW) == {"attach": 0.0, "detach": 0.0}
 
 
 def test_phases_are_a_closed_list():
-    told = states.phases([NEW, READY, LEAVING, RELEASED])
+    told = gauges.phases([NEW, READY, LEAVING, RELEASED])
     assert {phase: number for phase, number in told.items() if number} == {
         "Pending": 2,
         "Releasing": 1,
