@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from drawbar.driver.api import attachments, bindings, drivers, fabrics, nodepools
-from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import context
+from drawbar.driver.controller import cluster, names
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.attachments import reporting
 from drawbar.driver.node.local import residents
@@ -234,9 +233,9 @@ WORDS = {
     "the name of a resident device": (residents.label("0000:03:00.0"), "0000-03-00-0"),
     "the field managers": (
         (
-            drivers.manager(context.MANAGER, "drawbar.dev"),
+            drivers.manager(cluster.MANAGER, "drawbar.dev"),
             drivers.manager(reporting.MANAGER, "drawbar.dev"),
-            drivers.manager(context.MANAGER, "gpu.example.com"),
+            drivers.manager(cluster.MANAGER, "gpu.example.com"),
         ),
         ("drawbar-controller", "drawbar-node", "drawbar-controller/gpu.example.com"),
     ),
