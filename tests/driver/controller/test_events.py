@@ -82,7 +82,7 @@ async def test_claim_and_pod_tell_why_a_device_is_waited_for_and_each_cause_once
         await cluster.allocate(DEVICE, name="c2", pod="pod-2", node="node-2")
 
         async def looked(kind, name):
-            one._waits.look(0.0)
+            one._delays.look(0.0)
             return await told(cluster, kind, name)
 
         for kind, name in (("ResourceClaim", "c2"), ("Pod", "pod-2")):
@@ -109,7 +109,7 @@ async def test_one_who_waited_before_the_controller_led_is_told_too(controller_w
         one = await controller(cluster)
 
         async def looked():
-            one._waits.look(0.0)
+            one._delays.look(0.0)
             return await told(cluster, "Pod", "pod-1")
 
         found = await until(looked, lambda value: any("not reached" in note for *_, note in value))
@@ -125,7 +125,7 @@ async def test_a_pod_that_waits_for_its_node_is_told_once(controller_world, unti
         await until(cluster.said, lambda value: "attached" in value.get(DEVICE, {}))
 
         async def looked(patience_seconds=0.0, name="pod-1"):
-            one._waits.look_at_nodes(patience_seconds)
+            one._delays.look_at_nodes(patience_seconds)
             kind = "Pod" if name == "pod-1" else "ResourceClaim"
             return [entry for entry in await told(cluster, kind, name) if "waiting for its node" in entry[2]]
 
@@ -151,7 +151,7 @@ async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions
         )
 
         async def looked():
-            one._waits.look_at_allocations()
+            one._delays.look_at_allocations()
             return await told(cluster, "ResourceClaim", "c1")
 
         await until(looked, bool)

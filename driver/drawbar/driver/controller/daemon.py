@@ -121,6 +121,7 @@ class _Controller:
             latency=measured.latency,
             borrowers=self._classic.borrowers,
         )
+        self._delays = delays.Delays(context=self._context)
         self._immediate = allocator.Allocator(
             cluster=self._cluster, enabled=options.immediate_allocation, evaluator=evaluator
         )
@@ -241,7 +242,7 @@ class _Controller:
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._changes.begin(tasks)
-            tasks.create_task(delays.Delays(context=self._context).run(), name="delays")
+            tasks.create_task(self._delays.run(), name="delays")
             tasks.create_task(self._immediate.run(), name="immediate")
             self._classic.work(tasks, self._context)
             self._devices.start(tasks)
