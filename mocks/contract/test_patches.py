@@ -65,10 +65,12 @@ async def test_a_strategic_patch_merges_owner_references_by_uid(world):
     }
 
 
-async def test_a_strategic_patch_takes_one_pod_out_of_the_reservations(world):
+async def test_a_strategic_patch_takes_one_user_out_of_the_reservations(world):
     claim = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
     path = world.path("resourceclaims", claim["metadata"]["name"], "status")
-    users = [{"resource": "pods", "name": name, "uid": name * 4} for name in ("a", "b")]
+    # No pods: the reservation of one that is not there is taken away by the cluster.
+    kind = {"apiGroup": "contract.drawbar.dev", "resource": "users"}
+    users = [{**kind, "name": name, "uid": name * 4} for name in ("a", "b")]
     results = [bodies.result(world.driver, "pool", "d1")]
     status = {"allocation": {"devices": {"results": results}}, "reservedFor": users}
     assert (await world.api.merge(path, {"status": status})).code == 200
