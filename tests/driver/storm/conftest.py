@@ -8,7 +8,6 @@ import collections
 import contextlib
 import datetime
 import json
-import re
 
 import pytest
 
@@ -26,9 +25,6 @@ from drawbar.mocks.testing import virtualtime, worlds
 
 DRIVER = "drawbar.dev"
 CALL_SECONDS = 30
-REPORTED = re.compile(
-    r"is kept busy by \w+ operation (\S+) \(request \S+\) that this cluster did not begin; end it"
-)
 
 
 def adapter_of(fabric, lives, asked):
@@ -368,14 +364,6 @@ class Storm:
         with contextlib.suppress(kube_errors.NotFound):
             await worlds.vanish(self.api, f"f.{device}")
             self.orphans.add(device)
-
-    async def operators_end_what_is_reported(self):
-        """An operation that keeps a device busy, and of which nobody can tell any more whose it is, is ended by hand."""
-        fabric = await self.api.read(kinds.FABRIC, "f", into=dict)
-        for said in fabric["status"]["conditions"]:
-            for operation in REPORTED.findall(said["message"]):
-                with contextlib.suppress(fabric_errors.FabricError):
-                    await self.fabric.cancel(operation)
 
     # What anybody can see.
 

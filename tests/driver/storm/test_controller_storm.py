@@ -157,7 +157,6 @@ class Truth:
         while not await self._is_at_rest():
             assert self.storm.loop.time() < deadline, await self._what_is_left()
             await self.storm.nodes_do_their_duty()
-            await self.storm.operators_end_what_is_reported()
             await asyncio.sleep(5)
             await self.check()
 

@@ -48,10 +48,16 @@ async def degraded(storm):
     return next(one for one in status["conditions"] if one["type"] == "Degraded")
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["the-controller-lives", "another-controller"])
 @pytest.mark.parametrize("kind", list(contract.OperationKind))
-def test_an_operation_whose_record_vanished_is_ended_and_the_device_is_usable_again(in_storm, kind):
+def test_an_operation_whose_record_vanished_is_ended_and_the_device_is_usable_again(in_storm, kind, dies):
     async def steps(storm):
         await lose_the_record(storm, kind)
+        if dies:
+            # It alone saw the record; the next one tells by the mark whose the operation is.
+            await storm.kill_controller()
+            storm.start_controller()
+            await asyncio.sleep(1)
         await storm.allocate(DEVICE, NODE)
         await asyncio.sleep(30)
         assert storm.fabric._world.unfinished(), "it may still come to its end by itself"

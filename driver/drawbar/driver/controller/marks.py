@@ -52,11 +52,14 @@ def owner(connection: contract.Connection | None, own: str | None, *, recorded: 
     return Owner.UNTOLD if recorded or own is None else Owner.OTHERS
 
 
-def detaches(operation: contract.Operation, own: str | None) -> bool:
-    """Whether an operation ends a connection that carries our mark."""
+def began(operation: contract.Operation, own: str | None) -> bool:
+    """Whether an operation makes or ends a connection with our mark."""
+    if own is None:
+        return False
+    if operation.kind is contract.OperationKind.ATTACH:
+        return operation.mark == own
     connection = operation.device.connection if operation.device is not None else None
-    detach = operation.kind is contract.OperationKind.DETACH
-    return detach and own is not None and connection is not None and connection.mark == own
+    return connection is not None and connection.mark == own
 
 
 def stranded(

@@ -235,7 +235,8 @@ async def _(bench: Bench) -> None:
 async def _(bench: Bench) -> None:
     if not bench.capabilities.marks:
         raise CheckSkipped("the fabric keeps no marks")
-    await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
+    operation = await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
+    expect(operation.mark == "conformance/a", "the operation does not show the mark of its request")
     expect(await bench.mark() == "conformance/a", "the connection does not show its mark")
     await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
     with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):

@@ -178,6 +178,7 @@ class Operation:
             not chosen, or if the device is gone.
         error: why it failed; None on success and while it runs.
         side_effects_unknown: the fabric may or may not have changed: read it again before any retry.
+        mark: of an attach, that of its request where the fabric has the capability `marks`; a detach has none.
     """
 
     id: str
@@ -189,6 +190,7 @@ class Operation:
     device: inventory.Device | None = None
     error: OperationError | None = None
     side_effects_unknown: bool = False
+    mark: str | None = None
 
     @property
     def succeeded(self) -> bool:

@@ -261,6 +261,7 @@ def operation_message(operation: contract.Operation) -> pb.Operation:
         device=None if operation.device is None else device_message(operation.device),
         error=None if failure is None else statuses.to_message(failure),
         side_effects_unknown=operation.side_effects_unknown,
+        mark=operation.mark or "",
     )
 
 
@@ -283,6 +284,7 @@ def operation(message: pb.Operation) -> contract.Operation:
         error=None if failure is None else contract.OperationError.of(failure),
         side_effects_unknown=message.side_effects_unknown
         or (failure is not None and failure.side_effects_unknown),
+        mark=message.mark or None,
     )
 
 

@@ -85,7 +85,8 @@ class Works:
             for device in self._fleet.history.devices.values():
                 request_id = device.connection and device.connection.request_id
                 if request_id and judgement.operation_id_of(request_id) == operation_id:
-                    return judgement.finished(request_id, contract.OperationKind.ATTACH, device)
+                    made = judgement.finished(request_id, contract.OperationKind.ATTACH, device)
+                    return replace(made, mark=device.connection.mark if device.connection else None)
         raise errors.NotFound("no such operation is remembered; read the devices to know what became of it")
 
     def all(self) -> tuple[contract.Operation, ...]:
@@ -243,6 +244,8 @@ class Works:
         self._on_finished()
 
     def _remember(self, request: judgement.Request, operation: contract.Operation) -> Record:
+        if isinstance(request, contract.AttachRequest):
+            operation = replace(operation, mark=request.mark)
         record = Record(request=request, operation=operation)
         self._records[operation.id] = record
         self._fleet.history.operation_changed(operation)

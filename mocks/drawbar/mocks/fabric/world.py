@@ -283,6 +283,7 @@ class World:
             done=False,
             percent=0,
             device=device,
+            mark=attach.mark if attach and self._keeps_marks else None,
         )
         return records.Record(
             operation=operation,

@@ -226,7 +226,7 @@ class _Round:
         blocker = next((one for one in in_flight if one.device and one.device.id == spec.device_id), None)
         if blocker is None or self._context.calls.blocked_seconds(uid, blocker.id, now) < BLOCKER_SECONDS:
             return
-        ours = self._context.calls.is_unrecorded(blocker.request_id) or marks.detaches(blocker, opened.mark)
+        ours = self._context.calls.is_unrecorded(blocker.request_id) or marks.began(blocker, opened.mark)
         if ours and opened.turns.can.cancel:
             blocker = await adapter.cancel(blocker.id)
             log.warning(

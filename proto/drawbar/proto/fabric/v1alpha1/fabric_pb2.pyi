@@ -976,6 +976,7 @@ class Operation(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     SIDE_EFFECTS_UNKNOWN_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     request_id: _builtins.str
     kind: Global___OperationKind.ValueType
@@ -986,6 +987,8 @@ class Operation(_message.Message):
     """When it is worth asking again; absent: the caller chooses."""
     side_effects_unknown: _builtins.bool
     """The fabric may or may not have changed: list again before any retry."""
+    mark: _builtins.str
+    """Of an attach, that of its request, where the plugin keeps marks; empty otherwise."""
     @_builtins.property
     def device(self) -> Global___Device:
         """The device concerned, as it was when the operation last changed. Absent
@@ -1008,10 +1011,11 @@ class Operation(_message.Message):
         device: Global___Device | None = ...,
         error: Global___FabricError | None = ...,
         side_effects_unknown: _builtins.bool = ...,
+        mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_percent", b"_percent", "_retry_after_seconds", b"_retry_after_seconds", "device", b"device", "error", b"error", "percent", b"percent", "retry_after_seconds", b"retry_after_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_percent", b"_percent", "_retry_after_seconds", b"_retry_after_seconds", "device", b"device", "done", b"done", "error", b"error", "id", b"id", "kind", b"kind", "percent", b"percent", "request_id", b"request_id", "retry_after_seconds", b"retry_after_seconds", "side_effects_unknown", b"side_effects_unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_percent", b"_percent", "_retry_after_seconds", b"_retry_after_seconds", "device", b"device", "done", b"done", "error", b"error", "id", b"id", "kind", b"kind", "mark", b"mark", "percent", b"percent", "request_id", b"request_id", "retry_after_seconds", b"retry_after_seconds", "side_effects_unknown", b"side_effects_unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__percent: _TypeAlias = _typing.Literal["percent"]  # noqa: Y015
     _WhichOneofArgType__percent: _TypeAlias = _typing.Literal["_percent", b"_percent"]  # noqa: Y015
