@@ -189,13 +189,20 @@ async def test_replacing_a_missing_lease_creates_it(world):
     assert (await world.api.put(world.path("leases", name), body)).code == 201
 
 
-@pytest.mark.parametrize("key", ["uid", "resourceVersion"])
-async def test_a_deletion_meant_for_another_object_is_a_conflict(world, key):
+@pytest.mark.parametrize(
+    ("key", "label", "fate"),
+    [("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")],
+)
+async def test_a_deletion_meant_for_another_object_is_a_conflict(world, key, label, fate):
     made = await world.make("configmaps")
     path = world.path("configmaps", made["metadata"]["name"])
     reply = await world.api.delete(path, {"preconditions": {key: STALE}})
     assert (reply.code, reply.reason) == (409, "Conflict")
-    assert "Precondition failed" in reply.message
+    name, held = made["metadata"]["name"], made["metadata"][key]
+    assert reply.message == (
+        f'Operation cannot be fulfilled on ConfigMap "{name}": the {label} in the precondition ({STALE}) does not match '
+        f"the {label} in record ({held}). The object might have been {fate}"
+    )
     assert (await world.api.get(path)).code == 200
 
 

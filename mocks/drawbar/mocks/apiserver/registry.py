@@ -235,14 +235,18 @@ class Registry:
         """Refuse a delete that is meant for another object or version.
 
         Raises:
-            ApiError: 409.
+            ApiError: 409, which names the kind in place of the resource; source: BeforeDelete, k8s.io/apiserver, registry/rest.
         """
+        fates = {"UID": "deleted and then recreated", "ResourceVersion": "modified"}
         for key, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
             wanted, held = preconditions.get(key), old["metadata"][key]
             if wanted and wanted != held:
-                raise self._conflict(
-                    call,
-                    f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {held}",
+                raise errors.conflict(
+                    call.resource.kind,
+                    call.resource.group,
+                    call.name,
+                    f"the {label} in the precondition ({wanted}) does not match the {label} in record ({held}). The object "
+                    f"might have been {fates[label]}",
                 )
 
     def _create(self, call: Call, item: Json, *, owners: ownership.Owners | None) -> Written:
