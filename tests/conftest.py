@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import signal
 import socket
 import tempfile
 from pathlib import Path
@@ -34,6 +35,10 @@ def _temporary_files_in_memory():
 
 
 _temporary_files_in_memory()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it starts in the background ignore Ctrl-C, and so would every program that a test starts and ends by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
