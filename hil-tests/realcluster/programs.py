@@ -175,8 +175,8 @@ def scheduler(settings: Settings) -> list[str]:
 def scheduler_gates(settings: Settings) -> dict[str, bool]:
     """The cluster's, without DeviceTaintRules on 1.36.
 
-    With them its scheduler ends at the first change of a ResourceSlice while there is a rule, and at each start after:
-    it lists rules in v1beta2 and takes them for v1alpha3's type (`typedSlice` in
+    With them its scheduler ends at the first change of a ResourceSlice while there is a rule: it
+    lists rules in v1beta2 and takes them for v1alpha3's type (`typedSlice` in
     k8s.io/dynamic-resource-allocation/resourceslice/tracker; seen in 1.36.2).
     """
     without = GATES_FOR_RULES if settings.binaries.release.minor == 36 else {}

@@ -204,7 +204,7 @@ class _Controller:
 
     async def serve(self, tasks: asyncio.TaskGroup) -> None:
         for one in self._mirrors.values():
-            tasks.create_task(one.run(), name="reflector")
+            tasks.create_task(one.run(), name="mirror")
         tasks.create_task(self._cluster.recorder.run(), name="events")
         for one in self._mirrors.values():
             await one.synced.wait()

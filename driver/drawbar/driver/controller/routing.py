@@ -5,10 +5,10 @@ gathers what the rows need to know of it, and adds what `route` returns to the q
 """
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
+from drawbar.driver import routes
 from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
 from drawbar.driver.controller import adminaccess, attachment_index, hosts, names
 from drawbar.driver.controller.pools import causes, devices
@@ -245,80 +245,52 @@ class JobDone:
     job: Job
 
 
-C = TypeVar("C")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the table.
-
-    Attributes:
-        name: of the row, for its test.
-        on: the kind of change.
-        when: whether a change of that kind matters.
-        wakes: what it wakes.
-    """
-
-    name: str
-    on: type
-    when: Callable[[Any], bool]
-    wakes: Callable[[Any], Iterable[Wake]]
-
-
-def _row(name: str, on: type[C], when: Callable[[C], bool], wakes: Callable[[C], Iterable[Wake]]) -> Row:
-    return Row(name, on, when, wakes)
-
-
-def _always(_change: object) -> bool:
-    return True
-
-
 TABLE = (
-    _row(
+    routes.row(
         "fabric",
         FabricChange,
         lambda c: c.old is None or c.new is None or _asked(c.old) != _asked(c.new),
         lambda c: begin(c.name),
     ),
-    _row("attachment: device", AttachmentChange, _always, lambda c: [c.key]),
-    _row("attachment: classic", AttachmentChange, _always, lambda _: [Allocation.CLASSIC]),
-    _row(
+    routes.row("attachment: device", AttachmentChange, routes.always, lambda c: [c.key]),
+    routes.row("attachment: classic", AttachmentChange, routes.always, lambda _: [Allocation.CLASSIC]),
+    routes.row(
         "attachment: observers",
         AttachmentChange,
-        _always,
+        routes.always,
         lambda c: [WakeJob(Job.ADMIN, name) for name in c.observers],
     ),
-    _row(
+    routes.row(
         "attachment: counts",
         AttachmentChange,
-        _always,
+        routes.always,
         lambda c: [WakeJob(Job.STATUS, c.key.fabric, COUNTS_SECONDS)],
     ),
-    _row(
+    routes.row(
         "attachment gone: finalizer of its fabric",
         AttachmentChange,
         lambda c: c.new is None,
         lambda c: [WakeJob(Job.FINALIZER, c.key.fabric, GATHER_SECONDS)],
     ),
-    _row(
+    routes.row(
         "attachment comes or goes where models are limited",
         AttachmentChange,
         lambda c: (c.old is None or c.new is None) and c.limits_models,
         lambda _: [WakeJob(Job.LABELS)],
     ),
-    _row(
+    routes.row(
         "release begins",
         AttachmentChange,
         lambda c: c.begins_release,
         lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, attachment_index.RELEASE_SECONDS)],
     ),
-    _row(
+    routes.row(
         "release ends that was overdue",
         AttachmentChange,
         lambda c: c.new is None and (c.release_seconds or 0.0) >= attachment_index.RELEASE_SECONDS,
         lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS)],
     ),
-    _row(
+    routes.row(
         "attach fails",
         AttachmentChange,
         lambda c: c.served and c.fails,
@@ -327,57 +299,59 @@ TABLE = (
             WakeJob(Job.STATUS, c.key.fabric, GATHER_SECONDS),
         ],
     ),
-    _row(
+    routes.row(
         "attachment shows in the pool",
         AttachmentChange,
         lambda c: c.is_shown,
         lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS)],
     ),
-    _row("claim: devices", ClaimChange, _always, lambda c: c.devices),
-    _row(
+    routes.row("claim: devices", ClaimChange, routes.always, lambda c: c.devices),
+    routes.row(
         "claim of a device that moved to another pool",
         ClaimChange,
         lambda c: bool(c.moved),
         lambda c: [WakeJob(Job.PUBLISH, key.fabric) for key in c.moved],
     ),
-    _row(
+    routes.row(
         "claim with admin access",
         ClaimChange,
         lambda c: bool(adminaccess.devices(c.new, c.driver)),
         lambda c: [WakeJob(Job.ADMIN, claim_name(c.new))] if c.new is not None else [],
     ),
-    _row(
+    routes.row(
         "node mapped anew",
         NodeChange,
         lambda c: c.is_mapped_anew,
         lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)],
     ),
-    _row(
+    routes.row(
         "node lost or found",
         NodeChange,
         lambda c: c.is_lost_or_found,
         lambda c: [Allocation.IMMEDIATE, Allocation.CLASSIC, *c.attached],
     ),
-    _row("node daemon", DaemonChange, _always, lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)]),
-    _row(
+    routes.row(
+        "node daemon", DaemonChange, routes.always, lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)]
+    ),
+    routes.row(
         "slice of a fabric",
         SliceChange,
         lambda c: c.fabric is not None,
         lambda c: [WakeJob(Job.PUBLISH, c.fabric or "", 0.0 if c.new is None else GATHER_SECONDS)],
     ),
-    _row("device", DeviceChange, _always, lambda c: [c.key, Allocation.CLASSIC]),
-    _row(
+    routes.row("device", DeviceChange, routes.always, lambda c: [c.key, Allocation.CLASSIC]),
+    routes.row(
         "device shows in the pool",
         DeviceChange,
         lambda c: c.is_shown,
         lambda c: [WakeJob(Job.PUBLISH, c.fabric, GATHER_SECONDS)],
     ),
     # Ports fill and empty all the time; what that means for the nodes can wait for the next ones.
-    _row("hosts", HostsChange, _always, lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)]),
-    _row(
+    routes.row("hosts", HostsChange, routes.always, lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)]),
+    routes.row(
         "connection",
         ConnectionChange,
-        _always,
+        routes.always,
         lambda c: [
             WakeJob(Job.STATUS, c.fabric),
             WakeJob(Job.LABELS),
@@ -385,9 +359,11 @@ TABLE = (
             *c.devices,
         ],
     ),
-    _row("troubles", TroublesChange, _always, lambda c: [WakeJob(Job.STATUS, c.fabric, GATHER_SECONDS)]),
-    _row("operation", OperationChange, _always, lambda c: c.devices),
-    _row(
+    routes.row(
+        "troubles", TroublesChange, routes.always, lambda c: [WakeJob(Job.STATUS, c.fabric, GATHER_SECONDS)]
+    ),
+    routes.row("operation", OperationChange, routes.always, lambda c: c.devices),
+    routes.row(
         "what can be given changed",
         JobDone,
         lambda c: c.job in (Job.PUBLISH, Job.LABELS),
@@ -398,9 +374,7 @@ TABLE = (
 
 def route(change: object) -> Iterator[Wake]:
     """Return what a change wakes, by all rows of the table that are about it."""
-    for row in TABLE:
-        if row.on is type(change) and row.when(change):
-            yield from row.wakes(change)
+    return routes.woken(TABLE, change)
 
 
 def begin(fabric: str) -> tuple[WakeJob, ...]:

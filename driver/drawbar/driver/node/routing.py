@@ -5,9 +5,10 @@ wakes what `route` returns. What is woken looks at everything anew, so to be wok
 """
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+
+from drawbar.driver import routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,68 +73,45 @@ class VerdictChange:
     local: bool
 
 
-Change = TypeVar("Change", AttachmentChange, HardwareChange, HolderChange, VerdictChange)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the table.
-
-    Attributes:
-        name: of the row, for its test.
-        on: the kind of change.
-        when: whether a change of that kind matters.
-        wakes: what it wakes.
-    """
-
-    name: str
-    on: type
-    when: Callable[[Any], bool]
-    wakes: Callable[[Any], Iterable[Wake]]
-
-
-def _row(
-    name: str, on: type[Change], when: Callable[[Change], bool], wakes: Callable[[Change], Iterable[Wake]]
-) -> Row:
-    return Row(name, on, when, wakes)
-
-
-def _always(_: object) -> bool:
-    return True
-
-
 def _each(change: HardwareChange | HolderChange | VerdictChange) -> Iterable[Wake]:
     return map(Reconcile, change.attachments)
 
 
 ROWS = (
     # What came over any driver's fabric is not the node's own.
-    _row("attachment: local pool", AttachmentChange, _always, lambda _: (Part.LOCAL_POOL,)),
-    _row(
+    routes.row("attachment: local pool", AttachmentChange, routes.always, lambda _: (Part.LOCAL_POOL,)),
+    routes.row(
         "own attachment: itself, waiting claims",
         AttachmentChange,
         lambda change: change.own,
         lambda change: (Reconcile(change.name), Part.WAITING_CLAIMS),
     ),
     # Which card an attachment means is found among all cards.
-    _row("hardware: every attachment", HardwareChange, lambda change: bool(change.attachments), _each),
-    _row(
+    routes.row("hardware: every attachment", HardwareChange, lambda change: bool(change.attachments), _each),
+    routes.row(
         "hardware: waiting claims, local pool",
         HardwareChange,
-        _always,
+        routes.always,
         lambda _: (Part.WAITING_CLAIMS, Part.LOCAL_POOL),
     ),
     # Whatever it was, a device that is not there may be what came.
-    _row("hardware: health", HardwareChange, _always, lambda change: (Examine(change.functions),)),
-    _row("holder: the device's attachment", HolderChange, lambda change: bool(change.attachments), _each),
+    routes.row(
+        "hardware: health", HardwareChange, routes.always, lambda change: (Examine(change.functions),)
+    ),
+    routes.row(
+        "holder: the device's attachment", HolderChange, lambda change: bool(change.attachments), _each
+    ),
     # A device of the node's own that is gone stays published while a claim holds it.
-    _row("holder: local pool", HolderChange, _always, lambda _: (Part.LOCAL_POOL,)),
-    _row("verdict: the device's attachment", VerdictChange, lambda change: bool(change.attachments), _each),
-    _row("verdict: local pool", VerdictChange, lambda change: change.local, lambda _: (Part.LOCAL_POOL,)),
+    routes.row("holder: local pool", HolderChange, routes.always, lambda _: (Part.LOCAL_POOL,)),
+    routes.row(
+        "verdict: the device's attachment", VerdictChange, lambda change: bool(change.attachments), _each
+    ),
+    routes.row(
+        "verdict: local pool", VerdictChange, lambda change: change.local, lambda _: (Part.LOCAL_POOL,)
+    ),
 )
 
 
 def route(change: AttachmentChange | HardwareChange | HolderChange | VerdictChange) -> tuple[Wake, ...]:
     """Return what a change wakes, each once, in order of the table."""
-    rows = (row for row in ROWS if row.on is type(change) and row.when(change))
-    return tuple(dict.fromkeys(wake for row in rows for wake in row.wakes(change)))
+    return tuple(dict.fromkeys(routes.woken(ROWS, change)))

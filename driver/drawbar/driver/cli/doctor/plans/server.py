@@ -267,7 +267,7 @@ def _rules(cluster: observed.Cluster) -> Iterator[Finding]:
             subject="DeviceTaintRules",
             message=(
                 f"are served as {', '.join(rules)}; where the gate {RULES} is on in kube-scheduler 1.36 too, it ends at the "
-                "next change of a ResourceSlice while there is a rule, and at each start after that"
+                "next change of a ResourceSlice while there is a rule"
             ),
             remedy=(
                 f"take {RULES} out of kube-scheduler's --feature-gates (a rule then evicts, and keeps no pod away), or use 1.37"
