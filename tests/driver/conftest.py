@@ -12,7 +12,8 @@ import yaml
 from tests.scenes import attachments as scenes
 from tests.scenes import clusters, waiting
 
-from drawbar.driver.controller import daemon, settings
+from drawbar.driver.controller import daemon, settings, watches
+from drawbar.driver.controller.operation import instrumentation
 from drawbar.driver.kube import client, config, kinds
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks import apiserver
@@ -69,6 +70,22 @@ class World(clusters.Cluster):
         usual = {"http": settings.Http(address="off"), "kubeconfig": str(self.path / "controller")}
         options = settings.Settings(**usual | changes)
         self.controllers.append(asyncio.Task(daemon.run(options)))
+
+    async def controller(self, measured=None, **changes):
+        """Start a controller whose parts a test may look at; return it."""
+        path = str(self.path / "controller")
+        options = settings.Settings(**{"kubeconfig": path, "leader_election": False} | changes)
+        made = asyncio.get_running_loop().create_future()
+
+        async def run():
+            async with client.connecting(config.load(path)) as api, asyncio.TaskGroup() as tasks:
+                parts = measured or instrumentation.Instrumentation(options)
+                found = daemon._Controller(options, api, daemon.Surroundings(), parts, watches.Served())
+                made.set_result(found)
+                await found.serve(tasks)
+
+        self.controllers.append(asyncio.Task(run()))
+        return await made
 
     async def stop(self):
         """Ends the controller that was started first."""
@@ -144,6 +161,70 @@ class World(clusters.Cluster):
         told = scenes.condition(condition, status, reason)
         await scenes.apply_status(self.api, name, "drawbar-node", conditions=[told])
 
+    async def attached(self, device, claim="c1"):
+        """Wait until the claim's status says that the device is attached; return what it says."""
+        return await waiting.until(lambda: self.said(claim), lambda said: "attached" in said.get(device, {}))
+
+    async def failed(self, device, claim="c1"):
+        """Wait until the claim's status says that the attach failed; return what it says."""
+        return await waiting.until(
+            lambda: self.said(claim), lambda said: "attach-failed" in said.get(device, {})
+        )
+
+    async def deleting(self, attachment):
+        """Wait until the DeviceAttachment is being deleted; return all by name."""
+        return await waiting.until(
+            self.attachments,
+            lambda found: "deletionTimestamp" in found.get(attachment, {}).get("metadata", {}),
+        )
+
+    async def released(self, *attachments):
+        """Have the nodes report the release of what are the last DeviceAttachments; wait until they are gone."""
+        for name in attachments:
+            await self.node_says(name, "Released")
+        await waiting.until(self.attachments, lambda found: not found)
+
+    async def condition(self, kind, name="fab", **expected):
+        """Wait until the Fabric's condition has these fields; return it."""
+        return await waiting.until(
+            lambda: self.fabric_condition(kind, name), lambda found: expected.items() <= found.items()
+        )
+
+    async def called(self, kind):
+        """Wait until the fabric was called so."""
+        await waiting.eventually(lambda: self.calls(kind))
+
+    async def labels(self, node):
+        """Return the labels of the Node."""
+        return (await self.api.read(kinds.NODE, node, into=dict))["metadata"].get("labels", {})
+
+    async def taints(self, device):
+        """Return the taints of the device, in whichever form, keys without the driver's name; None if it is not published."""
+        specs = await self.slices()
+        if not any(one["name"] == device for spec in specs for one in spec.get("devices", ())):
+            return None
+        found = [
+            taint
+            for spec in specs
+            for one in spec.get("devices", ())
+            if one["name"] == device
+            for taint in one.get("taints", ())
+        ]
+        found += [one["taint"] for spec in specs for one in spec.get("taints", ()) if one["device"] == device]
+        return [taint | {"key": taint["key"].removeprefix(f"{DRIVER}/")} for taint in found]
+
+    async def marks(self, device):
+        """Return key, value and effect of each taint of the device; None if it is not published."""
+        known = await self.taints(device)
+        return known and [(taint["key"], taint.get("value", ""), taint["effect"]) for taint in known]
+
+    async def events(self, kind, name):
+        """Return the Events on one object as type, reason and note, the oldest first."""
+        found = (await self.api.list_all(kinds.EVENT, into=dict)).items
+        mine = [one for one in found if (one["regarding"]["kind"], one["regarding"]["name"]) == (kind, name)]
+        mine.sort(key=lambda one: one["eventTime"])
+        return [(one["type"], one["reason"], one["note"]) for one in mine]
+
     async def deallocate(self, name="c1"):
         claim = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
         claim["status"] = {}
@@ -208,3 +289,18 @@ def _until():
 def controller_world(tmp_path):
     """`async with controller_world(**changes) as cluster`: see `World`."""
     return functools.partial(world, tmp_path)
+
+
+@pytest.fixture
+def served_world(controller_world):
+    """`async with served_world(spec={}, **changes) as cluster`: with a controller that has published a Fabric so specified."""
+
+    @contextlib.asynccontextmanager
+    async def served(*profile, spec=None, **changes):
+        async with controller_world(*profile, **changes) as cluster:
+            cluster.start()
+            await cluster.make_fabric(**(spec or {}))
+            await cluster.published()
+            yield cluster
+
+    return served

@@ -100,19 +100,16 @@ def test_what_is_said_already_is_not_said_again():
 
 
 async def test_an_observer_gets_the_device_of_another_claim_and_nothing_is_attached_for_it(
-    controller_world, until
+    served_world, until
 ):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+    async with served_world() as cluster:
         label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
         await cluster.api.patch(
             kinds.NAMESPACE, "default", label, content=client.Patch.MERGE, into=dict, manager="admin"
         )
         await cluster.allocate("gpu-0", name="user")
         await cluster.allocate("gpu-0", name="observer", pod="p2", adminAccess=True)
-        await until(lambda: cluster.said("user"), lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0", "user")
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE)
         found = await until(lambda: cluster.said("observer"), lambda value: value.get("gpu-0"))
         assert found["gpu-0"] == HERE

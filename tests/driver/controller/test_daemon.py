@@ -31,35 +31,23 @@ async def test_a_fabric_is_published_as_one_pool_per_enclosure(controller_world,
         assert found["disk-0"]["bindingFailureConditions"] == FAILURES
         assert found["disk-0"]["attributes"]["class"] == {"string": "nvme"}
         assert not any("taints" in device for device in found.values())
-
-        async def labels():
-            return (await cluster.api.read(kinds.NODE, NODES[0], into=dict))["metadata"].get("labels", {})
-
-        await until(labels, lambda value: value.get("fabric.drawbar.dev/fab") == "true")
-        connected = await until(
-            lambda: cluster.fabric_condition("Connected"), lambda value: value.get("status") == "True"
+        await until(
+            lambda: cluster.labels(NODES[0]), lambda value: value.get("fabric.drawbar.dev/fab") == "true"
         )
+        connected = await cluster.condition("Connected", status="True")
         assert connected["reason"] == "Connected"
 
 
 async def test_a_node_that_claims_to_be_the_host_of_another_unmaps_nobody_and_is_shown_on_the_fabric(
-    controller_world, until
+    served_world,
 ):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric(nodeAnnotation="rack/host")
-        await cluster.published()
+    async with served_world(spec={"nodeAnnotation": "rack/host"}) as cluster:
         mine = {"metadata": {"annotations": {"rack/host": "host-node-1"}}}
-        await cluster.api.patch(
-            kinds.NODE, NODES[1], mine, content=client.Patch.MERGE, into=dict, manager="kubelet"
-        )
-        mapped = await until(
-            lambda: cluster.fabric_condition("HostsMapped"), lambda value: value.get("status") == "False"
-        )
+        await cluster.patch(kinds.NODE, NODES[1], mine)
+        mapped = await cluster.condition("HostsMapped", status="False")
         assert "node node-2 claims to be host host-node-1, which is node node-1" in mapped["message"]
         for name in NODES:
-            node = await cluster.api.read(kinds.NODE, name, into=dict)
-            assert node["metadata"]["labels"]["fabric.drawbar.dev/fab"] == "true"
+            assert (await cluster.labels(name))["fabric.drawbar.dev/fab"] == "true"
 
 
 async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_are_shown_on_the_fabric(
@@ -67,9 +55,7 @@ async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_
 ):
     async with controller_world() as cluster:
         label = {"metadata": {"labels": {f"fabric.drawbar.dev/{NODES[0]}": "gpu.example.com"}}}
-        await cluster.api.patch(
-            kinds.NODE, NODES[1], label, content=client.Patch.MERGE, into=dict, manager="test"
-        )
+        await cluster.patch(kinds.NODE, NODES[1], label)
         cluster.start()
         await cluster.make_fabric(NODES[0])
 
@@ -83,13 +69,10 @@ async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_
         assert f"node {NODES[1]} has the label fabric.drawbar.dev/{NODES[0]}=gpu.example.com" in message
 
 
-async def test_an_allocated_device_is_attached_once_said_and_detached_when_released(controller_world, until):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_an_allocated_device_is_attached_once_said_and_detached_when_released(served_world, until):
+    async with served_world() as cluster:
         claim = await cluster.allocate("disk-0")
-        said = await until(cluster.said, lambda value: "attached" in value.get("disk-0", {}))
+        said = await cluster.attached("disk-0")
         assert said == {"disk-0": {"attached": "Attached"}}
         (attachment,) = (
             await until(cluster.attachments, lambda value: "status" in value["fab.disk-0"])
@@ -104,13 +87,10 @@ async def test_an_allocated_device_is_attached_once_said_and_detached_when_relea
         assert abs(meta.moment(operation["startedAt"]).timestamp() - asked["time"]) < 60
 
         await cluster.deallocate()
-        deleting = await until(
-            cluster.attachments, lambda value: "deletionTimestamp" in value["fab.disk-0"]["metadata"]
-        )
+        deleting = await cluster.deleting("fab.disk-0")
         assert cluster.calls("detach") == [], "the node still has it"
         assert deleting
-        await cluster.node_says("fab.disk-0", "Released")
-        await until(cluster.attachments, lambda value: not value)
+        await cluster.released("fab.disk-0")
         assert cluster.calls("attach") == ["disk-0"]
         assert cluster.calls("detach") == ["disk-0"]
         writes = cluster.server.writes
@@ -119,33 +99,21 @@ async def test_an_allocated_device_is_attached_once_said_and_detached_when_relea
 
 
 @pytest.mark.parametrize("when", ["attaching", "attached", "detaching"])
-async def test_a_controller_that_died_goes_on_where_it_was_and_calls_nothing_twice(
-    controller_world, until, when
-):
-    async with controller_world(attachSeconds=0.3, detachSeconds=0.3) as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_a_controller_that_died_goes_on_where_it_was_and_calls_nothing_twice(served_world, until, when):
+    async with served_world(attachSeconds=0.3, detachSeconds=0.3) as cluster:
         await cluster.allocate("gpu-0")
-
-        async def attach_calls():
-            return cluster.calls("attach")
-
-        async def detach_calls():
-            return cluster.calls("detach")
-
-        await until(attach_calls, bool)
+        await cluster.called("attach")
         if when == "attaching":
             await cluster.stop()
             cluster.start()
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
         if when == "attached":
             await cluster.stop()
             cluster.start()
         await cluster.deallocate()
-        await until(cluster.attachments, lambda value: "deletionTimestamp" in value["fab.gpu-0"]["metadata"])
+        await cluster.deleting("fab.gpu-0")
         await cluster.node_says("fab.gpu-0", "Released")
-        await until(detach_calls, bool)
+        await cluster.called("detach")
         if when == "detaching":
             await cluster.stop()
             cluster.start()
@@ -156,32 +124,19 @@ async def test_a_controller_that_died_goes_on_where_it_was_and_calls_nothing_twi
         assert inventory.device("gpu-0").connection is None
 
 
-async def test_a_claim_deleted_in_mid_attach_leaves_nothing_attached(controller_world, until):
-    async with controller_world(attachSeconds=0.3) as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_a_claim_deleted_in_mid_attach_leaves_nothing_attached(served_world):
+    async with served_world(attachSeconds=0.3) as cluster:
         await cluster.allocate("gpu-0")
-
-        async def attach_calls():
-            return cluster.calls("attach")
-
-        await until(attach_calls, bool)
+        await cluster.called("attach")
         await cluster.deallocate()
-        await until(cluster.attachments, lambda value: "deletionTimestamp" in value["fab.gpu-0"]["metadata"])
-        await cluster.node_says("fab.gpu-0", "Released")
-        await until(cluster.attachments, lambda value: not value)
+        await cluster.deleting("fab.gpu-0")
+        await cluster.released("fab.gpu-0")
         inventory = await cluster.fabric.devices()
         assert inventory.device("gpu-0").connection is None
 
 
-async def test_a_slice_that_somebody_deletes_comes_back_and_pools_go_with_their_fabric(
-    controller_world, until
-):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_a_slice_that_somebody_deletes_comes_back_and_pools_go_with_their_fabric(served_world, until):
+    async with served_world() as cluster:
         (found,) = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
         await cluster.api.delete(kinds.SLICE, found["metadata"]["name"])
         (again,) = (
@@ -205,15 +160,11 @@ async def test_the_second_controller_waits_and_takes_over_in_mid_attach(controll
 
         cluster.start(identity="two")
         await cluster.allocate("gpu-0")
-
-        async def attach_calls():
-            return cluster.calls("attach")
-
-        await until(attach_calls, bool)
+        await cluster.called("attach")
         assert await leader() == "one"
         await cluster.stop()
         await until(leader, lambda value: value == "two")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
         assert cluster.calls("attach") == ["gpu-0"]
 
 
@@ -245,7 +196,7 @@ async def test_one_that_takes_over_knows_of_claims_that_its_watch_did_not_tell_o
         await cluster.allocate("gpu-0")
         assert cluster.calls("attach") == []
         await hand_over(cluster.api, holderIdentity="")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
         silent.lift()
 
 
@@ -268,13 +219,7 @@ async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fa
         cluster.server.writes.clear()
         await cluster.allocate("gpu-0", name="c2")
         await cluster.deallocate("c1")
-        await cluster.api.patch(
-            kinds.FABRIC,
-            "fab",
-            {"spec": {"maintenance": ["*"]}},
-            content=client.Patch.MERGE,
-            into=dict,
-        )
+        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenance": ["*"]}})
         seen = len(cluster.journal)
         # Long enough for everything that the controller does at once; it looks at the lease meanwhile.
         await asyncio.sleep(1)
@@ -289,24 +234,17 @@ async def attempts(cluster, user):
     ]
 
 
-async def test_a_deleted_fabric_offers_nothing_and_stays_until_its_last_device_is_back(
-    controller_world, until
-):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_a_deleted_fabric_offers_nothing_and_stays_until_its_last_device_is_back(served_world, until):
+    async with served_world() as cluster:
         await cluster.allocate("gpu-0")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
         await cluster.api.delete(kinds.FABRIC, "fab")
         await until(cluster.slices, lambda value: not value)
-        told = await until(
-            lambda: cluster.fabric_condition("Published"), lambda value: value.get("reason") == "Deleting"
-        )
+        told = await cluster.condition("Published", reason="Deleting")
         assert told["status"] == "False"
         assert cluster.calls("detach") == []
         await cluster.deallocate()
-        await until(cluster.attachments, lambda value: "deletionTimestamp" in value["fab.gpu-0"]["metadata"])
+        await cluster.deleting("fab.gpu-0")
         await cluster.node_says("fab.gpu-0", "Released")
 
         async def fabrics():
@@ -327,7 +265,7 @@ async def do_one_thing_at_a_time(fabric):
 
 
 async def test_a_fabric_that_does_one_thing_at_a_time_does_not_wait_for_a_claim_that_cannot_be_told(
-    controller_world, until
+    controller_world,
 ):
     async with controller_world(attachSeconds=0.1) as cluster:
         await do_one_thing_at_a_time(cluster.fabric)
@@ -345,14 +283,11 @@ async def test_a_fabric_that_does_one_thing_at_a_time_does_not_wait_for_a_claim_
         for number, device in enumerate(("gpu-0", "disk-0")):
             await cluster.allocate(device, name=f"c{number}")
         for number, device in ((1, "disk-0"), (0, "gpu-0")):
-            await until(
-                lambda number=number: cluster.said(f"c{number}"),
-                lambda value, device=device: "attached" in value.get(device, {}),
-            )
+            await cluster.attached(device, f"c{number}")
             refused.lift()
 
 
-async def test_a_fabric_that_can_do_one_thing_at_a_time_is_asked_for_one(controller_world, until):
+async def test_a_fabric_that_can_do_one_thing_at_a_time_is_asked_for_one(controller_world):
     async with controller_world(attachSeconds=0.1, detachSeconds=0.1) as cluster:
         await do_one_thing_at_a_time(cluster.fabric)
         cluster.start()
@@ -362,38 +297,24 @@ async def test_a_fabric_that_can_do_one_thing_at_a_time_is_asked_for_one(control
         for number, device in enumerate(devices):
             await cluster.allocate(device, name=f"c{number}", node=NODES[number % 2])
         for number, device in enumerate(devices):
-            await until(
-                lambda number=number: cluster.said(f"c{number}"),
-                lambda value, device=device: "attached" in value.get(device, {}),
-            )
+            await cluster.attached(device, f"c{number}")
         for number in range(len(devices)):
             await cluster.deallocate(f"c{number}")
         for device in devices:
-            await until(
-                cluster.attachments,
-                lambda value, device=device: "deletionTimestamp" in value[f"fab.{device}"]["metadata"],
-            )
-            await cluster.node_says(f"fab.{device}", "Released")
-        await until(cluster.attachments, lambda value: not value)
+            await cluster.deleting(f"fab.{device}")
+        await cluster.released(*(f"fab.{device}" for device in devices))
         events = [line["event"] for line in cluster.journal]
         assert events == ["started", "finished"] * (2 * len(devices))
 
 
-async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(controller_world, until):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(served_world, until):
+    async with served_world() as cluster:
         body = scenes.document("fab.gpu-0", NODES[0], pool=POOL, hostID="host-node-1")
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
 
-        async def taints():
-            (published,) = await cluster.slices()
-            return {
-                one["name"]: [taint["key"] for taint in one.get("taints", ())] for one in published["devices"]
-            }
-
-        await until(taints, lambda value: value["gpu-0"] == [f"{DRIVER}/in-use"])
+        await until(
+            lambda: cluster.marks("gpu-0"), lambda found: found == [("in-use", "manual", "NoSchedule")]
+        )
         # Else there may be nothing to detach yet.
         attached = {"phase": "Attached"}.items()
         await until(
@@ -403,22 +324,18 @@ async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(c
         assert held["metadata"]["finalizers"] == ["drawbar.dev/detach"]
         assert held["metadata"]["labels"] == {"drawbar.dev/node": NODES[0]}
         await cluster.api.delete(kinds.ATTACHMENT, "fab.gpu-0")
-        await cluster.node_says("fab.gpu-0", "Released")
-        await until(cluster.attachments, lambda value: not value)
-        await until(taints, lambda value: value["gpu-0"] == [])
+        await cluster.released("fab.gpu-0")
+        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
         assert cluster.calls("detach") == ["gpu-0"]
 
 
 @pytest.mark.parametrize("how", ["deleted", "out of service"])
-async def test_a_dead_node_needs_no_word_before_its_device_comes_back(controller_world, until, how):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric(policy={"nodeGoneSeconds": 1})
-        await cluster.published()
+async def test_a_dead_node_needs_no_word_before_its_device_comes_back(served_world, until, how):
+    async with served_world(spec={"policy": {"nodeGoneSeconds": 1}}) as cluster:
         await cluster.allocate("gpu-0")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
         await cluster.deallocate()
-        await until(cluster.attachments, lambda value: "deletionTimestamp" in value["fab.gpu-0"]["metadata"])
+        await cluster.deleting("fab.gpu-0")
         assert cluster.calls("detach") == []
         if how == "deleted":
             await cluster.api.delete(kinds.NODE, NODES[0])
@@ -428,8 +345,6 @@ async def test_a_dead_node_needs_no_word_before_its_device_comes_back(controller
                 "value": "nodeshutdown",
                 "effect": "NoExecute",
             }
-            await cluster.api.patch(
-                kinds.NODE, NODES[0], {"spec": {"taints": [taint]}}, content=client.Patch.MERGE, into=dict
-            )
+            await cluster.patch(kinds.NODE, NODES[0], {"spec": {"taints": [taint]}})
         await until(cluster.attachments, lambda value: not value)
         assert cluster.calls("detach") == ["gpu-0"]

@@ -7,8 +7,8 @@ from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import drivers, meta, nodes
 from drawbar.driver.controller import labels, marks
-from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.grpc import server as fabric_server
@@ -223,21 +223,21 @@ async def test_what_one_driver_goes_through_leaves_the_other_alone(two_drivers, 
         name = ATTACHMENTS[SECOND]
         gone = {"metadata": {"finalizers": None}}
         await cluster.deallocate("c2")
-        await cluster.api.patch(kinds.ATTACHMENT, name, gone, content=client.Patch.MERGE, into=dict)
+        await cluster.patch(kinds.ATTACHMENT, name, gone)
         with contextlib.suppress(kube_errors.NotFound):
             await cluster.api.delete(kinds.ATTACHMENT, name)
         force = {"metadata": {"annotations": {"drawbar.dev/force-detach": "true"}}}
 
         async def is_free():
             with contextlib.suppress(kube_errors.NotFound):
-                await cluster.api.patch(kinds.ATTACHMENT, name, force, content=client.Patch.MERGE, into=dict)
+                await cluster.patch(kinds.ATTACHMENT, name, force)
             return two.hangs(SECOND) is None and await two.attachment(SECOND) is None
 
         await until(is_free, bool)
         # Its node label is removed by hand; then its Fabric goes, and everything of it.
         await until(two.node_labels, lambda value: value == BOTH_LABELS)
         off = {"metadata": {"labels": {"fabric.drawbar.dev/other": None}}}
-        await cluster.api.patch(kinds.NODE, "node-1", off, content=client.Patch.MERGE, into=dict)
+        await cluster.patch(kinds.NODE, "node-1", off)
         await until(two.node_labels, lambda value: value == BOTH_LABELS)
         await cluster.api.begin_delete(kinds.FABRIC, "other", into=dict)
         await until(lambda: two.things_of(SECOND), lambda value: not value)
@@ -310,5 +310,5 @@ async def test_the_driver_of_a_fabric_never_changes_and_is_the_default_where_it_
         for change in (SECOND, None):
             body = {"spec": {"driver": change}}
             with contextlib.suppress(kube_errors.Invalid):
-                await cluster.api.patch(kinds.FABRIC, "fab", body, content=client.Patch.MERGE, into=dict)
+                await cluster.patch(kinds.FABRIC, "fab", body)
             assert (await cluster.api.read(kinds.FABRIC, "fab", into=dict))["spec"]["driver"] == FIRST

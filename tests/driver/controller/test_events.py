@@ -1,31 +1,16 @@
 """What a user sees with `kubectl describe` of the claim and of the pod."""
 
-import asyncio
-
-from drawbar.driver.controller import daemon, settings, watches
-from drawbar.driver.controller.operation import instrumentation
-from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import kinds
 
 DEVICE = "gpu-0"
 
 
-async def told(cluster, kind, name):
-    """The reasons of the Events on one object, in order, with what they say."""
-    found = (await cluster.api.list_all(kinds.EVENT, into=dict)).items
-    mine = [one for one in found if (one["regarding"]["kind"], one["regarding"]["name"]) == (kind, name)]
-    mine.sort(key=lambda one: one["eventTime"])
-    return [(one["type"], one["reason"], one["note"]) for one in mine]
-
-
-async def test_claim_and_pod_tell_of_each_step_that_is_waited_for(controller_world, until):
-    async with controller_world(attachSeconds=0.2) as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_claim_and_pod_tell_of_each_step_that_is_waited_for(served_world, until):
+    async with served_world(attachSeconds=0.2) as cluster:
         await cluster.allocate(DEVICE, pod="pod-1")
         for kind, name in (("ResourceClaim", "c1"), ("Pod", "pod-1")):
             found = await until(
-                lambda kind=kind, name=name: told(cluster, kind, name), lambda value: len(value) == 2
+                lambda kind=kind, name=name: cluster.events(kind, name), lambda value: len(value) == 2
             )
             assert [(one, reason) for one, reason, _ in found] == [
                 ("Normal", "DeviceAttaching"),
@@ -34,16 +19,13 @@ async def test_claim_and_pod_tell_of_each_step_that_is_waited_for(controller_wor
             assert all("gpu-0 of fabric fab" in note for *_, note in found)
 
 
-async def test_claim_and_pod_tell_of_a_failure_in_the_fabrics_own_words(controller_world, until):
+async def test_claim_and_pod_tell_of_a_failure_in_the_fabrics_own_words(served_world, until):
     fails = [{"device": DEVICE, "message": "the link did not come up"}]
-    async with controller_world(attachFails=fails) as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+    async with served_world(attachFails=fails) as cluster:
         await cluster.allocate(DEVICE, pod="pod-1")
         for kind, name in (("ResourceClaim", "c1"), ("Pod", "pod-1")):
             found = await until(
-                lambda kind=kind, name=name: told(cluster, kind, name),
+                lambda kind=kind, name=name: cluster.events(kind, name),
                 lambda value: any(one[0] == "Warning" for one in value),
             )
             (warning,) = [one for one in found if one[0] == "Warning"]
@@ -51,66 +33,45 @@ async def test_claim_and_pod_tell_of_a_failure_in_the_fabrics_own_words(controll
             assert "the link did not come up" in warning[2]
 
 
-async def controller(cluster):
-    """A controller of which a test can ask things."""
-    options = settings.Settings(kubeconfig=str(cluster.path / "controller"), leader_election=False)
-    made = asyncio.get_running_loop().create_future()
-
-    async def run():
-        connection = config.load(options.kubeconfig)
-        async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
-            measured = instrumentation.Instrumentation(options)
-            one = daemon._Controller(options, api, daemon.Surroundings(), measured, watches.Served())
-            made.set_result(one)
-            await one.serve(tasks)
-
-    cluster.controllers.append(asyncio.Task(run()))
-    return await made
-
-
 async def test_claim_and_pod_tell_why_a_device_is_waited_for_and_each_cause_once(controller_world, until):
     async with controller_world() as cluster:
-        one = await controller(cluster)
+        one = await cluster.controller()
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate(DEVICE, name="c1", pod="pod-1")
-        await until(cluster.said, lambda value: "attached" in value.get(DEVICE, {}))
+        await cluster.attached(DEVICE)
         await cluster.deallocate("c1")
-        await until(
-            cluster.attachments, lambda value: "deletionTimestamp" in value[f"fab.{DEVICE}"]["metadata"]
-        )
+        await cluster.deleting(f"fab.{DEVICE}")
         await cluster.allocate(DEVICE, name="c2", pod="pod-2", node="node-2")
 
         async def looked(kind, name):
             one._delays.look(0.0)
-            return await told(cluster, kind, name)
+            return await cluster.events(kind, name)
 
         for kind, name in (("ResourceClaim", "c2"), ("Pod", "pod-2")):
             (found,) = await until(lambda kind=kind, name=name: looked(kind, name), bool)
             assert found[:2] == ("Normal", "DeviceWaiting")
             assert "on its way back from node node-1" in found[2]
         await cluster.node_says(f"fab.{DEVICE}", "Released")
-        await until(lambda: cluster.said("c2"), lambda value: "attached" in value.get(DEVICE, {}))
+        await cluster.attached(DEVICE, "c2")
         found = await until(lambda: looked("Pod", "pod-2"), lambda value: len(value) > 1)
         assert [reason for _, reason, _ in found] == ["DeviceWaiting", "DeviceAttached"]
 
 
 async def test_one_who_waited_before_the_controller_led_is_told_too(controller_world, until):
     async with controller_world() as cluster:
-        await controller(cluster)
+        await cluster.controller()
         await cluster.make_fabric()
         await cluster.published()
         await cluster.stop()
         await cluster.allocate(DEVICE, pod="pod-1")
         endpoint = {"spec": {"endpoint": "unix:/nowhere"}}
-        await cluster.api.patch(
-            kinds.FABRIC, "fab", endpoint, content=client.Patch.MERGE, into=dict, manager="admin"
-        )
-        one = await controller(cluster)
+        await cluster.patch(kinds.FABRIC, "fab", endpoint)
+        one = await cluster.controller()
 
         async def looked():
             one._delays.look(0.0)
-            return await told(cluster, "Pod", "pod-1")
+            return await cluster.events("Pod", "pod-1")
 
         found = await until(looked, lambda value: any("not reached" in note for *_, note in value))
         assert {reason for _, reason, _ in found} == {"DeviceWaiting"}
@@ -118,16 +79,16 @@ async def test_one_who_waited_before_the_controller_led_is_told_too(controller_w
 
 async def test_a_pod_that_waits_for_its_node_is_told_once(controller_world, until):
     async with controller_world() as cluster:
-        one = await controller(cluster)
+        one = await cluster.controller()
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate(DEVICE, pod="pod-1")
-        await until(cluster.said, lambda value: "attached" in value.get(DEVICE, {}))
+        await cluster.attached(DEVICE)
 
         async def looked(patience_seconds=0.0, name="pod-1"):
             one._delays.look_at_nodes(patience_seconds)
             kind = "Pod" if name == "pod-1" else "ResourceClaim"
-            return [entry for entry in await told(cluster, kind, name) if "waiting for its node" in entry[2]]
+            return [entry for entry in await cluster.events(kind, name) if "waiting for its node" in entry[2]]
 
         assert await looked(3600.0) == []
         await until(looked, bool)
@@ -141,7 +102,7 @@ async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions
     controller_world, until
 ):
     async with controller_world() as cluster:
-        one = await controller(cluster)
+        one = await cluster.controller()
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate(DEVICE, pod="pod-1", bindingConditions=[], bindingFailureConditions=[])
@@ -152,23 +113,20 @@ async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions
 
         async def looked():
             one._delays.look_at_allocations()
-            return await told(cluster, "ResourceClaim", "c1")
+            return await cluster.events("ResourceClaim", "c1")
 
         await until(looked, bool)
         ((kind, reason, note),) = await looked()
         assert (kind, reason) == ("Warning", "DeviceNeverAttached")
         assert "DRADeviceBindingConditions" in note
-        assert await told(cluster, "ResourceClaim", "c2") == []
+        assert await cluster.events("ResourceClaim", "c2") == []
 
 
-async def test_an_allocation_without_a_timestamp_is_told_why_it_cannot_be_used(controller_world, until):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_an_allocation_without_a_timestamp_is_told_why_it_cannot_be_used(served_world, until):
+    async with served_world() as cluster:
         await cluster.allocate(DEVICE, pod="pod-1", at=None)
         said = await until(cluster.said, bool)
         assert said == {DEVICE: {"attach-failed": "NoAllocationTimestamp"}}
-        found = await until(lambda: told(cluster, "ResourceClaim", "c1"), bool)
+        found = await until(lambda: cluster.events("ResourceClaim", "c1"), bool)
         assert found[0][:2] == ("Warning", "NoAllocationTimestamp")
         assert await cluster.attachments() == {}

@@ -8,26 +8,16 @@ from drawbar.fabric import contract
 DRIVER = "drawbar.dev"
 
 
-def taints(slices, device):
-    found = {one["name"]: one for spec in slices for one in spec["devices"]}
-    return [(taint["key"], taint.get("value", "")) for taint in found[device].get("taints", ())]
-
-
-async def test_a_failed_attach_taints_the_device_then_fails_every_claim_of_the_pod(controller_world, until):
+async def test_a_failed_attach_taints_the_device_then_fails_every_claim_of_the_pod(served_world, until):
     fails = [{"device": "gpu-0", "message": "the link did not come up"}]
-    async with controller_world(attachFails=fails) as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+    async with served_world(attachFails=fails) as cluster:
         # The second claim's devices never fail by themselves; the pod's scheduler must see the failure all the same.
         await cluster.allocate("disk-0", name="c2")
         await cluster.allocate("gpu-0", name="c1")
-        said = await until(
-            lambda: cluster.said("c1"), lambda value: "attach-failed" in value.get("gpu-0", {})
-        )
+        said = await cluster.failed("gpu-0", "c1")
         assert said["gpu-0"]["attach-failed"] == "FabricError"
-        assert taints(await cluster.slices(), "gpu-0") == [(f"{DRIVER}/attach-failed", "FabricError")]
-        await until(lambda: cluster.said("c2"), lambda value: "attach-failed" in value.get("disk-0", {}))
+        assert await cluster.marks("gpu-0") == [("attach-failed", "FabricError", "NoSchedule")]
+        await cluster.failed("disk-0", "c2")
         failed = (await cluster.attachments())["fab.gpu-0"]["status"]
         assert failed["phase"] == "Failed"
         assert "the link did not come up" in failed["error"]["message"]
@@ -36,58 +26,43 @@ async def test_a_failed_attach_taints_the_device_then_fails_every_claim_of_the_p
         await cluster.deallocate("c1")
         await cluster.node_says("fab.gpu-0", "Released")
         await until(cluster.attachments, lambda value: "fab.gpu-0" not in value)
-        assert taints(await cluster.slices(), "gpu-0")
+        assert await cluster.marks("gpu-0")
 
 
-async def test_a_failure_that_the_fabric_calls_passing_is_tried_again_under_a_new_id(controller_world, until):
+async def test_a_failure_that_the_fabric_calls_passing_is_tried_again_under_a_new_id(served_world):
     fails = [{"device": "gpu-0", "code": "UNAVAILABLE", "times": 1}]
-    async with controller_world(attachFails=fails) as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+    async with served_world(attachFails=fails) as cluster:
         await cluster.allocate("gpu-0")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
         begun = [line for line in cluster.journal if line["event"] == "started"]
         assert [line["requestID"][-3:] for line in begun] == ["-a1", "-a2"]
 
 
-async def test_a_taint_is_lifted_after_probation(controller_world, until):
+async def test_a_taint_is_lifted_after_probation(served_world, until):
     fails = [{"device": "gpu-0"}]
-    async with controller_world(attachFails=fails) as cluster:
-        cluster.start()
-        await cluster.make_fabric(policy={"probationSeconds": 0})
-        await cluster.published()
+    async with served_world(attachFails=fails, spec={"policy": {"probationSeconds": 0}}) as cluster:
         await cluster.allocate("gpu-0")
-        await until(cluster.slices, lambda value: taints(value, "gpu-0"))
+        await until(lambda: cluster.marks("gpu-0"), bool)
         await cluster.deallocate()
-        await cluster.node_says("fab.gpu-0", "Released")
-        await until(cluster.attachments, lambda value: not value)
-        await until(cluster.slices, lambda value: not taints(value, "gpu-0"))
+        await cluster.released("fab.gpu-0")
+        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
 
 
-async def test_a_device_that_the_node_could_not_initialise_is_tainted_and_its_claim_failed(
-    controller_world, until
-):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_a_device_that_the_node_could_not_initialise_is_tainted_and_its_claim_failed(served_world):
+    async with served_world() as cluster:
         await cluster.allocate("gpu-0")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
         await cluster.node_says("fab.gpu-0", "Visible", status="False", reason="DriverNotBound")
-        said = await until(cluster.said, lambda value: "attach-failed" in value.get("gpu-0", {}))
+        said = await cluster.failed("gpu-0")
         assert said["gpu-0"]["attach-failed"] == "DriverNotBound"
         status = (await cluster.attachments())["fab.gpu-0"]["status"]
         assert status["error"]["reason"] == "DriverNotBound"
         assert {one["type"]: one["status"] for one in status["conditions"]}["Attached"] == "True"
-        assert taints(await cluster.slices(), "gpu-0") == [(f"{DRIVER}/attach-failed", "DriverNotBound")]
+        assert await cluster.marks("gpu-0") == [("attach-failed", "DriverNotBound", "NoSchedule")]
 
 
-async def test_a_claim_for_a_device_that_is_gone_fails_with_the_reason(controller_world, until):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_a_claim_for_a_device_that_is_gone_fails_with_the_reason(served_world, until):
+    async with served_world() as cluster:
         await cluster.allocate("no-such-device")
         said = await until(cluster.said, bool)
         assert said["no-such-device"] == {"attach-failed": "DeviceGone"}
@@ -104,7 +79,7 @@ async def test_a_claim_on_a_node_that_the_fabric_does_not_reach_says_what_to_do(
         await cluster.allocate("gpu-0", node="elsewhere")
         said = await until(cluster.said, bool)
         assert said["gpu-0"] == {"attach-failed": "NodeNotOnFabric"}
-        assert not taints(await cluster.slices(), "gpu-0"), "the device is not to blame"
+        assert await cluster.marks("gpu-0") == [], "the device is not to blame"
 
 
 async def test_a_device_that_somebody_else_attached_is_marked_and_never_touched(controller_world, until):
@@ -114,8 +89,8 @@ async def test_a_device_that_somebody_else_attached_is_marked_and_never_touched(
         )
         cluster.start()
         await cluster.make_fabric()
-        await until(cluster.slices, lambda value: value and taints(value, "gpu-0"))
-        assert taints(await cluster.slices(), "gpu-0") == [(f"{DRIVER}/in-use", "")]
+        await until(lambda: cluster.marks("gpu-0"), bool)
+        assert await cluster.marks("gpu-0") == [("in-use", "", "NoSchedule")]
         await cluster.allocate("gpu-0")
         said = await until(cluster.said, bool)
         assert said["gpu-0"] == {"attach-failed": "DeviceInUse"}
@@ -125,16 +100,14 @@ async def test_a_device_that_somebody_else_attached_is_marked_and_never_touched(
                 request_id="other-d", device_id="gpu-0", host_id="host-node-2", host_prepared=True
             )
         )
-        await until(cluster.slices, lambda value: not taints(value, "gpu-0"))
+        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
 
 
 async def test_a_deadline_that_passed_while_the_fabric_was_silent_fails_the_claim(controller_world, until):
     async with controller_world() as cluster:
         cluster.start(binding_timeout_seconds=2.0)
         await cluster.make_fabric(endpoint=f"unix:{cluster.path / 'nobody'}")
-        await until(
-            lambda: cluster.fabric_condition("Connected"), lambda value: value.get("status") == "False"
-        )
+        await cluster.condition("Connected", status="False")
         await cluster.allocate("gpu-0")
         said = await until(cluster.said, bool)
         assert said["gpu-0"] == {"attach-failed": "FabricUnreachable"}
@@ -149,36 +122,29 @@ async def test_a_deadline_that_passed_while_the_fabric_was_silent_fails_the_clai
     ids=["an unknown adapter", "an endpoint that is no socket"],
 )
 async def test_a_malformed_fabric_is_told_on_the_object_and_stops_no_other(
-    controller_world, until, spec, reason, word
+    controller_world, spec, reason, word
 ):
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric("broken", **spec)
         await cluster.make_fabric()
-        found = await until(
-            lambda: cluster.fabric_condition("Connected", "broken"),
-            lambda value: value.get("status") == "False",
-        )
+        found = await cluster.condition("Connected", "broken", status="False")
         assert found["reason"] == reason
         assert word in found["message"]
         assert await cluster.published()
 
 
-async def test_nothing_is_published_where_the_api_server_drops_binding_conditions(controller_world, until):
+async def test_nothing_is_published_where_the_api_server_drops_binding_conditions(controller_world):
     async with controller_world(profile="1.34") as cluster:
         cluster.start()
         await cluster.make_fabric()
-        found = await until(
-            lambda: cluster.fabric_condition("FeaturesDropped"), lambda value: value.get("status") == "True"
-        )
+        found = await cluster.condition("FeaturesDropped", status="True")
         assert "bindingConditions" in found["message"]
         assert "DRADeviceBindingConditions" in found["message"]
         assert await cluster.slices() == []
 
 
-async def test_a_fabric_whose_name_is_too_long_for_a_label_is_refused_with_the_reason(
-    controller_world, until
-):
+async def test_a_fabric_whose_name_is_too_long_for_a_label_is_refused_with_the_reason(controller_world):
     async with controller_world() as cluster:
         with pytest.raises(errors.Invalid, match="at most 63 characters"):
             await cluster.make_fabric("f" * 64)
@@ -216,7 +182,5 @@ async def test_a_missing_permission_is_told_on_the_fabric_and_mended_without_a_r
         assert told["status"] == "False"
         body = {"rules": whole["rules"]}
         await cluster.api.patch(role, "drawbar-controller", body, content=client.Patch.MERGE, into=dict)
-        await until(
-            lambda: cluster.fabric_condition("Published"), lambda value: value.get("status") == "True"
-        )
+        await cluster.condition("Published", status="True")
         assert await cluster.slices()

@@ -38,43 +38,30 @@ async def notes(cluster, name):
     return found
 
 
-async def is_attached(cluster, until, name):
-    await until(lambda: cluster.said(name), lambda value: "attached" in value.get(DEVICE, {}))
-
-
 # The test's own request; the controller sends nothing large.
 @pytest.mark.filterwarnings("ignore:Sending a large body")
-async def test_a_claim_as_large_as_can_be_stored_is_read_and_ends_nothing(controller_world, until):
-    # 1.41 MB in etcd; in the watch 8.4 MB, which once ended every replica.
+async def test_a_claim_as_large_as_can_be_stored_is_read_and_ends_nothing(served_world, until):
     hostile = large_claim("hostile", characters=1_400_000, requests=5)
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+    async with served_world() as cluster:
         await make(cluster, hostile)
         await cluster.allocate(DEVICE)
-        await is_attached(cluster, until, "c1")
+        await cluster.attached(DEVICE, "c1")
         # A new controller reads it in a list, and its deletion in the watch.
         await cluster.stop()
         cluster.start()
         await cluster.api.delete(kinds.CLAIM, "hostile", namespace="default")
         await cluster.deallocate("c1")
-        await until(
-            cluster.attachments, lambda value: "deletionTimestamp" in value[f"fab.{DEVICE}"]["metadata"]
-        )
+        await cluster.deleting(f"fab.{DEVICE}")
         await cluster.node_says(f"fab.{DEVICE}", "Released")
         await cluster.allocate(DEVICE, name="c2")
-        await is_attached(cluster, until, "c2")
+        await cluster.attached(DEVICE, "c2")
         assert not any(task.done() for task in cluster.controllers)
 
 
-async def test_a_claim_beyond_that_is_told_once_and_harms_no_other(controller_world, until, monkeypatch):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_a_claim_beyond_that_is_told_once_and_harms_no_other(served_world, until, monkeypatch):
+    async with served_world() as cluster:
         await cluster.allocate(DEVICE)
-        await is_attached(cluster, until, "c1")
+        await cluster.attached(DEVICE, "c1")
         await make(cluster, large_claim("large", characters=60_000))
         monkeypatch.setattr(decoding, "LIMIT_BYTES", 50_000)
         for text in ("a", "b"):
@@ -83,9 +70,7 @@ async def test_a_claim_beyond_that_is_told_once_and_harms_no_other(controller_wo
             await until(lambda: notes(cluster, "large"), lambda value: changes.CLAIM_TOO_LARGE in value)
         assert "deletionTimestamp" not in (await cluster.attachments())[f"fab.{DEVICE}"]["metadata"]
         await cluster.deallocate("c1")
-        await until(
-            cluster.attachments, lambda value: "deletionTimestamp" in value[f"fab.{DEVICE}"]["metadata"]
-        )
+        await cluster.deleting(f"fab.{DEVICE}")
         assert len((await notes(cluster, "large"))[changes.CLAIM_TOO_LARGE]) == 1
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from drawbar.driver.controller.attachments import executor
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks.fabric import configuration
@@ -40,14 +40,11 @@ async def test_a_fabric_that_never_answers_delays_no_other(controller_world, unt
             await cluster.allocate(name, name=f"c-{name}", pod=name, pool="other/enc-1", node="node-2")
         await until(cluster.attachments, lambda value: len(value) >= executor.WORKERS)
         await cluster.allocate("gpu-0")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
         assert [await cluster.said(f"c-{name}") for name in many] == [{}] * len(many)
         other.console.resume()
         for name in many:
-            await until(
-                lambda name=name: cluster.said(f"c-{name}"),
-                lambda value, name=name: "attached" in value.get(name, {}),
-            )
+            await cluster.attached(name, f"c-{name}")
         await cluster.stop()
 
 
@@ -97,11 +94,11 @@ async def test_a_slice_that_somebody_changed_is_put_right_in_place(controller_wo
         (found,) = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
         patch = {"spec": {"devices": wanted["devices"][:1]}}
         name = found["metadata"]["name"]
-        await cluster.api.patch(kinds.SLICE, name, patch, content=client.Patch.MERGE, into=dict)
+        await cluster.patch(kinds.SLICE, name, patch)
         await until(cluster.slices, lambda value: value == [wanted])
 
 
-async def test_what_stands_of_other_drivers_on_a_claim_is_left_to_them(controller_world, until):
+async def test_what_stands_of_other_drivers_on_a_claim_is_left_to_them(served_world):
     ready = {
         "type": "Ready",
         "status": "False",
@@ -110,10 +107,7 @@ async def test_what_stands_of_other_drivers_on_a_claim_is_left_to_them(controlle
         "lastTransitionTime": "2026-01-02T03:04:05Z",
     }
     other = {"driver": "gpu.example.com", "pool": "p", "device": "gpu-0"}
-    async with controller_world(attachFails=[{"device": "gpu-0"}]) as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+    async with served_world(attachFails=[{"device": "gpu-0"}]) as cluster:
         await cluster.stop()
         claim = await cluster.allocate("gpu-0")
         results = claim["status"]["allocation"]["devices"]["results"]
@@ -129,7 +123,7 @@ async def test_what_stands_of_other_drivers_on_a_claim_is_left_to_them(controlle
             kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict
         )
         cluster.start()
-        await until(cluster.said, lambda value: "attach-failed" in value.get("gpu-0", {}))
+        await cluster.failed("gpu-0")
         told = await cluster.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
         by_driver = {one["driver"]: one for one in told["status"]["devices"]}
         assert by_driver["gpu.example.com"] == {**other, "conditions": [ready]}
@@ -139,12 +133,9 @@ async def test_what_stands_of_other_drivers_on_a_claim_is_left_to_them(controlle
 
 @pytest.mark.parametrize("node", ["node-1", "node-2"])
 async def test_a_device_that_was_given_to_two_claims_stays_with_the_first_and_the_second_is_told(
-    controller_world, until, node
+    served_world, until, node
 ):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+    async with served_world() as cluster:
         first = await cluster.allocate("gpu-0", name="c1")
         await until(lambda: cluster.said("c1"), bool)
         await cluster.allocate("gpu-0", name="c2", pod="pod-2", node=node)
@@ -158,24 +149,18 @@ async def test_a_device_that_was_given_to_two_claims_stays_with_the_first_and_th
 
 
 async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_claim_hears_why(
-    controller_world, until
+    served_world, until
 ):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric(policy={"attachTimeoutSeconds": 5})
-        await cluster.published()
+    async with served_world(spec={"policy": {"attachTimeoutSeconds": 5}}) as cluster:
         await cluster.allocate("gpu-0", name="c1")
         await until(lambda: cluster.said("c1"), bool)
         await cluster.deallocate("c1")
-        await until(cluster.attachments, lambda value: "deletionTimestamp" in value["fab.gpu-0"]["metadata"])
+        await cluster.deleting("fab.gpu-0")
         await cluster.node_says("fab.gpu-0", "Released", status="False", reason="InUse")
 
-        async def marks():
-            (published,) = await cluster.slices()
-            found = {one["name"]: one.get("taints", ()) for one in published["devices"]}
-            return [(taint["key"], taint["value"]) for taint in found["gpu-0"]]
-
-        await until(marks, lambda value: value == [(f"{DRIVER}/in-use", "releasing")])
+        await until(
+            lambda: cluster.marks("gpu-0"), lambda found: found == [("in-use", "releasing", "NoSchedule")]
+        )
         await cluster.allocate("gpu-0", name="c2", pod="pod-2")
         said = await until(lambda: cluster.said("c2"), bool)
         assert said == {"gpu-0": {"attach-failed": "AttachDeadlineExceeded"}}
@@ -183,7 +168,6 @@ async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_
         (condition,) = claim["status"]["devices"][0]["conditions"]
         assert "still being released from node node-1" in condition["message"]
         await cluster.deallocate("c2")
-        await cluster.node_says("fab.gpu-0", "Released")
-        await until(cluster.attachments, lambda value: not value)
-        await until(marks, lambda value: value == [])
+        await cluster.released("fab.gpu-0")
+        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
         assert cluster.calls("attach") == cluster.calls("detach") == ["gpu-0"]

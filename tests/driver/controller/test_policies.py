@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from drawbar.driver.api import fabrics, slices
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.pools import devices
-from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 
 A_AT_MOST_2 = fabrics.ModelRule(model="A", max_per_node=2)
@@ -110,10 +109,10 @@ async def test_a_claim_that_breaks_a_rule_fails_before_anything_is_attached_and_
         assert {"key": label, "operator": "DoesNotExist"} in term["matchExpressions"]
 
         await cluster.allocate("disk-0", name="c0", pod="c0", pool=pool)
-        await until(lambda: cluster.said("c0"), lambda value: "attached" in value.get("disk-0", {}))
-        closed = await until(lambda: labels(cluster, "node-1"), lambda value: label in value)
+        await cluster.attached("disk-0", "c0")
+        closed = await until(lambda: cluster.labels("node-1"), lambda value: label in value)
         assert closed[label] == "true"
-        assert label not in await labels(cluster, "node-2")
+        assert label not in await cluster.labels("node-2")
 
         # The scheduler may not have seen the label yet.
         await cluster.allocate("disk-1", name="c1", pod="c1", pool=pool)
@@ -124,17 +123,9 @@ async def test_a_claim_that_breaks_a_rule_fails_before_anything_is_attached_and_
         assert not any(one.get("taints") for one in (await cluster.slices())[0]["devices"])
 
         await cluster.deallocate("c0")
-        await until(
-            cluster.attachments,
-            lambda value: "deletionTimestamp" in value.get("fab.disk-0", {}).get("metadata", {}),
-        )
+        await cluster.deleting("fab.disk-0")
         await cluster.node_says("fab.disk-0", "Released")
-        await until(lambda: labels(cluster, "node-1"), lambda value: label not in value)
-
-
-async def labels(cluster, node):
-    found = await cluster.api.read(kinds.NODE, node, into=dict)
-    return found["metadata"].get("labels", {})
+        await until(lambda: cluster.labels("node-1"), lambda value: label not in value)
 
 
 async def test_claims_that_come_at_the_same_moment_do_not_pass_a_rule_together(controller_world, until):

@@ -125,14 +125,15 @@ async def test_a_fabric_shows_what_the_api_server_refuses_in_its_words_until_it_
             refusal = cluster.server.faults.add(faults.Fault(select=WRITES[what], effect=effect))
             await cluster.allocate("disk-0")
 
-        async def writable():
-            return await cluster.fabric_condition("Writable")
-
-        shown = await until(writable, lambda value: value.get("status") == "False")
+        shown = await cluster.condition("Writable", status="False")
         assert shown["reason"] == "Refused"
         assert f"{code} {REFUSED}" in shown["message"]
         refusal.lift()
-        await until(writable, lambda value: value.get("status") == "True", seconds=60)
+        await until(
+            lambda: cluster.fabric_condition("Writable"),
+            lambda value: value.get("status") == "True",
+            seconds=60,
+        )
 
 
 async def test_a_node_that_may_not_be_labelled_keeps_no_other_from_its_label(controller_world, until):
@@ -142,14 +143,10 @@ async def test_a_node_that_may_not_be_labelled_keeps_no_other_from_its_label(con
         cluster.start()
         await cluster.make_fabric()
 
-        async def labelled():
-            node = await cluster.api.read(kinds.NODE, "node-2", into=dict)
-            return node["metadata"].get("labels", {})
-
-        await until(labelled, lambda value: value.get("fabric.drawbar.dev/fab") == "true")
-        shown = await until(
-            lambda: cluster.fabric_condition("Writable"), lambda value: value.get("status") == "False"
+        await until(
+            lambda: cluster.labels("node-2"), lambda value: value.get("fabric.drawbar.dev/fab") == "true"
         )
+        shown = await cluster.condition("Writable", status="False")
         assert shown["message"].startswith("node node-1: ")
 
 

@@ -52,16 +52,12 @@ async def test_a_node_is_offered_while_the_pod_of_its_daemon_is_ready(controller
         cluster.start(node_daemon_selector=SELECTOR)
         await cluster.make_fabric()
         await until(lambda: labelled(cluster), lambda found: found == ["node-1"])
-        degraded = await until(
-            lambda: cluster.fabric_condition("Degraded"), lambda found: found.get("status") == "True"
-        )
+        degraded = await cluster.condition("Degraded", status="True")
         assert "no node daemon is Ready on node-2" in degraded["message"]
         # Its daemon comes, the other one dies.
         await daemon_pod(cluster, "node-2", ready=True)
         await until(lambda: labelled(cluster), lambda found: found == ["node-1", "node-2"])
-        await until(
-            lambda: cluster.fabric_condition("Degraded"), lambda found: found.get("status") == "False"
-        )
+        await cluster.condition("Degraded", status="False")
         await daemon_pod(cluster, "node-1", ready=False)
         await until(lambda: labelled(cluster), lambda found: found == ["node-2"])
         await daemon_pod(cluster, "node-1", ready=True)

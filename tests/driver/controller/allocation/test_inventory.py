@@ -1,16 +1,14 @@
 """What fabrics have for claims: free devices, ports and rules."""
 
-import asyncio
 import datetime
 
 import pytest
 
 from drawbar.driver.api import attachments, fabrics, meta
-from drawbar.driver.controller import attachment_index, daemon, faults, hosts, names, settings, watches
+from drawbar.driver.controller import attachment_index, faults, hosts, names
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import inventory
-from drawbar.driver.controller.operation import instrumentation
-from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import kinds
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
@@ -113,24 +111,11 @@ def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
 
 async def test_the_controller_knows_what_it_has_just_withdrawn(controller_world, until):
     async with controller_world() as cluster:
-        options = settings.Settings(leader_election=False, immediate_allocation=True)
-        made = asyncio.get_running_loop().create_future()
-
-        async def run():
-            connection = config.load(str(cluster.path / "controller"))
-            async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
-                measured = instrumentation.Instrumentation(options)
-                made.set_result(
-                    daemon._Controller(options, api, daemon.Surroundings(), measured, watches.Served())
-                )
-                await made.result().serve(tasks)
-
-        cluster.controllers.append(asyncio.Task(run()))
-        allocator = (await made)._immediate
+        allocator = (await cluster.controller(immediate_allocation=True))._immediate
         await cluster.make_fabric()
         await cluster.published()
         policy = {"spec": {"policy": {"immediate": {"devices": ["disk-0"]}}}}
-        await cluster.api.patch(kinds.FABRIC, "fab", policy, content=client.Patch.MERGE, into=dict)
+        await cluster.patch(kinds.FABRIC, "fab", policy)
 
         async def withdrawn():
             return set(allocator._withdrawn)

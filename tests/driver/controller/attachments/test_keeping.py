@@ -50,7 +50,7 @@ def _serves(found, claim):
 
 async def in_use(cluster, until, claim="c1", **where):
     await cluster.allocate(DEVICE, name=claim, pod=claim, **where)
-    await until(lambda: cluster.said(claim), lambda value: "attached" in value.get(DEVICE, {}))
+    await cluster.attached(DEVICE, claim)
     await ready(cluster, until, claim)
 
 
@@ -75,62 +75,43 @@ async def test_the_next_claim_on_the_node_gets_an_idle_device_without_a_call_to_
         assert cluster.calls("detach") == []
 
 
-async def test_a_claim_that_comes_at_once_gets_the_device_although_nothing_is_kept(controller_world, until):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_a_claim_that_comes_at_once_gets_the_device_although_nothing_is_kept(served_world, until):
+    async with served_world() as cluster:
         await in_use(cluster, until)
         # Allocated before the first one is let go, so there is no moment without a claim.
         await cluster.allocate(DEVICE, name="c2", pod="c2")
         await cluster.deallocate("c1")
-        await until(lambda: cluster.said("c2"), lambda value: "attached" in value.get(DEVICE, {}))
+        await cluster.attached(DEVICE, "c2")
         assert cluster.calls("detach") == []
 
 
-async def test_an_idle_device_is_detached_when_its_time_is_over(controller_world, until):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric(policy={"keepAttachedSeconds": 1})
-        await cluster.published()
+async def test_an_idle_device_is_detached_when_its_time_is_over(served_world, until):
+    async with served_world(spec={"policy": {"keepAttachedSeconds": 1}}) as cluster:
         await in_use(cluster, until)
         await cluster.deallocate("c1")
-        await until(
-            cluster.attachments, lambda value: "deletionTimestamp" in value.get(NAME, {}).get("metadata", {})
-        )
-        await cluster.node_says(NAME, attachments.RELEASED)
-        await until(cluster.attachments, lambda value: not value)
+        await cluster.deleting(NAME)
+        await cluster.released(NAME)
         assert cluster.calls("detach") == [DEVICE]
 
 
-async def test_an_idle_device_moves_to_the_node_of_the_next_claim(controller_world, until):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric(policy={"keepAttachedSeconds": 600})
-        await cluster.published()
+async def test_an_idle_device_moves_to_the_node_of_the_next_claim(served_world, until):
+    async with served_world(spec={"policy": {"keepAttachedSeconds": 600}}) as cluster:
         await in_use(cluster, until)
         await cluster.deallocate("c1")
         await until(cluster.attachments, lambda value: "idleSince" in value[NAME]["spec"])
         await cluster.allocate(DEVICE, name="c2", node="node-2", pod="c2")
-        await until(
-            cluster.attachments, lambda value: "deletionTimestamp" in value.get(NAME, {}).get("metadata", {})
-        )
+        await cluster.deleting(NAME)
         await cluster.node_says(NAME, attachments.RELEASED)
-        await until(lambda: cluster.said("c2"), lambda value: "attached" in value.get(DEVICE, {}))
+        await cluster.attached(DEVICE, "c2")
         assert (await cluster.attachments())[NAME]["spec"]["nodeName"] == "node-2"
         assert cluster.calls("attach") == [DEVICE, DEVICE]
 
 
-async def test_an_operator_takes_a_device_from_a_node_that_does_not_let_go(controller_world, until):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_an_operator_takes_a_device_from_a_node_that_does_not_let_go(served_world, until):
+    async with served_world() as cluster:
         await in_use(cluster, until)
         annotation = {"metadata": {"annotations": {attachments.FORCE_ANNOTATION: "true"}}}
-        await cluster.api.patch(
-            kinds.ATTACHMENT, NAME, annotation, content=client.Patch.MERGE, into=dict, manager="admin"
-        )
+        await cluster.patch(kinds.ATTACHMENT, NAME, annotation)
         await until(lambda: _detached(cluster), bool)
 
 
@@ -138,11 +119,8 @@ async def _detached(cluster):
     return cluster.calls("detach") == [DEVICE]
 
 
-async def test_a_claim_is_never_told_that_what_an_operator_holds_is_attached_for_it(controller_world, until):
-    async with controller_world() as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+async def test_a_claim_is_never_told_that_what_an_operator_holds_is_attached_for_it(served_world, until):
+    async with served_world() as cluster:
         body = scenes.document(NAME, "node-1", pool="fab/enc-1", hostID="host-node-1")
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
         await until(cluster.attachments, _is_attached)

@@ -157,7 +157,7 @@ async def in_use(cluster, until):
     await cluster.allocate("gpu-0")
     known = await until(cluster.attachments, lambda value: "status" in value.get("fab.gpu-0", {}))
     # What happens to its record later depends on whether the claim was told of it.
-    await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+    await cluster.attached("gpu-0")
     return known["fab.gpu-0"]["metadata"]["uid"]
 
 
@@ -201,8 +201,7 @@ async def test_a_claim_keeps_its_device_when_the_record_of_it_is_removed_by_forc
         assert told == [(restored["metadata"]["uid"], "Normal", "claim default/c1 keeps it")]
         assert cluster.calls("detach") == []
         await cluster.deallocate()
-        await cluster.node_says("fab.gpu-0", "Released")
-        await until(cluster.attachments, lambda value: not value)
+        await cluster.released("fab.gpu-0")
         assert connection(cluster) is None
 
 
@@ -224,10 +223,7 @@ async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(cont
         if reply != "comes":
             await cluster.stop()
             cluster.start(leader_election=False)
-        known = await until(
-            cluster.attachments,
-            lambda value: "deletionTimestamp" in value.get("fab.gpu-0", {}).get("metadata", {}),
-        )
+        known = await cluster.deleting("fab.gpu-0")
         assert "claim" not in known["fab.gpu-0"]["spec"]
         if reply == "comes":
             ((uid, kind, outcome),) = await until(lambda: returns(cluster), bool)
@@ -235,8 +231,7 @@ async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(cont
             assert outcome == "it is detached once its node lets go of it"
         assert known["fab.gpu-0"]["metadata"]["labels"] == {"drawbar.dev/node": NODE}
         assert cluster.calls("detach") == [], "its node has not let go of it"
-        await cluster.node_says("fab.gpu-0", "Released")
-        await until(cluster.attachments, lambda value: not value)
+        await cluster.released("fab.gpu-0")
         assert connection(cluster) is None
         assert cluster.calls("detach") == ["gpu-0"]
 

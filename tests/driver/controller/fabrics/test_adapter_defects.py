@@ -9,7 +9,7 @@ import pytest
 
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.controller.fabrics import redacting_adapter
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import kinds
 from drawbar.fabric import contract, errors, registry
 
 TOKEN = "s3cret-t0ken"
@@ -162,12 +162,10 @@ async def test_an_attach_that_fails_by_a_defect_is_failed_in_time_and_the_other_
 
         await until(tried, lambda value: value >= 1)
         await cluster.allocate("gpu-0", name="c2")
-        await until(lambda: cluster.said("c2"), lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0", "c2")
         short = {"spec": {"policy": {"attachTimeoutSeconds": 1}}}
-        await cluster.api.patch(kinds.FABRIC, "bad", short, content=client.Patch.MERGE, into=dict)
-        said = await until(
-            lambda: cluster.said("c1"), lambda value: "attach-failed" in value.get("disk-0", {})
-        )
+        await cluster.patch(kinds.FABRIC, "bad", short)
+        said = await cluster.failed("disk-0", "c1")
         assert said["disk-0"]["attach-failed"] == "FabricUnreachable"
         assert not running.done()
 
@@ -179,7 +177,7 @@ async def test_a_detach_that_fails_by_a_defect_is_tried_until_it_works(controlle
         await cluster.make_fabric(adapter="acme", endpoint="here")
         await cluster.published()
         await cluster.allocate("gpu-0")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
         await cluster.deallocate()
         await until(
             cluster.attachments, lambda value: value["fab.gpu-0"]["metadata"].get("deletionTimestamp")
@@ -197,7 +195,7 @@ async def test_a_detach_that_fails_by_a_defect_is_tried_until_it_works(controlle
 
 @pytest.mark.parametrize("where", ["loading", "validate"])
 async def test_an_adapter_that_fails_before_it_connects_is_said_and_the_other_fabric_attaches(
-    controller_world, until, where, caplog
+    controller_world, where, caplog
 ):
     def fails(*_):
         raise ImportError("no module of the vendor's")
@@ -208,11 +206,9 @@ async def test_an_adapter_that_fails_before_it_connects_is_said_and_the_other_fa
         start(cluster, fails if where == "loading" else lambda: broken)
         await cluster.make_fabric()
         await cluster.make_fabric("bad", adapter="acme", endpoint="here")
-        told = await until(
-            lambda: cluster.fabric_condition("Connected", "bad"), lambda value: value.get("status") == "False"
-        )
+        told = await cluster.condition("Connected", "bad", status="False")
         assert (told["reason"], "ImportError" in told["message"]) == ("AdapterDefect", True)
         await cluster.published()
         await cluster.allocate("gpu-0")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
     assert "no module of the vendor's" in "".join(getattr(one, "traceback", "") for one in caplog.records)

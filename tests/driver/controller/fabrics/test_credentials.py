@@ -96,17 +96,14 @@ async def test_credentials_are_used_and_a_new_token_needs_no_restart(controller_
         await put_secret(cluster, token=OTHER)
         await connected(cluster, until, "Connected")
         await cluster.allocate("gpu-0")
-        await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0")
 
 
 async def test_credentials_that_may_not_attach_are_waited_for_and_cost_no_device_its_place(
-    controller_world, until
+    served_world, until
 ):
     refused = {"effect": "refuse", "method": "attach", "code": "PERMISSION_DENIED", "times": 2}
-    async with controller_world(faults=[refused]) as cluster:
-        cluster.start()
-        await cluster.make_fabric()
-        await cluster.published()
+    async with served_world(faults=[refused]) as cluster:
         await cluster.allocate("gpu-0")
         said = await until(cluster.said, lambda value: value.get("gpu-0"))
         assert said == {"gpu-0": {"attached": "Attached"}}
@@ -177,7 +174,7 @@ async def test_a_secret_shows_nowhere_whatever_the_manager_and_the_adapter_say(
         await cluster.make_fabric(**SECRET)
         await cluster.published()
         await cluster.allocate("gpu-0")
-        await until(cluster.said, lambda value: "attach-failed" in value.get("gpu-0", {}))
+        await cluster.failed("gpu-0")
         cluster.fabric.door.token, cluster.fabric.door.blabs = OTHER, True
         cluster.fabric.console.resync()
         told = await connected(cluster, until, "Unauthenticated")

@@ -9,19 +9,18 @@ import yaml
 
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller.fabrics import session
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 from drawbar.fabric.grpc import server
 
+LABEL = "fabric.drawbar.dev/fab"
 TOKEN = "s3cret-t0ken"
 # Never strikes, and counts how often it might have.
 COUNTS_CONNECTIONS = {"effect": "refuse", "method": "capabilities", "skip": 1000}
 
 
 async def change(cluster, **spec):
-    await cluster.api.patch(
-        kinds.FABRIC, "fab", {"spec": spec}, content=client.Patch.MERGE, into=dict, manager="tests"
-    )
+    await cluster.patch(kinds.FABRIC, "fab", {"spec": spec})
 
 
 async def test_what_does_not_concern_the_way_to_the_manager_is_changed_without_connecting_anew(
@@ -32,18 +31,14 @@ async def test_what_does_not_concern_the_way_to_the_manager_is_changed_without_c
         await cluster.make_fabric(hosts=[{"host": "host-node-1", "node": "no-such-node"}])
         await cluster.published()
 
-        async def node_label():
-            found = await cluster.api.read(kinds.NODE, "node-1", into=dict)
-            return found["metadata"].get("labels", {}).get("fabric.drawbar.dev/fab")
-
         async def marked():
             return [
                 one["name"] for spec in await cluster.slices() for one in spec["devices"] if "taints" in one
             ]
 
-        assert await node_label() is None
+        assert LABEL not in await cluster.labels("node-1")
         await change(cluster, hosts=[], maintenance=["disk-0"])
-        await until(node_label, lambda value: value == "true")
+        await until(lambda: cluster.labels("node-1"), lambda found: found.get(LABEL) == "true")
         await until(marked, lambda value: value == ["disk-0"])
         assert cluster.fabric._deck.seen == {"0": 1}
 
@@ -55,11 +50,11 @@ async def test_what_does_not_concern_the_way_to_the_manager_is_changed_without_c
             )
             assert cluster.fabric._deck.seen == {"0": 2}
             await cluster.allocate("gpu-0")
-            await until(cluster.said, lambda value: "attached" in value.get("gpu-0", {}))
+            await cluster.attached("gpu-0")
             await cluster.stop()
 
 
-async def test_the_fabric_of_the_documentation_is_taken_whole_and_connects(controller_world, until):
+async def test_the_fabric_of_the_documentation_is_taken_whole_and_connects(controller_world):
     example = Path(__file__).parents[4] / "docs" / "examples" / "fabric.yaml"
     secret, fabric = yaml.safe_load_all(example.read_text())
     async with controller_world(token=secret["stringData"]["token"]) as cluster:
@@ -68,11 +63,8 @@ async def test_the_fabric_of_the_documentation_is_taken_whole_and_connects(contr
         stored = await cluster.api.create(kinds.FABRIC, fabric, into=dict)
         assert _within(fabric["spec"], stored["spec"]), "the schema knows every field of it"
         endpoint = {"spec": {"endpoint": f"unix:{cluster.path / 'f.sock'}"}}
-        await cluster.api.patch(kinds.FABRIC, "rack-7", endpoint, content=client.Patch.MERGE, into=dict)
-        await until(
-            lambda: cluster.fabric_condition("Connected", "rack-7"),
-            lambda value: value.get("reason") == "Connected",
-        )
+        await cluster.patch(kinds.FABRIC, "rack-7", endpoint)
+        await cluster.condition("Connected", "rack-7", reason="Connected")
         assert cluster.fabric.door.tls.server_name == fabric["spec"]["tls"]["serverName"]
 
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from drawbar.driver.controller import daemon, settings, watches
+from drawbar.driver.controller import settings
 from drawbar.driver.controller.operation import instrumentation
-from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import kinds
 from drawbar.driver.operation import address, readiness
 from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults
@@ -48,12 +48,11 @@ class Page:
 async def come_and_go(cluster, until, device):
     """One claim's attach and detach."""
     await cluster.allocate(device)
-    await until(cluster.said, lambda value: "attached" in value.get(device, {}))
+    await cluster.attached(device)
     await cluster.node_says(f"fab.{device}", "Visible")
     await cluster.deallocate()
-    await until(cluster.attachments, lambda value: "deletionTimestamp" in value[f"fab.{device}"]["metadata"])
-    await cluster.node_says(f"fab.{device}", "Released")
-    await until(cluster.attachments, lambda value: not value)
+    await cluster.deleting(f"fab.{device}")
+    await cluster.released(f"fab.{device}")
 
 
 async def test_the_numbers_tell_of_an_attach_a_detach_and_the_fabric(controller_world, until, tmp_path):
@@ -108,18 +107,15 @@ async def test_the_states_of_devices_follow_the_claims_the_fabric_and_the_fabric
         await cluster.allocate("gpu-0")
         await until(page.metrics, lambda text: states(text) == {"free": 1, "foreign": 1, "attached": 1})
         await cluster.deallocate()
-        await until(cluster.attachments, lambda value: "deletionTimestamp" in value["fab.gpu-0"]["metadata"])
+        await cluster.deleting("fab.gpu-0")
         maintenance = {"spec": {"maintenance": ["GPU/1"]}}
-        await cluster.api.patch(
-            kinds.FABRIC, "fab", maintenance, content=client.Patch.MERGE, into=dict, manager="admin"
-        )
+        await cluster.patch(kinds.FABRIC, "fab", maintenance)
         releasing = 'drawbar_controller_attachments{phase="Releasing"} 1.0'
         await until(
             page.metrics,
             lambda text: states(text) == {"tainted": 1, "foreign": 1, "attached": 1} and releasing in text,
         )
-        await cluster.node_says("fab.gpu-0", "Released")
-        await until(cluster.attachments, lambda value: not value)
+        await cluster.released("fab.gpu-0")
         await cluster.api.delete(kinds.FABRIC, "fab")
         await until(page.metrics, lambda text: text and 'fabric="fab"' not in text)
 
@@ -185,19 +181,10 @@ async def test_a_round_that_hangs_is_found_out(controller_world, until):
             await asyncio.get_running_loop().create_future()
 
         cluster.fabric.attach = silent
-        options = settings.Settings(leader_election=False)
-        measured = instrumentation.Instrumentation(options)
+        measured = instrumentation.Instrumentation(settings.Settings(leader_election=False))
         now = [0.0]
         measured.watchdog = readiness.Watchdog(lambda: now[0])
-
-        async def run():
-            connection = config.load(str(cluster.path / "controller"))
-            async with client.connecting(connection) as api, asyncio.TaskGroup() as tasks:
-                await daemon._Controller(
-                    options, api, daemon.Surroundings(), measured, watches.Served()
-                ).serve(tasks)
-
-        cluster.controllers.append(asyncio.Task(run()))
+        await cluster.controller(measured)
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate("gpu-0")

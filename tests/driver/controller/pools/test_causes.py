@@ -12,7 +12,7 @@ from tests.scenes.pools import observed
 
 from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller.pools import causes, plan
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import kinds
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -145,24 +145,6 @@ def test_only_the_details_that_are_kept_are_sent(form, details):
     assert sent.identity == device.taints[0].identity
 
 
-async def marks(cluster, device):
-    """The device's taints as the API server has them, by key."""
-    found = [
-        taint
-        for spec in await cluster.slices()
-        for one in spec.get("devices", ())
-        if one["name"] == device
-        for taint in one.get("taints", ())
-    ]
-    found += [
-        one["taint"]
-        for spec in await cluster.slices()
-        for one in spec.get("taints", ())
-        if one["device"] == device
-    ]
-    return {taint["key"].removeprefix(f"{DRIVER}/"): taint for taint in found}
-
-
 @pytest.mark.parametrize("details", [frozenset(), encoding.DETAILS], ids=["silent", "explained"])
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 def test_what_is_said_already_is_not_written_again(form, details):
@@ -233,6 +215,11 @@ def test_a_loss_says_whether_the_fabric_manager_still_has_the_device():
     assert [taint.data for taint in taints] == [{"source": "fabric", "node": "node-1"}]
 
 
+async def by_key(cluster, device):
+    """The device's taints as the API server has them."""
+    return {taint["key"]: taint for taint in await cluster.taints(device) or ()}
+
+
 @pytest.mark.parametrize("profile", ["1.36", "1.37", "kep-5055"])
 async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
     controller_world, until, profile
@@ -246,24 +233,21 @@ async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
         await until(cluster.slices, lambda value: len(value) == slices_of_pool)
         cluster.server.writes.clear()
         await cluster.allocate("gpu-0", name="c1", pod="c1")
-        await until(lambda: cluster.said("c1"), lambda value: "attached" in value.get("gpu-0", {}))
+        await cluster.attached("gpu-0", "c1")
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE)
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE, status="False", reason="DeviceLost")
         # Else one write may tell of this and of the next.
-        await until(lambda: marks(cluster, "gpu-0"), lambda value: "device-lost" in value)
+        await until(lambda: by_key(cluster, "gpu-0"), lambda found: "device-lost" in found)
         await cluster.allocate("disk-0", name="c2", pod="c2")
-        await until(lambda: cluster.said("c2"), lambda value: "attach-failed" in value.get("disk-0", {}))
+        await cluster.failed("disk-0", "c2")
         body = {"spec": {"maintenance": ["GPU/1"]}}
-        await cluster.api.patch(
-            kinds.FABRIC, "fab", body, content=client.Patch.MERGE, into=dict, manager="admin"
-        )
+        await cluster.patch(kinds.FABRIC, "fab", body)
         (other,) = {one["name"] for spec in await cluster.slices() for one in spec.get("devices", ())} - {
             "gpu-0",
             "disk-0",
         }
-        kept = await until(lambda: marks(cluster, other), bool)
-        lost = await until(lambda: marks(cluster, "gpu-0"), lambda value: "device-lost" in value)
-        failed = await marks(cluster, "disk-0")
+        kept = await until(lambda: by_key(cluster, other), bool)
+        lost, failed = await by_key(cluster, "gpu-0"), await by_key(cluster, "disk-0")
         every = [*lost.values(), *failed.values(), *kept.values()]
         if profile != "kep-5055":
             assert all(set(one) <= {"key", "value", "effect", "timeAdded"} for one in every)
@@ -271,14 +255,14 @@ async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
             assert lost["device-lost"]["evictionsPerSecond"] == 25
             assert lost["device-lost"]["description"].startswith("Node node-1 lost it while a claim has it;")
             words = failed["attach-failed"]["data"]
-            assert {
-                "reason": "FabricError",
-                "node": "node-1",
-                "source": "controller",
-            }.items() <= words.items()
+            assert (words["reason"], words["node"], words["source"]) == (
+                "FabricError",
+                "node-1",
+                "controller",
+            )
             assert "port 3 is down" in words["message"]
             assert words["failures"] == 1
             assert kept["maintenance"]["data"] == {"source": "operator", "fabric": "fab"}
-            assert [one["key"] for one in every if "evictionsPerSecond" in one] == [f"{DRIVER}/device-lost"]
+            assert [one["key"] for one in every if "evictionsPerSecond" in one] == ["device-lost"]
         # One for each of the three: nothing is said twice or added later.
         assert cluster.server.writes.count(user=USER, resource="resourceslices") == 3
