@@ -9,8 +9,9 @@ Invariant: a claim that has a CDI file has a record. So the record is written be
 and a crash in between leaves a record without its CDI file, never a CDI file without a record.
 
 One write at a time, among the tasks of this process and the instances of a rolling update. Each looks first at what the
-other instance wrote. A write that has begun is carried to its end, whoever is cancelled meanwhile (the kubelet gives up a
-call after 45 s).
+other instance wrote. Changes that wait for a write are written together by the next one, which syncs the directory once
+for all of them; a change that is refused, or whose CDI file cannot be written, fails alone. A write that has begun is
+carried to its end, whoever is cancelled meanwhile (the kubelet gives up a call after 45 s).
 """
 
 import asyncio
@@ -93,10 +94,26 @@ class _Known:
     line: checkpointlog.Line | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Changed:
-    before: records.Claims
-    known: _Known
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Change:
+    """A change that waits for its write.
+
+    Attributes:
+        plan: returns the claims to be recorded in place of those that are. What raises is left out of the write.
+        finish: returns what is to be recorded after that; called once those are recorded.
+        done: set once the write that makes it is over.
+        is_begun: whether a write has begun that makes it.
+        is_made: whether it was made.
+        before: the claims that it found.
+        error: why it was not made, or not finished.
+    """
+
+    plan: Callable[[records.Claims], records.Claims]
+    finish: Callable[[records.Claims], records.Claims] = lambda claims: claims
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    is_begun: bool = False
+    is_made: bool = False
+    before: records.Claims = field(default_factory=dict)
     error: errors.NodeError | None = None
 
 
@@ -120,6 +137,7 @@ class Store:
         self._known = _Known()
         self._restored = False
         self._writing = asyncio.Lock()
+        self._waiting: list[_Change] = []
         # A thread of its own: a write does not queue behind reads of a slow sysfs.
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="record")
 
@@ -151,8 +169,8 @@ class Store:
         Raises:
             errors.NodeError: the record or the CDI directory cannot be used.
         """
-        async with self._alone():
-            known, found = await self._finish(self._found)
+        async with self._turn() as ends, self._locked(ends):
+            known, found = await self._finish(self._found, lambda _: None)
             restored = decide(found)
             await self._finish(lambda: self._restore(known, found, restored), self._learn)
         self._restored = True
@@ -168,23 +186,23 @@ class Store:
             errors.NodeError: it cannot be recorded, or another claim has one of the devices; or the CDI file cannot be
                 written, then the record stays.
         """
+        file = self._cdi_file(claim.uid)
+        is_recorded = False
 
-        def change(known: _Known) -> _Changed:
-            file = self._cdi_file(claim.uid)
-            claims = _started(known.claims, claim)
-            now = self._write(known, claims)
-            try:
-                files.write(file, content)
-            except cdi_errors.CdiError as error:
-                failed = errors.PrepareError(str(error), reason=errors.CDI_FAILED)
-                return _Changed(before=known.claims, known=now, error=failed)
-            if claims is known.claims and claims[claim.uid].state == records.STARTED:
+        def plan(claims: records.Claims) -> records.Claims:
+            nonlocal is_recorded
+            planned = _started(claims, claim)
+            is_recorded = planned is claims
+            return planned
+
+        def finish(claims: records.Claims) -> records.Claims:
+            _write_cdi(file, content)
+            if is_recorded and claims[claim.uid].state == records.STARTED:
                 # Another start found it so, and would give it back once the claim is gone.
-                completed = claims[claim.uid].in_state(records.COMPLETED)
-                now = self._write(now, {**claims, claim.uid: completed})
-            return _Changed(before=known.claims, known=now)
+                return {**claims, claim.uid: claims[claim.uid].in_state(records.COMPLETED)}
+            return claims
 
-        return (await self._change(change)).get(claim.uid)
+        return (await self._change(_Change(plan=plan, finish=finish))).get(claim.uid)
 
     async def drop(self, uid: str, *, states: tuple[str, ...] = ()) -> records.PreparedClaim | None:
         """Take the claim's devices from it: remove its CDI file, then its record. An unknown claim is success.
@@ -199,19 +217,16 @@ class Store:
         Raises:
             errors.NodeError: a file cannot be removed; the claim keeps its devices.
         """
+        file = self._cdi_file(uid)
 
-        def change(known: _Known) -> _Changed:
-            before = known.claims.get(uid)
-            if not states or (before is not None and before.state in states):
-                try:
-                    files.remove(self._cdi_file(uid))
-                except cdi_errors.CdiError as error:
-                    raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
-                left = {key: claim for key, claim in known.claims.items() if key != uid}
-                return _Changed(before=known.claims, known=self._write(known, left))
-            return _Changed(before=known.claims, known=known)
+        def plan(claims: records.Claims) -> records.Claims:
+            before = claims.get(uid)
+            if states and (before is None or before.state not in states):
+                return claims
+            _remove_cdi(file)
+            return {key: claim for key, claim in claims.items() if key != uid}
 
-        return (await self._change(change)).get(uid)
+        return (await self._change(_Change(plan=plan))).get(uid)
 
     async def explain(self, claim: records.PreparedClaim) -> None:
         """Record a claim of which only its CDI file was known. One that has another record by now keeps that.
@@ -220,31 +235,57 @@ class Store:
             errors.NodeError: it cannot be recorded.
         """
 
-        def change(known: _Known) -> _Changed:
-            before = known.claims.get(claim.uid)
-            stays = before is None or before.state != records.UNEXPLAINED
-            now = known if stays else self._write(known, {**known.claims, claim.uid: claim})
-            return _Changed(before=known.claims, known=now)
+        def plan(claims: records.Claims) -> records.Claims:
+            before = claims.get(claim.uid)
+            if before is None or before.state != records.UNEXPLAINED:
+                return claims
+            return {**claims, claim.uid: claim}
 
-        await self._change(change)
+        await self._change(_Change(plan=plan))
 
     # Writes, one at a time.
 
-    async def _change(self, change: Callable[[_Known], _Changed]) -> records.Claims:
-        """Make the change to what is recorded now, and return the claims before."""
-        async with self._alone():
-            changed = await self._finish(
-                lambda: change(self._look(self._known)), lambda outcome: self._learn(outcome.known)
+    async def _change(self, change: _Change) -> records.Claims:
+        """Make the change to what is recorded now, with all that wait, and return the claims before."""
+        self._waiting.append(change)
+        try:
+            async with self._turn() as ends:
+                if not change.is_begun:
+                    async with self._locked(ends):
+                        await self._commit(tuple(self._waiting))
+        except (asyncio.CancelledError, errors.CheckpointError) as error:
+            if not change.is_begun:
+                self._waiting.remove(change)
+                raise
+            await _to_its_end(change.done)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        if change.error is not None:
+            raise change.error
+        if not change.is_made:
+            raise errors.CheckpointError(
+                f"the write to {self._folder} that this change was part of failed; the log of this daemon tells why"
             )
-        if changed.error is not None:
-            raise changed.error
-        return changed.before
+        return change.before
+
+    async def _commit(self, changes: tuple[_Change, ...]) -> None:
+        self._waiting.clear()
+        for change in changes:
+            change.is_begun = True
+        try:
+            await self._finish(lambda: self._make(changes), self._learn)
+        finally:
+            for change in changes:
+                change.done.set()
 
     @contextlib.asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Entered once no other task and no other instance writes, or not at all: all who wait give up in time."""
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + self._lock_seconds
+    async def _turn(self) -> AsyncIterator[float]:
+        """Entered once no other task writes, or not at all: all who wait give up in time.
+
+        Yields:
+            the time of the event loop at which to give up waiting for another instance.
+        """
+        ends = asyncio.get_running_loop().time() + self._lock_seconds
         try:
             async with asyncio.timeout_at(ends):
                 await self._writing.acquire()
@@ -254,31 +295,59 @@ class Store:
                 f"look at the log of that instance and at dmesg"
             ) from error
         try:
-            async with sharedfiles.held(self._lock, ends - loop.time()):
-                yield
+            yield ends
         finally:
             self._writing.release()
 
-    async def _finish(self, call: Callable[[], T], learn: Callable[[T], None] | None = None) -> T:
+    def _locked(self, ends: float) -> contextlib.AbstractAsyncContextManager[None]:
+        return sharedfiles.held(self._lock, ends - asyncio.get_running_loop().time())
+
+    async def _finish(self, call: Callable[[], T], learn: Callable[[T], None]) -> T:
         """Run a call in the thread to its end and hand the result to `learn`, even if cancelled meanwhile."""
-        future = asyncio.get_running_loop().run_in_executor(self._thread, call)
-        cancelled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.shield(future)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        result = future.result()
-        if learn is not None:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        future = self._thread.submit(call)
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
+        try:
+            await _to_its_end(ended)
+        finally:
+            result = future.result()
             learn(result)
-        if cancelled is not None:
-            raise cancelled
         return result
 
     def _learn(self, known: _Known) -> None:
         self._known = known
 
     # Blocking, with the lock held; `_look` without it, too.
+
+    def _make(self, changes: tuple[_Change, ...]) -> _Known:
+        """Make the changes in one write, or note why not, and return what is recorded then."""
+        made = []
+        try:
+            known = self._look(self._known)
+            claims = known.claims
+            for change in changes:
+                change.before = claims
+                try:
+                    claims = change.plan(claims)
+                    made.append(change)
+                except errors.NodeError as error:
+                    change.error = error
+            known = self._write(known, claims)
+            for change in made:
+                try:
+                    claims = change.finish(claims)
+                except errors.NodeError as error:
+                    change.error = error
+            if claims is not known.claims:
+                known = self._write(known, claims)
+        except errors.CheckpointError as error:
+            for change in changes:
+                change.error = change.error or error
+            return self._known
+        for change in made:
+            change.is_made = True
+        return known
 
     def _found(self) -> tuple[_Known, Found]:
         had_folder = self._folder.exists()
@@ -393,12 +462,13 @@ class Store:
             if not self._folder.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
                 sharedfiles.sync_directory(str(self._folder.parent))
-            for uid, claim in claims.items():
-                if uid not in found or found[uid][1] != claim:
-                    found[uid] = self._put(claim), claim
+            # First, since a claim of the same write may have got the device of one that goes.
             for uid in found.keys() - claims.keys():
                 self._record(uid).unlink(missing_ok=True)
                 del found[uid]
+            for uid, claim in claims.items():
+                if uid not in found or found[uid][1] != claim:
+                    found[uid] = self._put(claim), claim
             changed_ns = known.changed_ns
             if found != known.files:
                 # The kernel's own clock has ticks of 4 ms, in which another instance could write as well.
@@ -493,6 +563,32 @@ def _started(claims: records.Claims, claim: records.PreparedClaim) -> records.Cl
     ):
         return claims
     return {**claims, claim.uid: replacing}
+
+
+async def _to_its_end(event: asyncio.Event) -> None:
+    """Wait for the event, even if cancelled meanwhile; the cancellation is raised after that."""
+    cancelled: asyncio.CancelledError | None = None
+    while not event.is_set():
+        try:
+            await event.wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def _write_cdi(file: Path, content: spec.Spec) -> None:
+    try:
+        files.write(file, content)
+    except cdi_errors.CdiError as error:
+        raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
+
+
+def _remove_cdi(file: Path) -> None:
+    try:
+        files.remove(file)
+    except cdi_errors.CdiError as error:
+        raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
 
 
 def _read(path: Path, uid: str) -> records.PreparedClaim:

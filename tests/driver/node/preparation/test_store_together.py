@@ -1,0 +1,175 @@
+"""Changes that wait for a write are written together, and each fails alone."""
+
+import asyncio
+import dataclasses
+import threading
+
+import pytest
+
+from drawbar.cdi import spec
+from drawbar.driver.node import errors
+from drawbar.driver.node.preparation import records, sharedfiles, store
+
+
+def claim(uid, device):
+    prepared = records.PreparedDevice(pool="p", device=device, cdi_id=f"drawbar.dev/device={uid}-{device}")
+    return records.PreparedClaim(
+        namespace="ns", name=uid, uid=uid, state=records.STARTED, boot_id="b", devices=(prepared,)
+    )
+
+
+def content(uid, env="A=b"):
+    device = spec.Device(name=f"{uid}-d", edits=spec.ContainerEdits(env=(env,)))
+    return spec.Spec(kind="drawbar.dev/device", devices=(device,))
+
+
+@dataclasses.dataclass
+class Writes:
+    """Holds the store's writes up at the sync of the directory, and counts them."""
+
+    count: int = 0
+    begun: threading.Event = dataclasses.field(default_factory=threading.Event)
+    go_on: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def sync(self, folder):
+        self.count += 1
+        self.begun.set()
+        assert self.go_on.wait(20), "the test has not let the write go on"
+
+
+@pytest.fixture
+async def opened(tmp_path):
+    made = store.Store(driver="drawbar.dev", cdi_dir=tmp_path / "cdi", directory=tmp_path / "plugin")
+    await made.restore(lambda found: store.Restored(claims=found.claims, specs={}))
+    # So that the directory of the records exists.
+    await made.start(claim("first", "other"), content("first"))
+    return made
+
+
+@pytest.fixture
+def writes(opened, monkeypatch):
+    held = Writes()
+    monkeypatch.setattr(sharedfiles, "sync_directory", held.sync)
+    yield held
+    held.go_on.set()
+
+
+async def _while_one_writes(opened, writes, *calls):
+    """Make the calls while another write is held up; return what they returned or raised."""
+
+    async def outcome(call):
+        try:
+            return await call
+        except errors.NodeError as error:
+            return error
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(opened.start(claim("one", "d1"), content("one")))
+        await asyncio.to_thread(writes.begun.wait, 20)
+        waiting = [group.create_task(outcome(call)) for call in calls]
+        await asyncio.sleep(0)
+        writes.go_on.set()
+    return [task.result() for task in waiting]
+
+
+async def test_changes_that_wait_share_one_sync_of_the_directory(opened, writes):
+    calls = [opened.start(claim(f"c{number}", f"x{number}"), content(f"c{number}")) for number in range(20)]
+    await _while_one_writes(opened, writes, *calls)
+    assert writes.count == 2
+    assert opened.known.keys() == {"first", "one"} | {f"c{number}" for number in range(20)}
+
+
+async def test_a_device_wanted_twice_in_one_write_goes_to_the_first(opened, writes, tmp_path):
+    outcomes = await _while_one_writes(
+        opened,
+        writes,
+        opened.start(claim("a", "same"), content("a")),
+        opened.start(claim("b", "same"), content("b")),
+        opened.start(claim("c", "else"), content("c")),
+    )
+    assert outcomes[0] is None
+    assert isinstance(outcomes[1], errors.PrepareError)
+    assert outcomes[1].reason == errors.IN_USE
+    assert outcomes[2] is None
+    assert opened.known.keys() == {"first", "one", "a", "c"}
+    assert not (tmp_path / "cdi" / "drawbar.dev-b.json").exists()
+
+
+async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(opened, writes, tmp_path):
+    outcomes = await _while_one_writes(
+        opened,
+        writes,
+        opened.start(claim("bad", "x"), content("bad", env="A=\udcff")),
+        opened.start(claim("good", "y"), content("good")),
+    )
+    assert isinstance(outcomes[0], errors.PrepareError)
+    assert outcomes[0].reason == errors.CDI_FAILED
+    assert outcomes[1] is None
+    assert (tmp_path / "cdi" / "drawbar.dev-good.json").exists()
+    assert "bad" in opened.known
+
+
+async def test_a_device_that_is_given_back_is_given_away_in_the_same_write(opened, writes, tmp_path):
+    outcomes = await _while_one_writes(
+        opened,
+        writes,
+        opened.drop("first"),
+        opened.start(claim("next", "other"), content("next")),
+    )
+    assert outcomes[0].uid == "first"
+    assert outcomes[1] is None
+    assert opened.known.keys() == {"one", "next"}
+    assert not (tmp_path / "cdi" / "drawbar.dev-first.json").exists()
+
+
+async def test_who_is_cancelled_in_a_write_of_several_hears_of_it_once_it_has_ended(opened, writes):
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(opened.start(claim("one", "d1"), content("one")))
+        await asyncio.to_thread(writes.begun.wait, 20)
+        group.create_task(opened.start(claim("two", "d2"), content("two")))
+        follower = group.create_task(opened.drop("first"))
+        await asyncio.sleep(0)
+        writes.begun.clear()
+        held, writes.go_on = writes.go_on, threading.Event()
+        held.set()
+        await first
+        # Now the second write is held up, which makes the changes of both.
+        await asyncio.to_thread(writes.begun.wait, 20)
+        follower.cancel()
+        await asyncio.sleep(0)
+        assert not follower.done()
+        writes.go_on.set()
+    assert follower.cancelled()
+    assert opened.known.keys() == {"one", "two"}
+
+
+async def test_who_is_cancelled_before_the_write_changes_nothing(opened, writes):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(opened.start(claim("one", "d1"), content("one")))
+        await asyncio.to_thread(writes.begun.wait, 20)
+        waiting = group.create_task(opened.drop("first"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        writes.go_on.set()
+    assert opened.claims.keys() == {"first", "one"}
+
+
+async def test_on_a_full_disk_everybody_in_the_write_gets_the_reason(opened, writes, monkeypatch):
+    def full(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    def then_full(folder):
+        writes.sync(folder)
+        monkeypatch.setattr(sharedfiles, "replace", full)
+
+    monkeypatch.setattr(sharedfiles, "sync_directory", then_full)
+    outcomes = await _while_one_writes(
+        opened,
+        writes,
+        opened.start(claim("a", "x"), content("a")),
+        opened.start(claim("b", "y"), content("b")),
+    )
+    assert [type(outcome) for outcome in outcomes] == [errors.CheckpointError] * 2
+    assert all("No space left on device" in str(outcome) for outcome in outcomes)
+    assert "a" not in opened.known
