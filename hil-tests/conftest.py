@@ -14,9 +14,8 @@ import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from field import choice, session, shelf, stand
-from lab import cluster, errors, machine, sessions, worker
-from lab import hall as halls
+from field import choice, fabric_devices, session, stand
+from lab import cluster, errors, laboratory, machine, sessions, worker
 
 TEST_SECONDS = 600
 MACHINE = machine.Machine(name="worker-1", ports=4, cxl_ports=1, memory_mib=1536)
@@ -24,7 +23,7 @@ MACHINE = machine.Machine(name="worker-1", ports=4, cxl_ports=1, memory_mib=1536
 
 SITE = session.read(Path(os.environ[session.SITE])) if session.SITE in os.environ else None
 CHOSEN = pytest.StashKey[choice.Choice]()
-TRAY = shelf.Tray()
+ASSIGNED = fabric_devices.Assigned()
 
 
 def pytest_configure(config):
@@ -47,7 +46,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
     if session.LISTING in os.environ:
         # The rest needs no machine of any kind, and so tells nothing about one.
-        asking = [item for item in items if {"node", "guest", "hall"} & set(item.fixturenames)]
+        asking = [item for item in items if {"node", "guest", "lab"} & set(item.fixturenames)]
         listing = json.dumps([dataclasses.asdict(described(item)) for item in asking])
         Path(os.environ[session.LISTING]).write_text(listing)
     left = []
@@ -79,7 +78,7 @@ def described(item):
 
 def pytest_runtest_setup(item):
     if SITE is not None:
-        TRAY.fill(item.stash[CHOSEN].devices)
+        ASSIGNED.fill(item.stash[CHOSEN].devices)
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +95,7 @@ def logs(tmp_path_factory):
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def hall(logs):
+async def lab(logs):
     """The lab; None on real hardware. Where the host lacks something, the reason says what to install.
 
     Tests are skipped then; with DRAWBAR_HIL=required they fail, and with DRAWBAR_HIL=off nothing is tried.
@@ -107,7 +106,7 @@ async def hall(logs):
     if os.environ.get("DRAWBAR_HIL") == "off":
         pytest.skip("NO GUEST IS TESTED: DRAWBAR_HIL=off")
     try:
-        running = halls.Lab.running(logs)
+        running = laboratory.Lab.running(logs)
         made = await running.__aenter__()
     except errors.Unavailable as error:
         if os.environ.get("DRAWBAR_HIL") == "required":
@@ -120,24 +119,24 @@ async def hall(logs):
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def guest(hall):
+async def guest(lab):
     """A machine whose agent answers; None on real hardware."""
-    if hall is None:
+    if lab is None:
         yield None
         return
-    async with hall.guest(MACHINE) as made:
+    async with lab.guest(MACHINE) as made:
         yield made
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def node(hall, guest, logs, tmp_path_factory):
+async def node(lab, guest, logs, tmp_path_factory):
     """A node of a cluster, with daemon and kubelet."""
     if SITE is not None:
-        async with stand.standing(SITE, TRAY, tmp_path_factory.mktemp("site"), logs) as made:
+        async with stand.standing(SITE, ASSIGNED, tmp_path_factory.mktemp("site"), logs) as made:
             yield made
         return
     async with (
-        cluster.Cluster.running(hall.folder) as belongs,
-        worker.working(guest, belongs, folder=hall.folder, logs=hall.logs) as made,
+        cluster.Cluster.running(lab.folder) as belongs,
+        worker.working(guest, belongs, folder=lab.folder, logs=lab.logs) as made,
     ):
         yield made

@@ -9,7 +9,7 @@ import json
 import re
 
 import pytest
-from lab import persistent, polling, spyglass
+from lab import kernel_probe, persistent, waiting
 
 from drawbar.driver.node import uevents
 from drawbar.fabric.contract import DeviceClass
@@ -65,7 +65,7 @@ def told(events):
 async def of_the_kernel(node):
     memory = await node.chassis.memory("memory-k", size_bytes=SIZE)
     slot = f"/sys/bus/pci/slots/{SLOT}/power"
-    async with node.guest.process(*node.guest.module("lab.spyglass", "events")) as process:
+    async with node.guest.process(*node.guest.module("lab.kernel_probe", "events")) as process:
 
         async def count(action, name):
             events = [json.loads(line) for line in process.output.splitlines()[1:] if line.endswith("}")]
@@ -73,21 +73,21 @@ async def of_the_kernel(node):
 
         await process.says("{}")
         await node.chassis.plug(memory, "cxl-1")
-        await polling.until(lambda: node.slot(str(SLOT)), lambda seen: seen == ("0", "1"))
+        await waiting.until(lambda: node.slot(str(SLOT)), lambda seen: seen == ("0", "1"))
         await node.guest.write(slot, "1\n")
-        await polling.until(lambda: count("bind", CARD))
+        await waiting.until(lambda: count("bind", CARD))
         await persistent.make_region(node.guest, SIZE)
-        await polling.until(lambda: count("add", "dax0.0"))
+        await waiting.until(lambda: count("add", "dax0.0"))
         shown = {}
         for place in REGIONS:
-            found = await node.guest.output(*node.guest.module("lab.spyglass", "tree", place))
+            found = await node.guest.output(*node.guest.module("lab.kernel_probe", "tree", place))
             shown[place] = json.loads(found)
         await persistent.delete_region(node.guest)
         await node.guest.write(f"/sys/bus/pci/devices/{CARD}/driver/unbind", f"{CARD}\n")
         await node.guest.write(f"/sys/bus/pci/devices/{CARD}/remove", "1\n")
         await node.guest.write(slot, "0\n")
         await node.chassis.out(memory)
-        await polling.until(lambda: count("remove", CARD))
+        await waiting.until(lambda: count("remove", CARD))
         return told([json.loads(line) for line in process.output.splitlines()[1:]]), shown
 
 
@@ -110,9 +110,9 @@ async def of_the_mock(folder):
         async def is_taken():
             return not file.exists() or file.stat().st_mtime_ns == 0
 
-        await polling.until(is_there)
+        await waiting.until(is_there)
         file.write_text(f"{text}\n")
-        await polling.until(is_taken)
+        await waiting.until(is_taken)
         await asyncio.to_thread(unlocked, tree.root)
 
     async with uevents.listening(f"unix:{folder / 'u'}") as source, tree.reacting():
@@ -125,7 +125,7 @@ async def of_the_mock(folder):
             "256\n"
         )  # nobody answers that
         await write("bus/cxl/drivers_probe", "region0")
-        shown = {place: spyglass.tree((tree.root / place[5:]).resolve()) for place in REGIONS}
+        shown = {place: kernel_probe.tree((tree.root / place[5:]).resolve()) for place in REGIONS}
         await write("bus/cxl/devices/region0/commit", 0)
         await write("bus/cxl/devices/decoder0.0/delete_region", "region0")
         await write("bus/pci/drivers/cxl_pci/unbind", CARD)
@@ -134,7 +134,7 @@ async def of_the_mock(folder):
         async def last():
             return any(one["ACTION"] == "remove" and one["DEVPATH"].endswith(f"/{CARD}") for one in events)
 
-        await polling.until(last)
+        await waiting.until(last)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from lab import errors, polling, scribe, stage
+from lab import errors, fabric_journal, stage, waiting
 
 from drawbar.driver import errors as driver_errors
 from drawbar.fabric import contract
@@ -64,7 +64,7 @@ def by_pod(events, name):
     return {event["pod"]: event for event in events if event.get("event") == name}
 
 
-async def test_pods_read_their_disks_through_a_real_kernel_and_nothing_is_left(hall, drawbar, folder):
+async def test_pods_read_their_disks_through_a_real_kernel_and_nothing_is_left(lab, drawbar, folder):
     async with demo(drawbar, folder, "--pods", "2") as process:
         said, complaints = await process.communicate()
     events = [json.loads(line) for line in said.splitlines()]
@@ -86,9 +86,9 @@ async def test_pods_read_their_disks_through_a_real_kernel_and_nothing_is_left(h
     assert list(folder.iterdir()) == []
 
 
-async def test_ctrl_c_during_the_boot_stops_the_machine_and_removes_its_files(hall, drawbar, folder):
+async def test_ctrl_c_during_the_boot_stops_the_machine_and_removes_its_files(lab, drawbar, folder):
     async with demo(drawbar, folder) as process:
-        await polling.until(lambda: processes(folder))
+        await waiting.until(lambda: processes(folder))
         process.send_signal(signal.SIGINT)
         _, complaints = await process.communicate()
     assert (process.returncode, complaints) == (130, b"")
@@ -177,12 +177,12 @@ async def test_the_journal_has_a_start_and_an_end_for_each_operation(tmp_path):
         operation("2", detach, done=True),
     ]
     path = tmp_path / "journal"
-    async with scribe.writing(Watched(*told), path):
+    async with fabric_journal.writing(Watched(*told), path):
 
         async def entries():
             return journal.read(path)
 
-        found = await polling.until(entries, lambda found: len(found) == 4)
+        found = await waiting.until(entries, lambda found: len(found) == 4)
     assert [(entry.kind, entry.event, entry.host) for entry in found] == [
         (attach, "started", "node-1"),
         (attach, "finished", "node-1"),

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from lab import chassis, polling
+from lab import chassis, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -20,10 +20,10 @@ def told(watch):
     ]
 
 
-async def test_a_disk_is_told_of_as_it_comes_and_as_it_goes(hall, guest, drawbar):
-    plugs = chassis.Chassis(guest, hall.folder)
+async def test_a_disk_is_told_of_as_it_comes_and_as_it_goes(lab, guest, drawbar):
+    plugs = chassis.Chassis(guest, lab.folder)
     disk = await plugs.disk("disk-w")
-    async with guest.process(drawbar, "discover", "--watch", "--json", log=hall.logs / "watch.log") as watch:
+    async with guest.process(drawbar, "discover", "--watch", "--json", log=lab.logs / "watch.log") as watch:
         await watch.says("Watching", 120)
 
         async def heard():
@@ -32,14 +32,14 @@ async def test_a_disk_is_told_of_as_it_comes_and_as_it_goes(hall, guest, drawbar
         for _ in range(2):
             begun = len(told(watch))
             await plugs.plug(disk, "port-1")
-            await polling.until(
+            await waiting.until(
                 heard, lambda events, begun=begun: ("add", "ng0n1", disk.serial) in events[begun:]
             )
             await guest.write(f"{DEVICE}/driver/unbind", "0000:01:00.0\n")
             await guest.write(f"{DEVICE}/remove", "1\n")
             await guest.write("/sys/bus/pci/slots/1/power", "0\n")
             await plugs.out(disk)
-            await polling.until(
+            await waiting.until(
                 heard,
                 lambda events, begun=begun: ("remove", "0000:01:00.0") in [one[:2] for one in events[begun:]],
             )

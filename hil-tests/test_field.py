@@ -106,9 +106,9 @@ async def run(site, args):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def site(hall, guest):
+async def site(lab, guest):
     """The file; its folder has a short name, as sockets want it."""
-    folder = hall.folder / "field"
+    folder = lab.folder / "field"
     folder.mkdir(exist_ok=True)
     async with reachable(guest, folder / "door"):
         yield described(guest, folder)

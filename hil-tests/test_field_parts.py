@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from field import choice, configuration, node, preflight, session, shelf
+from field import choice, configuration, fabric_devices, node, preflight, session
 from lab import errors
 
 from drawbar.fabric import contract
@@ -211,12 +211,12 @@ def test_what_would_be_touched_is_said_with_what_is_lost_and_what_is_left_out():
 
 
 def test_a_test_takes_what_it_was_given_and_nothing_else():
-    tray = shelf.Tray()
-    tray.fill([GPU, DISK])
-    assert tray.take("nvme") == DISK
-    assert tray.take("") == GPU
+    assigned = fabric_devices.Assigned()
+    assigned.fill([GPU, DISK])
+    assert assigned.take("nvme") == DISK
+    assert assigned.take("") == GPU
     with pytest.raises(errors.LabError, match="given no further device of class nvme"):
-        tray.take("nvme")
+        assigned.take("nvme")
 
 
 def test_the_command_of_the_file_gets_one_argument_more_a_line_for_the_shell_over_there():

@@ -2,7 +2,7 @@
 
 import pytest
 import pytest_asyncio
-from lab import plane, polling
+from lab import plane, waiting
 
 from drawbar.driver.kube import kinds
 
@@ -10,19 +10,19 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pool(hall, node):
-    async with plane.giving_out(node, hall.folder) as made:
+async def pool(lab, node):
+    async with plane.giving_out(node, lab.folder) as made:
         yield made
 
 
 async def device_of(pool):
     """The name of the only device that is attached, and its attachment."""
-    found = await polling.until(pool.attachments, lambda value: len(value) == 1)
+    found = await waiting.until(pool.attachments, lambda value: len(value) == 1)
     return next(iter(found.items()))
 
 
 async def no_attachment(pool):
-    await polling.until(pool.attachments, lambda value: not value)
+    await waiting.until(pool.attachments, lambda value: not value)
 
 
 async def test_a_pod_gets_a_disk_from_the_qemu_fabric_and_gives_it_back(pool, node):
@@ -46,9 +46,9 @@ async def test_a_disk_that_is_pulled_is_tainted_until_its_claim_is_released(pool
     there = await node.guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
     (pulled,) = [one["name"] for one in there if name in one["name"]]
     await node.guest.monitor.ask("device_del", {"id": pulled})
-    taints = await polling.until(lambda: pool.taints(name))
+    taints = await waiting.until(lambda: pool.taints(name))
     assert any(taint.endswith(":NoExecute") for taint in taints), taints
     # The eviction double ends the pod, and with the claim's release the device is whole again.
-    await polling.until(lambda: node.cluster.read(kinds.POD, "two"), lambda found: found is None)
+    await waiting.until(lambda: node.cluster.read(kinds.POD, "two"), lambda found: found is None)
     await no_attachment(pool)
-    await polling.until(lambda: pool.taints(name), lambda found: not found)
+    await waiting.until(lambda: pool.taints(name), lambda found: not found)

@@ -11,7 +11,7 @@ import json
 import socket
 
 import pytest
-from lab import polling, spyglass
+from lab import kernel_probe, waiting
 
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -47,7 +47,7 @@ def told(events):
 
 @contextlib.asynccontextmanager
 async def uevents(guest):
-    async with guest.process(*guest.module("lab.spyglass", "events")) as process:
+    async with guest.process(*guest.module("lab.kernel_probe", "events")) as process:
         await process.says("{}")
         yield lambda: [json.loads(line) for line in process.output.splitlines()[1:]]
 
@@ -58,7 +58,7 @@ async def seen(events, action, name):
     async def there():
         return any(one["ACTION"] == action and one["DEVPATH"].endswith(f"/{name}") for one in events())
 
-    await polling.until(there)
+    await waiting.until(there)
 
 
 async def of_the_kernel(node):
@@ -68,7 +68,7 @@ async def of_the_kernel(node):
         await seen(events, "add", "ng0n1")
         shown = json.loads(
             await node.guest.output(
-                *node.guest.module("lab.spyglass", "tree", "/sys/bus/pci/devices/0000:01:00.0/")
+                *node.guest.module("lab.kernel_probe", "tree", "/sys/bus/pci/devices/0000:01:00.0/")
             )
         )
         came = len(events())
@@ -103,7 +103,7 @@ async def of_the_mock(folder):
         async with tree.reacting():
             await asyncio.to_thread(tree.attach, 1, DISK)
             await seen(lambda: events, "add", "ng0n1")
-            came, shown = len(events), spyglass.tree(device.resolve())
+            came, shown = len(events), kernel_probe.tree(device.resolve())
             (device / "driver/unbind").write_text("0000:01:00.0\n")
             await seen(lambda: events, "unbind", "0000:01:00.0")
             (device / "remove").write_text("1\n")

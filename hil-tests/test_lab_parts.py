@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import agent, cpio, errors, groups, initrd, link, machine, modules, packages, polling, reached
-from lab import hall as hall_module
+from lab import agent, cpio, errors, initrd, laboratory, link, machine, modules, packages, reached, waiting
 
 LAB = Path(__file__).parent
 pytestmark = pytest.mark.short
@@ -132,12 +131,12 @@ async def test_a_program_that_has_ended_takes_no_stream(tmp_path, monkeypatch):
     async with (
         asyncio.timeout(30),
         server,
-        groups.tasks() as tasks,
+        waiting.tasks() as tasks,
         link.linked(*far, first=2, handler=agent.Agent().handle),
     ):
         there = reached.Reached("there", tasks)
         carrying = tasks.create_task(there._carry(*near), name="link")
-        await polling.until(lambda: asyncio.sleep(0, there._link))
+        await waiting.until(lambda: asyncio.sleep(0, there._link))
         for number in range(3 * link.STREAMS_MAX):
             assert await there.output("echo", str(number)) == f"{number}\n"
         carrying.cancel()
@@ -147,16 +146,16 @@ async def test_a_program_that_has_ended_takes_no_stream(tmp_path, monkeypatch):
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_qemu_dies_with_the_process_that_started_it_and_its_folder_goes_with_the_next_lab(
-    hall, tmp_path
+    lab, tmp_path
 ):
     code = """
 import asyncio, os, sys
 from pathlib import Path
-from lab import hall as halls, machine
+from lab import laboratory, machine
 async def main():
-    async with halls.Lab.running(Path(sys.argv[1])) as hall:
-        print(hall.folder, flush=True)
-        async with hall.guest(machine.Machine(name="orphan", ports=1, memory_mib=256)):
+    async with laboratory.Lab.running(Path(sys.argv[1])) as lab:
+        print(lab.folder, flush=True)
+        async with lab.guest(machine.Machine(name="orphan", ports=1, memory_mib=256)):
             pass
 asyncio.run(main())
 """
@@ -173,17 +172,17 @@ asyncio.run(main())
         async def started():
             return children_of(process.pid) if exists(folder / "orphan.link") else []
 
-        children = await polling.until(started)
+        children = await waiting.until(started)
         process.send_signal(signal.SIGKILL)
 
     async def alive():
         return [pid for pid in children if exists(f"/proc/{pid}/exe")]
 
-    await polling.until(alive, lambda found: not found, 10)
+    await waiting.until(alive, lambda found: not found, 10)
     assert exists(folder), "nobody could delete it"
-    with hall_module._folder():
+    with laboratory._folder():
         assert not exists(folder)
-        assert exists(hall.folder), "the folder of a lab that lives"
+        assert exists(lab.folder), "the folder of a lab that lives"
 
 
 def children_of(pid):

@@ -6,7 +6,7 @@ The node daemon makes nothing of persistent memory, so an administrator does her
 import signal
 
 import pytest
-from lab import handover, persistent, polling
+from lab import handover, persistent, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -16,7 +16,7 @@ SLOT = "101"
 
 
 async def no_power(node):
-    await polling.until(lambda: node.slot(SLOT), lambda seen: seen == ("0", "0"))
+    await waiting.until(lambda: node.slot(SLOT), lambda seen: seen == ("0", "0"))
 
 
 async def memdevs(node):
@@ -29,7 +29,7 @@ async def test_memory_waits_for_power_is_powered_and_is_kept_while_a_region_stan
     memory = await node.chassis.memory("memory-a", size_bytes=SIZE)
     lent = await handover.intended(node, memory, "cxl-1")
     await node.chassis.plug(memory, lent.port)
-    await polling.until(lambda: node.slot(SLOT), lambda seen: seen == ("0", "1"))
+    await waiting.until(lambda: node.slot(SLOT), lambda seen: seen == ("0", "1"))
     assert await memdevs(node) == [], "the kernel leaves it without power"
     await node.cluster.say_attached(lent.device, port=lent.port)
     seen = await node.cluster.visible(lent.device)

@@ -9,7 +9,7 @@ import signal
 import pytest
 import pytest_asyncio
 from lab import daemons as litters
-from lab import handover, polling, worker
+from lab import handover, waiting, worker
 
 from drawbar.mocks.apiserver import faults
 
@@ -22,8 +22,8 @@ DEVICE = f"/sys/bus/pci/devices/{FUNCTION}"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def litter(node, hall):
-    async with litters.raised(node, hall.logs / "nursery.log") as made:
+async def litter(node, lab):
+    async with litters.raised(node, lab.logs / "forkserver.log") as made:
         yield made
 
 
@@ -104,7 +104,7 @@ async def test_a_disk_that_went_while_nobody_looked_is_said_to_be_lost(node, dae
     await daemon.end()
     await node.chassis.pull(lent.card)
     await daemon.start(*FLAGS)
-    lost = await polling.until(
+    lost = await waiting.until(
         lambda: node.cluster.condition(lent.device, "Visible"), lambda found: found["status"] == "False"
     )
     assert lost["reason"] == "DeviceLost"
@@ -206,9 +206,9 @@ async def test_killed_before_it_could_say_so_the_release_is_said_by_the_next_one
         return said.struck
 
     await handover.ask_back(node, lent)
-    await polling.until(slot, lambda found: found == ("0", "0"))
+    await waiting.until(slot, lambda found: found == ("0", "0"))
     before = said.struck
-    await polling.until(refusals, lambda found: found > before)
+    await waiting.until(refusals, lambda found: found > before)
     await daemon.end()
     said.lift()
     await daemon.start(*FLAGS)

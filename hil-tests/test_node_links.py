@@ -1,7 +1,7 @@
 """Links as a real kernel shows them. QEMU's endpoints have one lane at 2.5 GT/s, so none can be narrower than it could."""
 
 import pytest
-from lab import handover, polling
+from lab import handover, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -19,5 +19,5 @@ async def test_a_card_with_fewer_lanes_than_its_port_is_healthy(node):
     async def judged():
         return (await node.cluster.attachment(lent.device))["status"]["node"].get("health")
 
-    assert await polling.until(judged) == "Healthy"
+    assert await waiting.until(judged) == "Healthy"
     await handover.give_back(node, lent)

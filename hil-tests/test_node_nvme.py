@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from lab import cluster, polling
+from lab import cluster, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -67,7 +67,7 @@ async def test_two_disks_at_once_and_one_that_the_fabric_takes_without_a_word(no
     )
     # The attention button of its slot: after 5 s the kernel removes it, driver and all.
     await node.chassis.press(first)
-    lost = await polling.until(
+    lost = await waiting.until(
         lambda: node.cluster.condition(one, "Visible"), lambda found: found.get("status") == "False"
     )
     assert lost["reason"] == "DeviceLost"
@@ -81,7 +81,7 @@ async def test_two_disks_at_once_and_one_that_the_fabric_takes_without_a_word(no
 async def test_a_disk_that_comes_back_in_another_slot_is_known_by_its_serial_number(node):
     disk, device, seen = await attach(node, "disk-d", "port-1")
     await node.chassis.pull(disk)
-    await polling.until(
+    await waiting.until(
         lambda: node.cluster.condition(device, "Visible"), lambda found: found.get("status") == "False"
     )
     await node.chassis.plug(disk, "port-4")
@@ -108,7 +108,7 @@ async def test_a_disk_that_is_mounted_is_not_taken_away(node):
     await node.guest.output("mount", path, place)
     await node.cluster.deallocate("disk-e")
     await node.cluster.begin_release(device)
-    said = await polling.until(
+    said = await waiting.until(
         lambda: node.cluster.condition(device, "Released"), lambda found: found.get("status") == "False"
     )
     assert f"mounted at {place}" in said["message"]

@@ -1,7 +1,7 @@
 """A machine that is reset while a claim is held."""
 
 import pytest
-from lab import cluster, polling
+from lab import cluster, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -18,12 +18,12 @@ async def test_after_a_reset_the_claim_has_its_disk_again(node):
     await node.cluster.running_pod("pod-r")
     await node.reset()
     assert node.guest.boot_id != before["bootID"]
-    seen = await polling.until(
+    seen = await waiting.until(
         lambda: node.cluster.visible(device), lambda found: found["bootID"] == node.guest.boot_id
     )
     assert seen["slot"] == "3"
     # CDI files are in memory and went; the kubelet prepares the claim again for the pod's new sandbox.
-    await polling.until(node.cdi_files)
+    await waiting.until(node.cdi_files)
     pod = await node.cluster.running_pod("pod-r")
     assert (await node.contained(pod, "head", "-n", "1", "/dev/nvme0n1")).output == "this is disk-r\n"
     await node.cluster.end_pod("pod-r")

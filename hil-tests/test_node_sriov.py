@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from lab import errors, handover, polling
+from lab import errors, handover, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -24,7 +24,7 @@ async def test_a_device_whose_virtual_function_is_in_use_is_kept_and_then_given_
         await node.guest.write(f"{DEVICES}/{OWN}/sriov_numvfs", "1\n")
     await node.guest.output(*node.guest.module("lab.functions", "/dev/nvme0", str(FUNCTIONS)))
     await node.guest.write("/sys/bus/pci/drivers_probe", f"{FIRST}\n")
-    await polling.until(lambda: node.guest.names(f"{DEVICES}/{FIRST}/nvme/nvme1"))
+    await waiting.until(lambda: node.guest.names(f"{DEVICES}/{FIRST}/nvme/nvme1"))
     async with node.guest.process("sh", "-c", "exec 3< /dev/nvme1; echo open; sleep 600") as user:
         await user.says("open")
         await handover.ask_back(node, lent)

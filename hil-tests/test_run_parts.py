@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lab import notices, sessions
+from lab import sessions
 
 pytestmark = pytest.mark.short
 
@@ -109,7 +109,7 @@ def test_a_machine_without_apt_is_told_so(host):
 
 
 def test_a_box_holds_every_line_whole(host):
-    text = notices.box(["a " * 80, "b" * 150, "c"], width=60)
+    text = sessions.box(["a " * 80, "b" * 150, "c"], width=60)
     lines = text.splitlines()
     assert {len(line) for line in lines} == {60}
     assert text.count("a") == 80 and text.count("b") == 150  # noqa: PT018  (two counts of one text)

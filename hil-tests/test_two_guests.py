@@ -2,7 +2,7 @@
 
 import pytest
 import pytest_asyncio
-from lab import machine, plane, polling, worker
+from lab import machine, plane, waiting, worker
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -11,18 +11,18 @@ MARK = "written on worker-1"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def other(hall, node):
+async def other(lab, node):
     """Another node of the same cluster."""
     async with (
-        hall.guest(OTHER) as guest,
-        worker.working(guest, node.cluster, folder=hall.folder, logs=hall.logs) as made,
+        lab.guest(OTHER) as guest,
+        worker.working(guest, node.cluster, folder=lab.folder, logs=lab.logs) as made,
     ):
         yield made
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pool(hall, node, other):
-    async with plane.giving_out(node, hall.folder, others=[other], disks=1) as made:
+async def pool(lab, node, other):
+    async with plane.giving_out(node, lab.folder, others=[other], disks=1) as made:
         yield made
 
 
@@ -42,5 +42,5 @@ async def test_the_only_disk_goes_from_one_node_to_another_with_what_was_written
     done = await other.contained(pod, "head", "-n", "1", "/dev/nvme0n1")
     assert done.output == f"{MARK}\n"
     await other.cluster.end_pod("pod-there")
-    await polling.until(pool.attachments, lambda found: not found)
+    await waiting.until(pool.attachments, lambda found: not found)
     assert await other.slot("1") == ("0", "0")

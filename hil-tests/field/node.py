@@ -9,7 +9,7 @@ import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from lab import errors, groups, reached, worker
+from lab import errors, reached, waiting, worker
 
 from field import configuration
 
@@ -83,7 +83,7 @@ async def connected(about: configuration.Node, log: Path) -> AsyncIterator[Node]
         except OSError as error:
             raise errors.Unavailable(f"{about.command[0]} cannot be started: {error.strerror}") from error
         try:
-            async with groups.tasks() as tasks:
+            async with waiting.tasks() as tasks:
                 node = Node(about, tasks, log)
                 await node.hold(process)
                 yield node

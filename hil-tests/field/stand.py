@@ -8,24 +8,24 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from lab import cluster, errors, polling, worker
+from lab import cluster, errors, waiting, worker
 
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds
-from field import configuration, node, session, shelf
+from field import configuration, fabric_devices, node, session
 
 FOLDER = "/run/drawbar-hil.XXXXXX"
 
 
 @contextlib.asynccontextmanager
 async def standing(
-    site: configuration.Site, tray: shelf.Tray, folder: Path, logs: Path
+    site: configuration.Site, assigned: fabric_devices.Assigned, folder: Path, logs: Path
 ) -> AsyncIterator[worker.Worker]:
     """The node, ready.
 
     Args:
         site: what may be touched.
-        tray: what the running test may touch of it.
+        assigned: what the running test may touch of it.
         folder: for kubeconfigs, here.
         logs: for what is said over there.
 
@@ -38,7 +38,7 @@ async def standing(
         _folder(reached) as there,
         cluster.Cluster.running(folder) as belongs,
     ):
-        plugs = shelf.Shelf(adapter, site, await adapter.devices(), tray)
+        plugs = fabric_devices.FabricDevices(adapter, site, await adapter.devices(), assigned)
         made = worker.Worker(reached, plugs, belongs, logs, node.layout(site.node, there))
         try:
             await made.start()
@@ -59,7 +59,9 @@ async def _folder(reached: node.Node) -> AsyncIterator[str]:
             await reached.run("rm", "-rf", "--one-file-system", made)
 
 
-async def _give_back(made: worker.Worker, plugs: shelf.Shelf, site: configuration.Site) -> None:
+async def _give_back(
+    made: worker.Worker, plugs: fabric_devices.FabricDevices, site: configuration.Site
+) -> None:
     """Ends what a failed test has left, pods first, and detaches the devices.
 
     Raises:
@@ -91,4 +93,4 @@ async def _release(belongs: cluster.Cluster, name: str, seconds: float) -> None:
         conditions = found.get("status", {}).get("conditions", ())
         return not found or any(one["type"] == "Released" and one["status"] == "True" for one in conditions)
 
-    await polling.until(released, seconds=seconds)
+    await waiting.until(released, seconds=seconds)

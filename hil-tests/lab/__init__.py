@@ -1,6 +1,6 @@
 """The QEMU lab: virtual machines whose slots, devices and kernel are real as far as software can tell.
 
-    async with hall.Lab.running(logs) as lab, lab.guest(machine.Machine(name="worker-1")) as guest:
+    async with laboratory.Lab.running(logs) as lab, lab.guest(machine.Machine(name="worker-1")) as guest:
         await guest.output("ls", "/sys/bus/pci/slots")
 
 A guest runs Debian's kernel under software emulation. Its root is this host's own file system, read-only, with a memory

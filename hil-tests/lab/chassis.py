@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import errors, guest, machine, polling
+from lab import errors, guest, machine, waiting
 
 UNPLUG_SECONDS = 30.0
 BLOCK_BYTES = 32 << 20
@@ -148,7 +148,7 @@ class Chassis:
             errors.GuestSilent: it is still in.
         """
         try:
-            await polling.until(lambda: self.plugged(device), lambda there: not there, seconds)
+            await waiting.until(lambda: self.plugged(device), lambda there: not there, seconds)
         except AssertionError as error:
             raise errors.GuestSilent(
                 f"the guest did not let go of {device.name} within {seconds:.0f} s"

@@ -16,13 +16,13 @@ from typing import Any
 from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
-from lab import polling
+from lab import waiting
 
 DRIVER = "drawbar.dev"
 FABRIC = "lab"
 POOL = "lab/chassis"
 CONTROLLER = "drawbar-controller"
-DEADLINE_SECONDS = polling.DEADLINE_SECONDS
+DEADLINE_SECONDS = waiting.DEADLINE_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class Cluster:
 
     async def running_pod(self, name: str, seconds: float = DEADLINE_SECONDS) -> dict[str, Any]:
         """The pod, once it runs."""
-        pod = await polling.until(
+        pod = await waiting.until(
             lambda: self.read(kinds.POD, name),
             lambda value: value is not None and value.get("status", {}).get("phase") == "Running",
             seconds,
@@ -163,7 +163,7 @@ class Cluster:
         """Deletes a pod, and returns when its node has let go of it."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
         await self.api.request("DELETE", kinds.POD.path(namespace="default", name=name), body=body)
-        await polling.until(lambda: self.read(kinds.POD, name), lambda value: value is None, seconds)
+        await waiting.until(lambda: self.read(kinds.POD, name), lambda value: value is None, seconds)
 
     # -- the controller
 
@@ -229,7 +229,7 @@ class Cluster:
 
     async def visible(self, device: Device, seconds: float = DEADLINE_SECONDS) -> dict[str, Any]:
         """What the node says of the device, once it shows it."""
-        await polling.until(
+        await waiting.until(
             lambda: self.condition(device, "Visible"), lambda found: found.get("status") == "True", seconds
         )
         return (await self.attachment(device))["status"]["node"]
@@ -240,14 +240,14 @@ class Cluster:
 
     async def released(self, device: Device, seconds: float = DEADLINE_SECONDS) -> None:
         """Returns when the node has let go of it."""
-        await polling.until(
+        await waiting.until(
             lambda: self.condition(device, "Released"), lambda found: found.get("status") == "True", seconds
         )
 
     async def end_release(self, device: Device) -> None:
         """The fabric says that the device is free, so the object goes."""
         await self.merge(kinds.ATTACHMENT, device.attachment, {"metadata": {"finalizers": None}})
-        await polling.until(lambda: self.attachment(device), lambda found: not found)
+        await waiting.until(lambda: self.attachment(device), lambda found: not found)
 
     async def claim_condition(self, claim: str, kind: str) -> str | None:
         """The status of a condition of the claim's first device."""

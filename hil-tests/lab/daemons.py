@@ -1,6 +1,6 @@
 """Node daemons that come and go: killed at a moment, and started again within a second.
 
-A daemon that `Worker` starts takes 10 s and more to import; these are forked off a process that has (`lab.nursery`), and
+A daemon that `Worker` starts takes 10 s and more to import; these are forked off a process that has (`lab.forkserver`), and
 are the same in everything else.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from lab import polling, processes, worker
+from lab import processes, waiting, worker
 
 READY_SECONDS = 120.0
 REGISTERED = "the kubelet registered the driver"
@@ -20,23 +20,23 @@ REGISTERED = "the kubelet registered the driver"
 class Daemons:
     """The node daemons of one worker, one at a time. Make it with `raised`."""
 
-    def __init__(self, node: worker.Worker, nursery: processes.Process) -> None:
-        self._node, self._nursery = node, nursery
+    def __init__(self, node: worker.Worker, forkserver: processes.Process) -> None:
+        self._node, self._forkserver = node, forkserver
         self._begun = 0
         self.pid: int | None = None
 
     async def start(self, *flags: str) -> None:
         """Starts one, and returns when the kubelet has registered it."""
-        self._begun = len(self._nursery.errors)
+        self._begun = len(self._forkserver.errors)
         told = len(self._told())
         line = json.dumps(self._node.arguments(*flags)).encode() + b"\n"
-        await self._nursery.write(line)
+        await self._forkserver.write(line)
 
         async def pid() -> int | None:
             return next((one["pid"] for one in self._told()[told:]), None)
 
-        self.pid = await polling.until(pid)
-        await polling.until(self._said, lambda said: REGISTERED in said, READY_SECONDS)
+        self.pid = await waiting.until(pid)
+        await waiting.until(self._said, lambda said: REGISTERED in said, READY_SECONDS)
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         """Ends it; gives its status."""
@@ -50,26 +50,26 @@ class Daemons:
             mine = (one for one in self._told() if one.get("pid") == self.pid)
             return next((one["status"] for one in mine if "status" in one), None)
 
-        found = await polling.until(status, lambda value: value is not None)
+        found = await waiting.until(status, lambda value: value is not None)
         assert found is not None
         self.pid = None
         return found
 
     @contextlib.asynccontextmanager
     async def killed(self, *moment: str) -> AsyncIterator[None]:
-        """What happens within the context leads to a moment (`lab.snare`) at which the daemon is killed; it is then dead."""
+        """What happens within the context leads to a moment (`lab.kernel_probe kill`) at which the daemon is killed; it is then dead."""
         guest = self._node.guest
-        async with guest.process(*guest.module("lab.snare", str(self.pid), *moment)) as snare:
-            await snare.says("set")
+        async with guest.process(*guest.module("lab.kernel_probe", "kill", str(self.pid), *moment)) as killer:
+            await killer.says("set")
             yield
-            assert (await snare.wait()).output == "set\ncaught\n"
+            assert (await killer.wait()).output == "set\ncaught\n"
         assert await self.ended() == -signal.SIGKILL
 
     async def _said(self) -> str:
-        return self._nursery.errors[self._begun :]
+        return self._forkserver.errors[self._begun :]
 
     def _told(self) -> list[dict[str, Any]]:
-        whole, _, _ = self._nursery.output.rpartition("\n")
+        whole, _, _ = self._forkserver.output.rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]
 
 
@@ -78,9 +78,9 @@ async def raised(node: worker.Worker, log: Path) -> AsyncIterator[Daemons]:
     """Daemons in place of the node's own, which is there again afterwards."""
     await node.end_daemon()
     guest = node.guest
-    async with guest.process(*guest.module("lab.nursery"), log=log) as nursery:
-        await nursery.says("{}", worker.READY_SECONDS)
-        made = Daemons(node, nursery)
+    async with guest.process(*guest.module("lab.forkserver"), log=log) as forkserver:
+        await forkserver.says("{}", worker.READY_SECONDS)
+        made = Daemons(node, forkserver)
         try:
             yield made
         finally:

@@ -10,7 +10,7 @@ The claim has the device's name.
 from dataclasses import dataclass
 from typing import Any
 
-from lab import chassis, cluster, polling, worker
+from lab import chassis, cluster, waiting, worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ async def give_back(node: worker.Worker, lent: Lent) -> None:
 
 async def refused(node: worker.Worker, lent: Lent, *, saying: str = "") -> dict[str, Any]:
     """The node's word that it does not let go, and why; it may say something else first."""
-    return await polling.until(
+    return await waiting.until(
         lambda: node.cluster.condition(lent.device, "Released"),
         lambda found: found.get("status") == "False" and saying in found["message"],
     )

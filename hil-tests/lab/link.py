@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from lab import errors, groups
+from lab import errors, waiting
 
 STREAMS_MAX = 256
 MESSAGE_BYTES = 32 * 1024
@@ -214,7 +214,7 @@ async def linked(
 ) -> AsyncIterator[Link]:
     """A link that takes frames while the context lasts. `first` is 1 on one side and 2 on the other."""
     link = Link(reader, writer, first=first, handler=handler)
-    async with groups.tasks() as tasks:
+    async with waiting.tasks() as tasks:
         running = tasks.create_task(link.run(), name="link")
         try:
             yield link

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from lab import errors, groups
+from lab import errors, waiting
 
 ANSWER_SECONDS = 30.0
 EVENTS_MAX = 1024
@@ -121,7 +121,7 @@ async def connected(path: Path) -> AsyncIterator[Monitor]:
         async with asyncio.timeout(ANSWER_SECONDS):
             await reader.readline()
         found = Monitor(reader, writer)
-        async with groups.tasks() as tasks:
+        async with waiting.tasks() as tasks:
             follower = tasks.create_task(found._follow(), name=f"monitor-{path.name}")
             await found.ask("qmp_capabilities")
             try:

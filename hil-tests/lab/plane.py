@@ -16,7 +16,7 @@ from drawbar.fabric import contract
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.fabric.qemu import adapter as qemu
 from drawbar.mocks import claims, eviction, scheduler
-from lab import polling, worker
+from lab import waiting, worker
 
 FABRIC = "qemu"
 ENCLOSURE = "shelf"
@@ -135,13 +135,13 @@ async def giving_out(
         spec = {"adapter": "grpc", "endpoint": endpoint, "policy": policy}
         await node.cluster.create(kinds.FABRIC, FABRIC, spec=spec)
         plane = Plane(node, adapter, images)
-        await polling.until(plane.devices, lambda found: len(found) == disks)
+        await waiting.until(plane.devices, lambda found: len(found) == disks)
         try:
             yield plane
         finally:
             if withdrawn:
                 await node.cluster.api.delete(kinds.FABRIC, FABRIC)
-                await polling.until(plane.devices, lambda found: not found)
+                await waiting.until(plane.devices, lambda found: not found)
 
 
 async def _stopped(task: "asyncio.Task[None]") -> None:

@@ -20,7 +20,7 @@ from drawbar.driver.kube import kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import cluster as doubles
 from drawbar.mocks.demo import progress, stages
-from lab import cluster, errors, groups, guest, hall, machine, plane, processes, scribe, worker
+from lab import cluster, errors, fabric_journal, guest, laboratory, machine, plane, processes, waiting, worker
 
 MACHINE = machine.Machine(name="node-1", ports=4, memory_mib=1536)
 SPARE = 1
@@ -180,7 +180,7 @@ class Stage:
     async def _started(self, told: Callable[[doubles.Happening], None], logs: Path) -> AsyncIterator[World]:
         console = machine.Places.below(logs, logs, MACHINE.name).log
         doing = Progress(told, console)
-        async with groups.tasks() as tasks, contextlib.AsyncExitStack() as stack:
+        async with waiting.tasks() as tasks, contextlib.AsyncExitStack() as stack:
             ticker = tasks.create_task(doing.run(), name="progress")
             try:
                 with explained(logs):
@@ -192,13 +192,13 @@ class Stage:
     async def _assembled(self, doing: Progress, logs: Path, stack: contextlib.AsyncExitStack) -> World:
         enter = stack.enter_async_context
         doing.do("looking for QEMU and Debian's kernel, which is downloaded once (70 MB)")
-        lab = await enter(hall.Lab.running(logs))
+        lab = await enter(laboratory.Lab.running(logs))
         doing.do(f"booting {MACHINE.name} (20 to 100 s)", listens=True)
         booted = await enter(lab.guest(MACHINE))
         release = (await booted.read("/proc/sys/kernel/osrelease")).strip()
         doing.do(f"{MACHINE.name} runs Linux {release}; starting the API server")
         belongs = await enter(cluster.Cluster.running(lab.folder))
-        events = await enter(booted.process(*booted.module("lab.spyglass", "events")))
+        events = await enter(booted.process(*booted.module("lab.kernel_probe", "events")))
         await events.says("{}")
         slots = await _slots(booted)
         doing.do(f"starting the node daemon and the kubelet in {MACHINE.name} (60 to 150 s)")
@@ -208,7 +208,7 @@ class Stage:
             plane.giving_out(node, lab.folder, disks=len(self.wanted) + SPARE, withdrawn=False)
         )
         world = World(pool, events, slots, lab.folder, logs)
-        await enter(scribe.writing(pool.adapter, world.journal))
+        await enter(fabric_journal.writing(pool.adapter, world.journal))
         return world
 
 
@@ -221,7 +221,7 @@ async def _slots(booted: guest.Guest) -> dict[str, str]:
 
 
 def uevents(output: str) -> Iterator[dict[str, str]]:
-    """Those in what the spyglass has written, but for half a line at the end."""
+    """Return the uevents that `lab.kernel_probe` has written, without half a line at the end."""
     for line in output.split("\n")[:-1]:
         event = json.loads(line) if line.startswith("{") and line.endswith("}") else {}
         if {"SEQNUM", "ACTION", "SUBSYSTEM"} <= event.keys():

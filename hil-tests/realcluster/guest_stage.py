@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab import chassis, guest, hall, initrd, machine, packages
+from lab import chassis, guest, initrd, laboratory, machine, packages
 from lab import errors as lab_errors
 
 from drawbar.driver.kube import client, config, kinds
@@ -96,14 +96,14 @@ async def _run(context: stages.Context, node: container_node.Node) -> None:
             await cluster.go_on_after_power_cut(line)
 
 
-async def _laboratory(context: stages.Context) -> hall.Lab:
+async def _laboratory(context: stages.Context) -> laboratory.Lab:
     """A lab whose guests have what containers need."""
     cache = packages.cache()
     kernel = await asyncio.to_thread(packages.kernel, cache)
     busybox = await asyncio.to_thread(packages.busybox, cache)
     image = await asyncio.to_thread(initrd.cached, cache, kernel, busybox, MODULES)
     packages.tools()
-    return hall.Lab(context.folder, context.folder, qemu=packages.qemu(), kernel=kernel, image=image)
+    return laboratory.Lab(context.folder, context.folder, qemu=packages.qemu(), kernel=kernel, image=image)
 
 
 def _kubelet_files(plane: control_plane.ControlPlane, folder: Path) -> Sequence[str]:

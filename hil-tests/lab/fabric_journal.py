@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drawbar.fabric import contract
 from drawbar.mocks.fabric import journal
-from lab import groups
+from lab import waiting
 
 
 @contextlib.asynccontextmanager
@@ -20,7 +20,7 @@ async def writing(adapter: contract.FabricAdapter, path: Path) -> AsyncIterator[
     hosts = [host.id for host in await adapter.hosts()]
     with journal.Journal(path) as kept:
         scribe = _Scribe(kept, hosts[0] if len(hosts) == 1 else "")
-        async with adapter.watch(version) as events, groups.tasks() as tasks:
+        async with adapter.watch(version) as events, waiting.tasks() as tasks:
             follower = tasks.create_task(scribe.follow(events), name="scribe")
             try:
                 yield

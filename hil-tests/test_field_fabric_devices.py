@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from field import configuration, node, preflight, session, shelf
-from lab import errors, polling
+from field import configuration, fabric_devices, node, preflight, session
+from lab import errors, waiting
 
 CHECKOUT = Path(__file__).parents[1]
 HERE = configuration.Node(name="here", host="node-1", command=("sh", "-c"), checkout=str(CHECKOUT))
@@ -41,9 +41,9 @@ async def test_a_listed_device_is_attached_and_detached_and_a_failure_is_told(si
     async with session.fabric(site) as adapter:
         inventory = await adapter.devices()
         assert preflight.judge(site, await adapter.capabilities(), await adapter.hosts(), inventory) == ()
-        tray = shelf.Tray()
-        plugs = shelf.Shelf(adapter, site, inventory, tray)
-        tray.fill(site.devices)
+        assigned = fabric_devices.Assigned()
+        plugs = fabric_devices.FabricDevices(adapter, site, inventory, assigned)
+        assigned.fill(site.devices)
         first, second = await plugs.disk("a"), await plugs.disk("b")
         assert (first.name, first.serial, second.serial) == ("a", "S-d1", "S-d2")
         await plugs.plug(first, "port-1")
@@ -65,10 +65,10 @@ async def test_a_listed_device_is_attached_and_detached_and_a_failure_is_told(si
 
 async def test_a_fabric_that_is_slower_than_the_file_allows_is_told(site):
     async with session.fabric(site) as adapter:
-        tray = shelf.Tray()
+        assigned = fabric_devices.Assigned()
         hurried = dataclasses.replace(site, attach_seconds=0.000001)
-        tray.fill(site.devices)
-        plugs = shelf.Shelf(adapter, hurried, await adapter.devices(), tray)
+        assigned.fill(site.devices)
+        plugs = fabric_devices.FabricDevices(adapter, hurried, await adapter.devices(), assigned)
         with pytest.raises(errors.LabError, match="the attach of d1 took more than"):
             await plugs.plug(await plugs.disk("a"), "port-1")
 
@@ -92,7 +92,7 @@ async def test_a_node_is_its_files_and_programs_by_a_command_with_a_shell(tmp_pa
         return not lives(left.pid)
 
     # With the agent ends what it started, and nobody is left to wait for that.
-    await polling.until(ended)
+    await waiting.until(ended)
 
 
 def lives(pid):

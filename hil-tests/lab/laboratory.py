@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
-from lab import errors, groups, guest, initrd, machine, monitor, packages
+from lab import errors, guest, initrd, machine, monitor, packages, waiting
 
 CHECKOUT = Path(__file__).parents[2]
 PREFIX = "drawbar-lab-"
@@ -86,7 +86,7 @@ class Lab:
             initrd=self._image,
             agent=machine.agent_command(CHECKOUT, Path(sys.executable)),
         ) + list(plugged or ())
-        async with self._room, self._process(arguments, places) as process, groups.tasks() as tasks:
+        async with self._room, self._process(arguments, places) as process, waiting.tasks() as tasks:
             await self._sockets(process, places)
             async with monitor.connected(places.monitor) as found:
                 running = guest.Guest(made, places, found, tasks)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import chassis, errors, polling
+from lab import chassis, errors, waiting
 
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
@@ -19,8 +19,8 @@ MARK = "drawbar-hil"
 POLL_SECONDS = 0.2
 
 
-class Tray:
-    """What the running test was given; `Shelf` takes from it."""
+class Assigned:
+    """What the running test was given; `FabricDevices` takes from it."""
 
     def __init__(self) -> None:
         self._devices: list[configuration.Device] = []
@@ -51,7 +51,7 @@ class Card:
     device_class: str
 
 
-class Shelf:
+class FabricDevices:
     """The listed devices, and the one host that they may go to."""
 
     def __init__(
@@ -59,9 +59,9 @@ class Shelf:
         adapter: contract.FabricAdapter,
         site: configuration.Site,
         inventory: contract.Inventory,
-        tray: Tray,
+        assigned: Assigned,
     ) -> None:
-        self._adapter, self._site, self._tray = adapter, site, tray
+        self._adapter, self._site, self._assigned = adapter, site, assigned
         self._serials = {device.id: device.serial or "" for device in inventory.devices}
         self._ids: dict[str, str] = {}
 
@@ -76,7 +76,7 @@ class Shelf:
         return chassis.Disk(name=name, serial=self._serials[listed.id], file=Path())
 
     def _taken(self, name: str, device_class: str) -> configuration.Device:
-        listed = self._tray.take(device_class)
+        listed = self._assigned.take(device_class)
         self._ids[name] = listed.id
         return listed
 
@@ -119,7 +119,7 @@ class Shelf:
                 host_prepared=True,
             )
         )
-        await polling.until(self.attached, lambda there: device_id not in there, self._site.detach_seconds)
+        await waiting.until(self.attached, lambda there: device_id not in there, self._site.detach_seconds)
 
     async def attached(self) -> tuple[str, ...]:
         """The listed devices that the site's host has, by the fabric's names."""

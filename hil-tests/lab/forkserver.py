@@ -1,6 +1,6 @@
 """Starts node daemons without the seconds that Python takes to import them: run in a guest.
 
-    python -m lab.nursery
+    python -m lab.forkserver
 
 One line of stdin, a JSON list, holds the arguments of `drawbar`: a process that has imported everything is forked, and
 runs what the command `drawbar` runs. One line of stdout says `{"pid": 1}`, a later one `{"pid": 1, "status": -9}`. One
