@@ -38,7 +38,7 @@ def attachment(*conditions, claim=CLAIM, finalizers=(attachments.FINALIZER,), fo
 
 
 def call(state, **changes):
-    return plan.Call(state=state, **changes)
+    return plan.Call(state=plan.CallState(state), **changes)
 
 
 def observed(**changes):

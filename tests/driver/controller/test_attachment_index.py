@@ -10,17 +10,19 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import attachment_index
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
-FABRICS, NODES = ("f", "g"), ("n1", "n2")
+FABRICS, NODES, CLAIMS = ("f", "g"), ("n1", "n2"), ("c", "d")
 
 
-def attachment(name, fabric, node, attached):
+def attachment(name, fabric, node, attached, claim=None):
+    reference = attachments.ClaimReference(namespace="ns", name="c", uid=claim) if claim else None
     status = meta.Condition(type=attachments.ATTACHED, status="True" if attached else "False")
-    return scenes.attachment(status, name=name, device=name, fabric=fabric, node_name=node)
+    return scenes.attachment(status, name=name, device=name, fabric=fabric, node_name=node, claim=reference)
 
 
 CHANGES = st.lists(
     st.tuples(
-        st.sampled_from("abcd"), st.none() | st.tuples(*map(st.sampled_from, (FABRICS, NODES, (True, False))))
+        st.sampled_from("abcd"),
+        st.none() | st.tuples(*map(st.sampled_from, (FABRICS, NODES, (True, False), (None, *CLAIMS)))),
     ),
     max_size=15,
 )
@@ -45,6 +47,9 @@ def test_the_index_agrees_with_a_walk_after_every_change(changes):
         for node in NODES:
             there = (one for one in known.values() if one.spec.node_name == node)
             assert by_name(found.on(node)) == by_name(there)
+        for uid in CLAIMS:
+            mine = [one for one in known.values() if one.spec.claim is not None and one.spec.claim.uid == uid]
+            assert by_name(found.for_claim(uid)) == by_name(mine)
 
 
 def deleting(name, uid="u"):

@@ -44,23 +44,6 @@ def wish(*config):
     return claim_index.wish(claim(*config), "drawbar.dev", KEY, "h1", claim_index.Seen(allocated=NOW))
 
 
-def observed(wanted, **changes):
-    unasked = plan.Call(state="unasked")
-    known = {
-        "attachment": None,
-        "wish": wanted,
-        "present": True,
-        "host_id": None,
-        "attach": unasked,
-        "detach": unasked,
-        "tainted": False,
-        "patience": datetime.timedelta(seconds=60),
-        "ready_patience": datetime.timedelta(seconds=90),
-        "binding_timeout": datetime.timedelta(seconds=120),
-    }
-    return plan.Observed(**(known | changes))
-
-
 def attachment(*, uid="u", deleting=False):
     claim = attachments.ClaimReference(namespace="ns", name="c", uid=uid)
     known = {"claim": claim, "allocation_timestamp": "2026-01-02T00:00:00Z"}
@@ -95,19 +78,21 @@ REFUSED = {
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=list(REFUSED))
 def test_the_claim_is_told_before_anything_else_is_done(changes):
     bad = changed(wish(), unfit=UNFIT)
-    assert plan.plan(observed(bad, **changes), NOW) == (actions.SayFailed(wish=bad, failure=UNFIT),)
+    assert plan.plan(scenes.observed(wish=bad, **changes), NOW) == (
+        actions.SayFailed(wish=bad, failure=UNFIT),
+    )
 
 
 def test_once_it_is_told_the_device_goes_its_way():
     told = changed(wish(), unfit=UNFIT, failed_said=True)
-    assert plan.plan(observed(told), NOW) == ()
-    held = observed(told, attachment=attachment(uid="other"), host_id="h1")
+    assert plan.plan(scenes.observed(wish=told), NOW) == ()
+    held = scenes.observed(wish=told, attachment=attachment(uid="other"), host_id="h1")
     assert plan.plan(held, NOW) == (actions.Delete(),)
 
 
 def test_what_is_attached_for_the_claim_already_is_left_alone():
     bad = changed(wish(), unfit=UNFIT)
-    steps = plan.plan(observed(bad, attachment=attachment()), NOW)
+    steps = plan.plan(scenes.observed(wish=bad, attachment=attachment()), NOW)
     assert steps == (actions.Ask(side=outcomes.Side.ATTACH),)
 
 

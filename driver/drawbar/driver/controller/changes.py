@@ -12,8 +12,7 @@ from typing import assert_never
 from drawbar.driver.api import attachments, claims, fabrics, meta, nodes, pods, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing
-from drawbar.driver.controller.attachments import calls, plan
-from drawbar.driver.controller.attachments import context as attachment_context
+from drawbar.driver.controller.attachments import calls, observation, plan
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.controller.immediate import allocator
@@ -36,7 +35,7 @@ class Changes:
     """
 
     cluster: Cluster
-    context: attachment_context.Context
+    context: observation.Context
     devices: workers.PartitionedQueue[names.DeviceKey]
     jobs: fabric_reconciler.FabricReconciler
     immediate: allocator.Allocator
@@ -54,7 +53,8 @@ class Changes:
             self.cluster.sessions.put(fabric, tasks)
             self._wake(routing.begin(fabric.metadata.name))
         self._wake(self._known_devices())
-        self._wake(routing.WakeJob(routing.Job.ADMIN, name) for name in self._observers())
+        observers = dict.fromkeys(routing.claim_name(claim) for claim in self.cluster.observers)
+        self._wake(routing.WakeJob(routing.Job.ADMIN, name) for name in observers)
         for metadata in self.cluster.claims.too_large.values():
             self.claim_too_large(metadata)
 
@@ -63,7 +63,7 @@ class Changes:
         self._tasks = None
         self.cluster.sessions.clear()
 
-    def _route(self, change: object) -> None:
+    def _route(self, change: routing.Change) -> None:
         self._wake(routing.route(change))
 
     def _wake(self, wakes: Iterable[routing.Wake]) -> None:
@@ -179,12 +179,8 @@ class Changes:
 
     def classic_claim_gone(self, uid: str) -> None:
         """Reconcile the devices of a classic claim that was deleted."""
-        gone = (
-            attachment_key(one)
-            for one in self.cluster.attachments
-            if one.spec.claim is not None and one.spec.claim.uid == uid
-        )
-        self._route(routing.OperationChange(devices=tuple(gone)))
+        devices = tuple(attachment_key(attachment) for attachment in self.cluster.placed.for_claim(uid))
+        self._route(routing.OperationChange(devices=devices))
 
     # What the fabric managers report.
 
@@ -261,25 +257,21 @@ class Changes:
         """Return the devices that are attached or were given to a claim, each once."""
         return tuple(dict.fromkeys((*self._keys.values(), *self.cluster.allocated.keys())))
 
-    def _observers(self) -> dict[str, None]:
-        return dict.fromkeys(routing.claim_name(claim) for claim in self.cluster.observers)
-
     def _has_moved(self, key: names.DeviceKey, claim: claims.ResourceClaim | None) -> bool:
         """Return whether the device was given to the claim out of a pool that its enclosure does not have."""
-        session, given = (
-            self.cluster.sessions.get(key.fabric),
-            claim_index.devices(claim, self.cluster.driver),
-        )
-        device = session.device(key.device) if session is not None else None
+        given, device = claim_index.devices(claim, self.cluster.driver), self._device(key)
         if device is None or key not in given:
             return False
         pool = names.pool(key.fabric, device.enclosure)
         return given[key].pool != pool and not given[key].pool.startswith(f"{pool}/")
 
+    def _device(self, key: names.DeviceKey) -> contract.Device | None:
+        session = self.cluster.sessions.get(key.fabric)
+        return session.device(key.device) if session is not None else None
+
     def _shows_owner(self, key: names.DeviceKey) -> bool:
         """Return whether the pool shows whose a device is: only while it is connected, or if it is reserved."""
-        session = self.cluster.sessions.get(key.fabric)
-        device = session.device(key.device) if session is not None else None
+        session, device = self.cluster.sessions.get(key.fabric), self._device(key)
         if session is None or device is None:
             return False
         return not devices.is_free(device) or session.spec.policy.immediate.holds(device.id, device.model)

@@ -284,11 +284,6 @@ def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) ->
     )
 
 
-def node_of(claim: claims.ResourceClaim) -> str | None:
-    """The node that the claim's devices are bound to."""
-    return claim.status.allocation.node if claim.status.allocation else None
-
-
 def _pods(claim: claims.ResourceClaim | None) -> set[str]:
     """Uids of the pods that may use the claim."""
     consumers = claim.status.reserved_for if claim is not None else ()

@@ -29,7 +29,7 @@ from drawbar.driver.controller import (
     watches,
 )
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import calls, context, delays, executor
+from drawbar.driver.controller.attachments import calls, delays, executor, observation
 from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, sessions
 from drawbar.driver.controller.immediate import allocator
@@ -113,13 +113,13 @@ class _Controller:
         self._mirrors = watched.running | self._classic.mirrors
         self._cluster = self._observed(api, surroundings, watched, modern=offered.modern)
         self._jobs = fabric_reconciler.FabricReconciler(self._cluster, measured.watchdog)
-        self._context = context.Context(
+        self._context = observation.Context(
             cluster=self._cluster,
             patience=datetime.timedelta(seconds=options.patience_seconds),
             binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
             calls=calls.Calls(),
             latency=measured.latency,
-            borrowers=self._classic.borrowers,
+            classic_wish=self._classic.watch.wish if self._classic.watch is not None else None,
         )
         self._delays = delays.Delays(context=self._context)
         self._immediate = allocator.Allocator(

@@ -43,7 +43,7 @@ class Allocation(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class WakeJob:
-    """Have the reconciler of fabrics do a job, now or after some seconds."""
+    """Have the reconciler of fabrics do a job, after some seconds."""
 
     job: Job
     name: str = ""
@@ -113,9 +113,9 @@ class AttachmentChange:
     @property
     def is_shown(self) -> bool:
         """Whether the device's pool shows the change."""
-        was_ours, is_ours = (one is not None and not one.held_by_hand for one in (self.old, self.new))
-        moved = was_ours != is_ours and self.shows_owner
-        return moved or causes.of_attachment(self.old) != causes.of_attachment(self.new)
+        was_claimed, is_claimed = (it is not None and not it.held_by_hand for it in (self.old, self.new))
+        changes_owner = was_claimed != is_claimed and self.shows_owner
+        return changes_owner or causes.of_attachment(self.old) != causes.of_attachment(self.new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +172,8 @@ class SliceChange:
     @property
     def fabric(self) -> str | None:
         """The Fabric that it is of; None for one of a node's own pools."""
-        known = self.new or self.old
-        return known.metadata.labels.get(pool_plan.FABRIC_LABEL) if known is not None else None
+        published = self.new or self.old
+        return published.metadata.labels.get(pool_plan.FABRIC_LABEL) if published is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +244,22 @@ class JobDone:
 
     job: Job
 
+
+Change = (
+    FabricChange
+    | AttachmentChange
+    | ClaimChange
+    | NodeChange
+    | DaemonChange
+    | SliceChange
+    | DeviceChange
+    | HostsChange
+    | ConnectionChange
+    | TroublesChange
+    | OperationChange
+    | JobDone
+)
+"""Whatever has a row in the table."""
 
 TABLE = (
     routes.row(
@@ -372,7 +388,7 @@ TABLE = (
 )
 
 
-def route(change: object) -> Iterator[Wake]:
+def route(change: Change) -> Iterator[Wake]:
     """Return what a change wakes, by all rows of the table that are about it."""
     return routes.woken(TABLE, change)
 

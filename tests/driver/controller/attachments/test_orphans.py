@@ -2,8 +2,8 @@
 
 import datetime
 
-import msgspec
 import pytest
+from tests.scenes import attachmentplan as scenes
 from tests.scenes.attachmentplan import NOW, attachment, wish
 
 from drawbar.driver.api import attachments
@@ -50,21 +50,8 @@ def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
 
 
 def observed(**changes):
-    known = {
-        "attachment": None,
-        "wish": None,
-        "present": True,
-        "host_id": "h1",
-        "node": "n1",
-        "owner": marks.Owner.OURS,
-        "attach": plan.Call(state="unasked"),
-        "detach": plan.Call(state="unasked"),
-        "tainted": False,
-        "patience": datetime.timedelta(seconds=60),
-        "ready_patience": datetime.timedelta(seconds=90),
-        "binding_timeout": datetime.timedelta(seconds=120),
-    }
-    return plan.Observed(**(known | changes))
+    known = {"wish": None, "host_id": "h1", "node": "n1", "owner": marks.Owner.OURS}
+    return scenes.observed(**(known | changes))
 
 
 RESTORE = actions.Restore(node="n1", host_id="h1")
@@ -84,7 +71,7 @@ TABLE = {
         {
             "owner": marks.Owner.OTHERS,
             "attachment": attachment("Released", deleting=True),
-            "attach": plan.Call(state="unknown"),
+            "attach": scenes.call("unknown"),
         },
         [actions.RemoveFinalizer()],
     ),
@@ -108,7 +95,7 @@ def test_somebody_elses_connection_on_the_very_node_is_refused_and_never_said_to
         owner=marks.Owner.OTHERS,
         wish=wish(),
         attachment=attachment(),
-        attach=plan.Call(state="succeeded"),
+        attach=scenes.call("succeeded"),
     )
     (failure,) = plan.plan(recorded, NOW)
     assert isinstance(failure, actions.RecordFailure)
@@ -124,11 +111,8 @@ def test_somebody_elses_connection_on_the_very_node_is_refused_and_never_said_to
 )
 def test_a_device_that_came_to_another_host_is_refused_with_words_that_say_by_whom(owner, words):
     elsewhere = wish(node="n2", host_id="h2")
-    recorded = attachment()
-    recorded = msgspec.structs.replace(
-        recorded, spec=msgspec.structs.replace(recorded.spec, node_name="n2", host_id="h2")
-    )
-    there = observed(owner=owner, wish=elsewhere, attachment=recorded, attach=plan.Call(state="succeeded"))
+    recorded = attachment(node_name="n2", host_id="h2")
+    there = observed(owner=owner, wish=elsewhere, attachment=recorded, attach=scenes.call("succeeded"))
     (failure,) = plan.plan(there, NOW)
     assert words in failure.failure.message
 
@@ -140,7 +124,7 @@ def test_a_refusal_of_the_credentials_is_what_a_claim_hears_at_its_deadline():
         host_id=None,
         wish=wish(seen_at=NOW - datetime.timedelta(seconds=60)),
         attachment=attachment(),
-        attach=plan.Call(state="failed", failure=failure),
+        attach=scenes.call("failed", failure=failure),
     )
     assert plan.plan(late, NOW) == (actions.RecordFailure(failure=failure),)
     assert outcomes.CREDENTIALS in outcomes.NOT_THE_DEVICE

@@ -32,7 +32,7 @@ WAITING = {
     ),
     "and while that goes on": (
         {"attachment": FREE, "host_id": "h1", "detach": call("unknown")},
-        [actions.LookAgain(seconds=60.0), actions.CallFabric(side=DETACH)],
+        [actions.CallFabric(side=DETACH)],
     ),
     "not for ever, and it hears why": (
         LATE | {"attachment": attachment(STUCK, deleting=True), "host_id": "h1"},
@@ -69,7 +69,7 @@ WAITING = {
     ),
     "unless the two only overlap for a moment": (
         {"rivals": (OTHER,), "attachment": attachment(), "attach": call("running", retry_after_seconds=60.0)},
-        [actions.LookAgain(seconds=5.0), actions.LookAgain(seconds=5.0)],
+        [actions.LookAgain(seconds=5.0)],
     ),
     "and the first goes on": ({"rivals": (LATE["wish"],)}, [actions.SayFailed, actions.Create]),
 }

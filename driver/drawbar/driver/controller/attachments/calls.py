@@ -1,4 +1,4 @@
-"""What is known of the calls to the fabrics, per attachment.
+"""The last known state of the calls to the fabrics, per attachment.
 
 A cache, not a record: what it forgets is asked of the fabric again, by request id. An id is `<uid>-a<attempt>` or
 `<uid>-d<attempt>`, so it is the same whoever asks; after a restart the attempts are walked through from the first,
@@ -41,21 +41,16 @@ class _Known:
 
 
 Settled = Callable[[str, outcomes.Side, str | None], None]
-"""Told once of each call that is over: the attachment's uid, which call, and why it failed or None."""
-
-
-def _nobody(_uid: str, _side: outcomes.Side, _reason: str | None) -> None:
-    """Nobody wants to know."""
 
 
 class Calls:
     """The calls of all attachments; `forget` bounds it.
 
     Attributes:
-        settled: called for each call that is over.
+        settled: called once for each call that is over, with the attachment's uid, which call, and why it failed or None.
     """
 
-    def __init__(self, settled: Settled = _nobody) -> None:
+    def __init__(self, settled: Settled = lambda _uid, _side, _reason: None) -> None:
         self.settled = settled
         self._known: dict[tuple[str, outcomes.Side], _Known] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -63,14 +58,14 @@ class Calls:
         self._blockers: dict[str, tuple[str, float]] = {}
 
     def view(self, uid: str, side: outcomes.Side, now: float) -> plan.Call:
-        """The call as the plan sees it.
+        """Return the call as the plan sees it.
 
         Args:
             uid: the attachment's.
             side: attach or detach.
             now: monotonic clock, in seconds.
         """
-        known = self._known.get((uid, side), _Known())
+        known = self._get(uid, side)
         state = known.state
         if state == CallState.RUNNING and now >= known.due:
             state = CallState.UNASKED
@@ -84,27 +79,27 @@ class Calls:
 
     def is_running(self, uid: str, *sides: outcomes.Side) -> bool:
         """Whether one of these calls, or of all without any, ran when the fabric last reported it."""
-        states = (self._known.get((uid, side), _Known()).state for side in sides or outcomes.Side)
+        states = (self._get(uid, side).state for side in sides or outcomes.Side)
         return CallState.RUNNING in states
 
     def request_id(self, uid: str, side: outcomes.Side) -> str:
-        """The id of the current attempt."""
-        return f"{uid}-{side.value}{self._known.get((uid, side), _Known()).attempt}"
+        """Return the id of the current attempt."""
+        return f"{uid}-{side.value}{self._get(uid, side).attempt}"
 
     def asked(self, uid: str, side: outcomes.Side, now: datetime.datetime) -> None:
         """Note that the current attempt is asked for now."""
-        known = self._known.get((uid, side), _Known())
+        known = self._get(uid, side)
         self._known[uid, side] = replace(known, asked_at=meta.timestamp(now))
 
     def record(self, uid: str, side: outcomes.Side) -> attachments.OperationRecord:
         """Return the current attempt as the attachment's status shows it."""
-        known = self._known.get((uid, side), _Known())
+        known = self._get(uid, side)
         return attachments.OperationRecord(
             request_id=self.request_id(uid, side), attempt=known.attempt, started_at=known.asked_at
         )
 
     def side(self, uid: str, request_id: str) -> outcomes.Side | None:
-        """Which current call has this id, if any of the two."""
+        """Return which current call has this id, if any of the two."""
         return next((side for side in outcomes.Side if self.request_id(uid, side) == request_id), None)
 
     def is_unrecorded(self, request_id: str) -> bool:
@@ -112,7 +107,7 @@ class Calls:
         return attachment_uid(request_id) in self._gone
 
     def blocked_seconds(self, uid: str, operation_id: str, now: float) -> float:
-        """For how long this operation has kept the attachment's device busy, as far as this process knows."""
+        """Return for how long this operation has kept the attachment's device busy, as far as this process has seen."""
         known, since = self._blockers.get(uid, ("", now))
         if known != operation_id:
             since = now
@@ -120,8 +115,8 @@ class Calls:
         return now - since
 
     def never_asked(self, uid: str, side: outcomes.Side) -> None:
-        """The fabric cannot know this call: nobody ever made it, or it said so."""
-        self._put(uid, side, state=CallState.UNKNOWN, failure=None, due=0.0)
+        """Note that the fabric has no such call: it was never made, or the fabric has answered so."""
+        self._put(uid, side, CallState.UNKNOWN)
 
     def settle(
         self,
@@ -132,40 +127,38 @@ class Calls:
         *,
         watched: bool = False,
     ) -> None:
-        """Takes over what the fabric says of the call; one that is watched also tells what it did to the device."""
-        error = operation.failure()
+        """Take over the fabric's report; where it is watched, the watch also reports what the call did to the device."""
+        error, state = operation.failure(), self._get(uid, side).state
         if error is not None:
             self.failed(uid, side, error, now)
-        elif operation.done:
-            if self._known.get((uid, side), _Known()).state == CallState.SUCCEEDED:
-                return
-            self._over(uid, side, CallState.SUCCEEDED, None)
+        elif operation.done and state is not CallState.SUCCEEDED:
+            self.settled(uid, side, None)
             due = now + NEWS_SECONDS if watched else 0.0
-            self._put(uid, side, state=CallState.SUCCEEDED, failure=None, due=due, since=now)
-        elif self._known.get((uid, side), _Known()).state not in (CallState.FAILED, CallState.SUCCEEDED):
-            # What is done stays done: the watch may tell of the way there after the answer told of its end.
+            self._put(uid, side, CallState.SUCCEEDED, due=due, since=now)
+        elif not operation.done and state not in (CallState.FAILED, CallState.SUCCEEDED):
+            # What is done stays done: the watch may report the way there after the answer reported its end.
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
-            self._put(uid, side, state=CallState.RUNNING, failure=None, due=now + pause, since=now)
+            self._put(uid, side, CallState.RUNNING, due=now + pause, since=now)
 
     def failed(self, uid: str, side: outcomes.Side, error: errors.FabricError, now: float) -> None:
-        """The fabric refused, or the operation failed."""
-        attempt = self._known.get((uid, side), _Known()).attempt
-        pause = backoff.longest(attempt, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
-        known = failure(error)
-        self._over(uid, side, CallState.FAILED, known.reason)
-        self._put(uid, side, state=CallState.FAILED, failure=known, due=now + pause)
+        """Take over that the fabric refused, or the operation failed."""
+        known, reported = self._get(uid, side), failure(error)
+        if known.state is not CallState.FAILED:
+            self.settled(uid, side, reported.reason)
+        pause = backoff.longest(known.attempt, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
+        self._put(uid, side, CallState.FAILED, failure=reported, due=now + pause)
 
     def next_attempt(self, uid: str, side: outcomes.Side) -> None:
-        """The same again under a new id: a failed id stays failed for ever."""
-        attempt = self._known.get((uid, side), _Known()).attempt
+        """Begin another attempt under a new id: a failed id stays failed for ever."""
+        attempt = self._get(uid, side).attempt
         self._known[uid, side] = _Known(attempt=attempt + 1)
 
     def ask_again(self, uid: str, side: outcomes.Side) -> None:
-        """Nobody knows whether the last call arrived."""
-        self._put(uid, side, state=CallState.UNASKED, failure=None, due=0.0)
+        """Note that the last call may have arrived or not."""
+        self._put(uid, side, CallState.UNASKED)
 
     def forget(self, uid: str) -> None:
-        """The attachment is gone."""
+        """Drop the calls of an attachment that is gone."""
         for side in outcomes.Side:
             self._known.pop((uid, side), None)
         self._blockers.pop(uid, None)
@@ -174,41 +167,36 @@ class Calls:
             self._gone.popitem(last=False)
 
     def clear(self) -> None:
-        """Everything may have changed meanwhile."""
+        """Drop all calls: everything may have changed meanwhile."""
         self._known.clear()
         self._blockers.clear()
 
-    def _over(self, uid: str, side: outcomes.Side, state: CallState, reason: str | None) -> None:
-        """Tells it once, however often the fabric says so: in its answer, by its watch, when it is asked."""
-        if self._known.get((uid, side), _Known()).state != state:
-            self.settled(uid, side, reason)
+    def _get(self, uid: str, side: outcomes.Side) -> _Known:
+        return self._known.get((uid, side), _Known())
 
     def _put(
         self,
         uid: str,
         side: outcomes.Side,
-        *,
         state: CallState,
-        failure: attachments.Failure | None,
-        due: float,
+        *,
+        failure: attachments.Failure | None = None,
+        due: float = 0.0,
         since: float | None = None,
     ) -> None:
-        known = self._known.get((uid, side), _Known())
-        since = (
-            known.since
-            if known.since is not None and state in (CallState.RUNNING, CallState.UNASKED)
-            else since
-        )
+        known = self._get(uid, side)
+        if known.since is not None and state in (CallState.RUNNING, CallState.UNASKED):
+            since = known.since
         self._known[uid, side] = replace(known, state=state, failure=failure, due=due, since=since)
 
 
 def attachment_uid(request_id: str) -> str:
-    """The uid of the attachment that a request was made for."""
+    """Return the uid of the attachment that a request was made for."""
     return request_id.rpartition("-")[0]
 
 
 def failure(error: errors.FabricError) -> attachments.Failure:
-    """The fabric's words as the attachment's record and the claim's condition carry them."""
+    """Return the fabric's error as the attachment's record and the claim's condition carry it."""
     if isinstance(error, errors.Unauthenticated | errors.PermissionDenied):
         # They may be mended while the claim waits.
         return attachments.Failure(reason=outcomes.CREDENTIALS, message=error.message, retryable=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from drawbar.driver.api import attachments, claims
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import context, statements
+from drawbar.driver.controller.attachments import observation, statements
 from drawbar.driver.controller.fabrics import session
 
 LOOK_SECONDS = 5.0
@@ -41,7 +41,7 @@ class Cause(enum.Enum):
 class Delays:
     """Those who wait, and what they were told of their allocation."""
 
-    context: context.Context
+    context: observation.Context
     _told: dict[names.DeviceKey, tuple[tuple[str, str], set[Cause]]] = field(default_factory=dict)
     _told_of_node: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
     _told_never: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)

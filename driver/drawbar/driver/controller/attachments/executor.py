@@ -16,7 +16,6 @@ from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, names, outcomes
 from drawbar.driver.controller.attachments import actions, observation, plan, statements
-from drawbar.driver.controller.attachments import context as attachment_context
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
@@ -46,7 +45,7 @@ async def work(
     )
 
 
-async def reconcile(context: attachment_context.Context, key: names.DeviceKey) -> float | None:
+async def reconcile(context: observation.Context, key: names.DeviceKey) -> float | None:
     """One round for one device; gives the seconds after which to look again, if time alone can change it.
 
     A round that changed something is followed by another at once (0.0): what it did is observed, not assumed.
@@ -77,7 +76,7 @@ async def reconcile(context: attachment_context.Context, key: names.DeviceKey) -
 class _Round:
     """One device as it is observed once, and what is done about it."""
 
-    def __init__(self, context: attachment_context.Context, key: names.DeviceKey) -> None:
+    def __init__(self, context: observation.Context, key: names.DeviceKey) -> None:
         self._context = context
         self._cluster = context.cluster
         self._key = key

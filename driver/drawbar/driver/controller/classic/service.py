@@ -15,7 +15,7 @@ from drawbar.driver import backoff, evaluation
 from drawbar.driver.api import classic
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
-from drawbar.driver.controller.attachments import context as attachment_context
+from drawbar.driver.controller.attachments import observation as attachment_observation
 from drawbar.driver.controller.classic import (
     actions,
     claim_requests,
@@ -46,7 +46,7 @@ class ClassicAllocation:
 
     Attributes:
         mirrors: to be run as tasks.
-        borrowers: which claims want devices; None where there is no classic allocation.
+        watch: of the claims; None where there is no classic allocation.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class ClassicAllocation:
             gone: called with the uid of a claim that was deleted.
         """
         self.mirrors: dict[str, mirror.Mirror[Any]] = {}
-        self.borrowers: claim_watch.ClaimWatch | None = None
+        self.watch: claim_watch.ClaimWatch | None = None
         self._judge = selectors.Judge(driver, evaluator)
         self._rounds: Rounds | None = None
         if versions:
-            self.borrowers = claim_watch.ClaimWatch(
+            self.watch = claim_watch.ClaimWatch(
                 api,
                 driver=driver,
                 versions=versions,
@@ -79,12 +79,12 @@ class ClassicAllocation:
                 changed=self.look_again,
                 gone=gone,
             )
-            self.mirrors = self.borrowers.mirrors
+            self.mirrors = self.watch.mirrors
 
-    def work(self, tasks: asyncio.TaskGroup, context: attachment_context.Context) -> None:
+    def work(self, tasks: asyncio.TaskGroup, context: attachment_observation.Context) -> None:
         """Begin the rounds, since this controller leads."""
-        if self.borrowers is not None:
-            self._rounds = Rounds(context, self.borrowers, self._judge)
+        if self.watch is not None:
+            self._rounds = Rounds(context, self.watch, self._judge)
             tasks.create_task(self._rounds.run(), name="classic")
 
     def look_again(self) -> None:
@@ -102,7 +102,7 @@ class Rounds:
 
     def __init__(
         self,
-        context: attachment_context.Context,
+        context: attachment_observation.Context,
         watch: claim_watch.ClaimWatch,
         judge: selectors.Judge,
     ) -> None:
