@@ -1,6 +1,11 @@
-"""Where the tests of a session with a fabric begin: a Fabric, and somebody who is told of it and does nothing."""
+"""Where the tests of a session with a fabric begin: a Fabric, its manager, and a listener that does nothing."""
+
+import asyncio
+import contextlib
 
 from drawbar.driver.api import fabrics, meta
+from drawbar.driver.controller.fabrics import session
+from drawbar.fabric import contract
 
 FABRIC = fabrics.Fabric(
     metadata=meta.ObjectMeta(name="f"), spec=fabrics.FabricSpec(adapter="here", endpoint="e")
@@ -8,30 +13,70 @@ FABRIC = fabrics.Fabric(
 
 
 class Listener:
-    """Wants to know nothing."""
+    """Ignores all changes; nothing is attached, and nothing was published before."""
 
-    def device_changed(self, fabric, old, new):
+    def ignored(self, *_):
         """Not asked for here."""
 
-    def hosts_changed(self, fabric):
-        """Not asked for here."""
-
-    def operation_changed(self, fabric, operation):
-        """Not asked for here."""
-
-    def turn_came(self, key):
-        """Not asked for here."""
+    device_changed = hosts_changed = operation_changed = turn_came = ignored
+    troubles_changed = connection_changed = ignored
 
     def witnesses(self, fabric):
-        """Nothing is attached."""
         return {}
 
     def published(self, fabric):
-        """Nothing was published before."""
         return ()
 
-    def troubles_changed(self, fabric):
-        """Not asked for here."""
 
-    def connection_changed(self, fabric):
-        """Not asked for here."""
+class Manager:
+    """A fabric's manager, which is its adapter and the adapter's class; a watch yields what is put into `events`.
+
+    Attributes:
+        devices_now, hosts_now: what a listing shows.
+        listed: when the listings began, on the loop's clock.
+    """
+
+    def __init__(self):
+        self.devices_now, self.hosts_now = (), ()
+        self.events, self.listed = asyncio.Queue(), []
+
+    def validate(self, config):
+        """Any configuration will do."""
+
+    async def connect(self, config):
+        return self
+
+    async def capabilities(self):
+        return contract.Capabilities(watch=True)
+
+    async def devices(self):
+        self.listed.append(asyncio.get_running_loop().time())
+        return contract.Inventory(version=str(len(self.listed)), devices=self.devices_now)
+
+    async def hosts(self):
+        return self.hosts_now
+
+    @contextlib.asynccontextmanager
+    async def watch(self, version):
+        yield self._reported()
+
+    async def _reported(self):
+        while True:
+            yield await self.events.get()
+
+    async def close(self):
+        """There is nothing to release."""
+
+
+@contextlib.asynccontextmanager
+async def running(manager, listener=None, *, seconds=1):
+    """`async with`: a session with the manager, so many seconds of virtual time after its begin."""
+    opened = session.Session(FABRIC, listener or Listener(), lambda name: manager)
+    task = asyncio.Task(opened.run())
+    await asyncio.sleep(seconds)
+    try:
+        yield opened
+    finally:
+        task.cancel()
+        await asyncio.wait({task}, timeout=session.CLOSE_SECONDS + 1)
+        assert task.cancelled()

@@ -1,11 +1,11 @@
 """A device that the fabric manager no longer lists is lost when its node agrees, or after three listings."""
 
 import asyncio
-import contextlib
 
 import pytest
+from tests.scenes import sessions
 from tests.scenes.attachmentplan import ATTACHED, INVISIBLE, RELEASED, attachment
-from tests.scenes.sessions import FABRIC, Listener
+from tests.scenes.sessions import Listener
 
 from drawbar.driver.api import meta
 from drawbar.driver.controller.fabrics import losses, session
@@ -71,53 +71,15 @@ def test_few_of_many_devices_are_named():
     assert losses.trouble([], 10) == ""
 
 
-class Manager:
-    """A fabric of `devices`, listed as they are; a watch tells what is in `events`."""
+class Manager(sessions.Manager):
+    """A fabric of so many devices and two hosts."""
 
     def __init__(self, count=4):
+        super().__init__()
         self.devices_now = tuple(
             contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU) for number in range(count)
         )
         self.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(2))
-        self.events = asyncio.Queue()
-        self.listed = []
-
-    def validate(self, config):
-        """Any configuration will do."""
-
-    async def connect(self, config):
-        return self
-
-    async def capabilities(self):
-        return contract.Capabilities(watch=True)
-
-    async def devices(self):
-        self.listed.append(asyncio.get_running_loop().time())
-        return contract.Inventory(version=str(len(self.listed)), devices=self.devices_now)
-
-    async def hosts(self):
-        return self.hosts_now
-
-    def watch(self, version):
-        return Watching(self.events)
-
-    async def close(self):
-        """Nothing to let go of."""
-
-
-class Watching:
-    def __init__(self, events):
-        self.events = events
-
-    async def __aenter__(self):
-        return self._told()
-
-    async def __aexit__(self, *_):
-        pass
-
-    async def _told(self):
-        while True:
-            yield await self.events.get()
 
 
 class Told(Listener):
@@ -140,25 +102,10 @@ class Told(Listener):
         self.troubles += 1
 
 
-def session_test(steps):
-    """Runs the steps in virtual time with a manager of four devices, who is told, and the session once it watches."""
-
-    async def run():
-        manager, told = Manager(), Told()
-        opened = session.Session(FABRIC, told, lambda name: manager)
-        task = asyncio.Task(opened.run())
-        await asyncio.sleep(1)
-        try:
-            await steps(manager, told, opened)
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
-
-    virtualtime.in_virtual_time(run)()
-
-
-def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_next():
-    async def steps(manager, told, opened):
+@virtualtime.in_virtual_time
+async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_next():
+    manager, told = Manager(), Told()
+    async with sessions.running(manager, told) as opened:
         whole, manager.devices_now = manager.devices_now, ()
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(5)
@@ -176,11 +123,11 @@ def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_next():
             "a watched fabric in which nothing is missing is not listed again"
         )
 
-    session_test(steps)
 
-
-def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
-    async def steps(manager, told, opened):
+@virtualtime.in_virtual_time
+async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
+    manager, told = Manager(), Told()
+    async with sessions.running(manager, told) as opened:
         told.said = {"d0": SHOWS, "d1": SILENT}
         manager.devices_now = manager.devices_now[2:]
         manager.events.put_nowait(contract.Resync())
@@ -195,11 +142,11 @@ def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
         opened.reconsider("d0")
         assert (told.gone, opened.missing) == (["d1", "d0"], frozenset())
 
-    session_test(steps)
 
-
-def test_an_event_takes_a_device_that_nobody_has_at_once_and_no_other():
-    async def steps(manager, told, opened):
+@virtualtime.in_virtual_time
+async def test_an_event_takes_a_device_that_nobody_has_at_once_and_no_other():
+    manager, told = Manager(), Told()
+    async with sessions.running(manager, told) as opened:
         told.said = {"d0": SILENT}
         manager.devices_now = manager.devices_now[2:]
         for name in ("d0", "d1"):
@@ -209,34 +156,15 @@ def test_an_event_takes_a_device_that_nobody_has_at_once_and_no_other():
         await asyncio.sleep(25)
         assert (told.gone, opened.missing) == (["d1", "d0"], frozenset())
 
-    session_test(steps)
-
 
 @virtualtime.in_virtual_time
 async def test_the_first_listing_takes_no_attached_device_away_either():
     manager, told = Manager(count=0), Told(d0=SHOWS, d1=SILENT)
-    opened = session.Session(FABRIC, told, lambda name: manager)
-    task = asyncio.Task(opened.run())
-    await asyncio.sleep(1)
-    assert opened.missing == {"d0", "d1"}
-    await asyncio.sleep(25)
-    assert opened.missing == {"d0"}
-    assert opened.devices == ()
-    task.cancel()
-    await asyncio.wait({task})
-
-
-@contextlib.asynccontextmanager
-async def started(manager, told):
-    """A session that has listed once, in virtual time."""
-    opened = session.Session(FABRIC, told, lambda name: manager)
-    task = asyncio.Task(opened.run())
-    await asyncio.sleep(1)
-    try:
-        yield opened
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+    async with sessions.running(manager, told) as opened:
+        assert opened.missing == {"d0", "d1"}
+        await asyncio.sleep(25)
+        assert opened.missing == {"d0"}
+        assert opened.devices == ()
 
 
 @pytest.mark.parametrize(("count", "missing"), [(0, 8), (4, 4), (6, 0)], ids=["none", "half", "most"])
@@ -244,7 +172,7 @@ async def started(manager, told):
 async def test_the_first_listing_is_compared_with_what_is_published(count, missing):
     manager, told = Manager(count=count), Told()
     told.offered = [f"d{number}" for number in range(8)]
-    async with started(manager, told) as opened:
+    async with sessions.running(manager, told) as opened:
         assert opened.missing == set(told.offered[count:] if missing else ())
         assert opened.view.missing is bool(missing)
         await asyncio.sleep(25)
@@ -256,7 +184,7 @@ async def test_the_first_listing_is_compared_with_what_is_published(count, missi
 async def test_what_was_published_and_is_in_the_second_listing_was_never_missing():
     manager, told = Manager(count=0), Told()
     told.offered = ["d0", "d1"]
-    async with started(manager, told) as opened:
+    async with sessions.running(manager, told) as opened:
         manager.devices_now = Manager(count=2).devices_now
         await asyncio.sleep(12)
         assert [one.id for one in opened.devices] == ["d0", "d1"]
@@ -271,7 +199,7 @@ def ids(opened):
 @virtualtime.in_virtual_time
 async def test_hosts_that_one_listing_lacks_stay_until_two_further_listings_agree(left):
     manager = Manager()
-    async with started(manager, Told()) as opened:
+    async with sessions.running(manager, Told()) as opened:
         manager.hosts_now = manager.hosts_now[:left]
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(19)
@@ -286,7 +214,7 @@ async def test_hosts_that_one_listing_lacks_stay_until_two_further_listings_agre
 @virtualtime.in_virtual_time
 async def test_a_host_that_comes_back_was_never_away(how):
     manager = Manager()
-    async with started(manager, Told()) as opened:
+    async with sessions.running(manager, Told()) as opened:
         whole, manager.hosts_now = manager.hosts_now, ()
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(1)
@@ -305,7 +233,7 @@ async def test_a_host_that_comes_back_was_never_away(how):
 async def test_one_host_of_many_that_is_taken_out_goes_at_once():
     manager = Manager()
     manager.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(8))
-    async with started(manager, Told()) as opened:
+    async with sessions.running(manager, Told()) as opened:
         manager.hosts_now = manager.hosts_now[:7]
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(1)
@@ -318,7 +246,7 @@ async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_we
     manager, told = Manager(), Told(**({"d0": SHOWS} if used == "attached" else {}))
     told.offered = ["d0"] if used == "published" else ()
     manager.hosts_now = ()
-    async with started(manager, told) as opened:
+    async with sessions.running(manager, told) as opened:
         assert (opened.listed, opened.hosts, opened.connection.connected) == (False, (), True)
         assert opened.troubles == {session.MISSING_HOSTS: session.NO_HOSTS}
         manager.hosts_now = Manager().hosts_now
@@ -330,9 +258,9 @@ async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_we
 async def test_a_fabric_without_hosts_is_believed_at_once_if_nothing_was_in_use_and_after_three_listings_else():
     manager, told = Manager(), Told()
     manager.hosts_now = ()
-    async with started(manager, told) as opened:
+    async with sessions.running(manager, told) as opened:
         assert opened.listed
     told.offered = ["d0"]
-    async with started(manager, told) as opened:
+    async with sessions.running(manager, told) as opened:
         await asyncio.sleep(25)
         assert (opened.listed, opened.hosts, opened.troubles) == (True, (), {})

@@ -5,9 +5,8 @@ import contextlib
 import dataclasses
 
 import pytest
-from tests.scenes.sessions import FABRIC, Listener
+from tests.scenes import sessions
 
-from drawbar.driver.controller.fabrics import session
 from drawbar.fabric import contract
 from drawbar.mocks.testing import virtualtime
 
@@ -18,71 +17,45 @@ OLD_HOST = contract.Host(id="h", name="old")
 NEW_HOST = contract.Host(id="h", name="new")
 
 
-class Manager:
-    """A fabric manager whose listings can be held up, and whose watch tells what the test puts into it.
+class Manager(sessions.Manager):
+    """A manager whose listings can be held up.
 
     Attributes:
-        devices_of, hosts_of: what a listing shows that begins, or that is let go, now.
         may_end: listings end while it is set.
-        events: what the watch tells.
     """
 
     def __init__(self):
-        self.devices_of, self.hosts_of = (OLD,), (OLD_HOST,)
+        super().__init__()
+        self.devices_now, self.hosts_now = (OLD,), (OLD_HOST,)
         self.may_end = asyncio.Event()
         self.may_end.set()
-        self.events = asyncio.Queue()
-        self.listing = self.most_at_once = self.listed = 0
+        self.listing = self.most_at_once = 0
         self.watched_from = []
 
-    def validate(self, config):
-        """Any configuration will do."""
-
-    async def connect(self, config):
-        return self
-
-    async def close(self):
-        """Nothing to let go of."""
-
-    async def capabilities(self):
-        return contract.Capabilities(watch=True)
-
     async def devices(self):
-        self.listed += 1
         self.listing += 1
         self.most_at_once = max(self.most_at_once, self.listing)
-        return contract.Inventory(version=str(self.listed), devices=self.devices_of)
+        return await super().devices()
 
     async def hosts(self):
-        hosts = self.hosts_of
+        hosts = self.hosts_now
         try:
             await self.may_end.wait()
         finally:
             self.listing -= 1
         return hosts
 
-    @contextlib.asynccontextmanager
-    async def watch(self, version):
+    def watch(self, version):
         self.watched_from.append(version)
-        yield self._told()
-
-    async def _told(self):
-        while True:
-            yield await self.events.get()
+        return super().watch(version)
 
 
 @contextlib.asynccontextmanager
 async def connected(manager):
     """The session with the manager, once it watches."""
-    opened = session.Session(FABRIC, Listener(), lambda name: manager)
-    task = asyncio.Task(opened.run())
-    await asyncio.sleep(1)
-    assert manager.watched_from == ["1"]
-    try:
+    async with sessions.running(manager) as opened:
+        assert manager.watched_from == ["1"]
         yield opened
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 @contextlib.asynccontextmanager
@@ -141,7 +114,7 @@ async def test_what_was_told_during_one_listing_does_not_stand_against_the_next(
     async with connected(manager) as opened:
         async with reading(manager, opened):
             opened.learn(NEW)
-        manager.hosts_of = (NEW_HOST,)
+        manager.hosts_now = (NEW_HOST,)
         await opened.read()
         assert opened.devices == (OLD,)
         assert opened.hosts == (NEW_HOST,)
@@ -166,12 +139,12 @@ async def test_the_listing_after_a_resync_and_somebodys_reading_go_one_after_the
         async with reading(manager, opened):
             manager.events.put_nowait(contract.Resync())
             await asyncio.sleep(60)
-            manager.devices_of = (NEW,)
+            manager.devices_now = (NEW,)
         await asyncio.sleep(60)
         assert manager.most_at_once == 1
         assert opened.devices == (NEW,)
         # The watch goes on from the listing that was learned last.
-        assert manager.watched_from == ["1", str(manager.listed)]
+        assert manager.watched_from == ["1", str(len(manager.listed))]
 
 
 @pytest.mark.parametrize("fails", [False, True])
