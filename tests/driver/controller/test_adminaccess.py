@@ -2,6 +2,7 @@
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import claims as claim_scenes
 
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import adminaccess, names
@@ -13,30 +14,7 @@ SEEN = tuple(meta.Condition(type=kind, status="True") for kind in (attachments.A
 
 
 def claim(*devices, said=()):
-    results = tuple(
-        claims.AllocationResult(
-            request="r",
-            driver=DRIVER,
-            pool="f/e",
-            device=device,
-            admin_access=True,
-            binding_conditions=(f"{DRIVER}/attached",),
-        )
-        for device in devices
-    )
-    field = claims.FieldRequirement(key="metadata.name", operator="In", values=("n1",))
-    term = claims.NodeSelectorTerm(match_fields=(field,))
-    return claims.ResourceClaim(
-        metadata=meta.ObjectMeta(name="c", namespace="ns", uid="u", resource_version="7"),
-        status=claims.ClaimStatus(
-            allocation=claims.Allocation(
-                devices=claims.DeviceAllocation(results=results),
-                node_selector=claims.NodeSelector(node_selector_terms=(term,)),
-                allocation_timestamp=NOW,
-            ),
-            devices=said,
-        ),
-    )
+    return claim_scenes.allocated(*devices, said=said, version="7", admin_access=True)
 
 
 def attachment(device, *conditions, node="n1", deleting=False):

@@ -1,5 +1,6 @@
 """Parameters at the controller: nothing is attached for a claim whose parameters nobody can obey."""
 
+import dataclasses
 import datetime
 
 import msgspec
@@ -77,21 +78,21 @@ REFUSED = {
 
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=list(REFUSED))
 def test_the_claim_is_told_before_anything_else_is_done(changes):
-    bad = changed(wish(), unfit=UNFIT)
+    bad = dataclasses.replace(wish(), unfit=UNFIT)
     assert plan.plan(scenes.observed(wish=bad, **changes), NOW) == (
         actions.SayFailed(wish=bad, failure=UNFIT),
     )
 
 
 def test_once_it_is_told_the_device_goes_its_way():
-    told = changed(wish(), unfit=UNFIT, failed_said=True)
+    told = dataclasses.replace(wish(), unfit=UNFIT, failed_said=True)
     assert plan.plan(scenes.observed(wish=told), NOW) == ()
     held = scenes.observed(wish=told, attachment=attachment(uid="other"), host_id="h1")
     assert plan.plan(held, NOW) == (actions.Delete(),)
 
 
 def test_what_is_attached_for_the_claim_already_is_left_alone():
-    bad = changed(wish(), unfit=UNFIT)
+    bad = dataclasses.replace(wish(), unfit=UNFIT)
     steps = plan.plan(scenes.observed(wish=bad, attachment=attachment()), NOW)
     assert steps == (actions.Ask(side=outcomes.Side.ATTACH),)
 
@@ -104,8 +105,3 @@ def test_a_claim_with_admin_access_is_told_too():
     assert (condition["type"], condition["reason"]) == ("drawbar.dev/attach-failed", "InvalidParameters")
     good = claim(("FromClaim", {"deviceFiles": {"user": 5}}), admin=True)
     assert adminaccess.applied(good, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z") is None
-
-
-def changed(wanted, **changes):
-    """The wish with other fields."""
-    return claim_index.Wish(**({name: getattr(wanted, name) for name in wanted.__slots__} | changes))

@@ -4,6 +4,7 @@ import datetime
 
 import msgspec
 import pytest
+from tests.scenes import claims as scenes
 
 from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import claims, fabrics, meta, nodes
@@ -240,32 +241,8 @@ def test_a_host_whose_label_is_another_drivers_is_told_of():
     assert told.endswith("take it off: kubectl label node n fabric.drawbar.dev/f-")
 
 
-def claim(*devices, name="c", pods=("p",), node_name="n", binding=True, admin=None):
-    results = tuple(
-        claims.AllocationResult(
-            request="r",
-            driver=DRIVER,
-            pool="f/e",
-            device=device,
-            admin_access=admin,
-            binding_conditions=(f"{DRIVER}/attached",) if binding else (),
-        )
-        for device in devices
-    )
-    requirement = claims.FieldRequirement(key="metadata.name", operator="In", values=(node_name,))
-    return claims.ResourceClaim(
-        metadata=meta.ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}"),
-        status=claims.ClaimStatus(
-            allocation=claims.Allocation(
-                devices=claims.DeviceAllocation(results=results),
-                node_selector=claims.NodeSelector(
-                    node_selector_terms=(claims.NodeSelectorTerm(match_fields=(requirement,)),)
-                ),
-                allocation_timestamp="2026-01-02T00:00:00Z",
-            ),
-            reserved_for=tuple(claims.Consumer(resource="pods", name=pod, uid=pod) for pod in pods),
-        ),
-    )
+def claim(*devices, pods=("p",), **changes):
+    return scenes.allocated(*devices, pods=pods, node="n", **changes)
 
 
 def test_a_node_need_not_read_a_claim_of_plain_devices_only():
@@ -301,7 +278,7 @@ def test_the_index_follows_claims_and_gives_the_devices_concerned():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"binding": False}, {"admin": True}], ids=["a node's own", "admin access"]
+    "changes", [{"binding": False}, {"admin_access": True}], ids=["a node's own", "admin access"]
 )
 def test_devices_that_need_no_attach_are_not_the_controllers(changes):
     index = claim_index.Index(DRIVER, lambda: NOW)

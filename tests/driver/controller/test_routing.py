@@ -1,12 +1,14 @@
 """Which reconcilers a change wakes, row by row."""
 
+import dataclasses
 import typing
 
 import msgspec
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import claims as claim_scenes
 
-from drawbar.driver.api import attachments, bindings, claims, fabrics, meta, nodes, slices
+from drawbar.driver.api import attachments, fabrics, meta, nodes, slices
 from drawbar.driver.controller import attachment_index, names, routing
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.routing import Allocation, Job, WakeJob
@@ -47,19 +49,7 @@ def attached(old, new, **facts):
 
 
 def claim(*, admin=None):
-    result = claims.AllocationResult(
-        request="r",
-        driver=DRIVER,
-        pool="f",
-        device="d",
-        admin_access=admin,
-        binding_conditions=bindings.binding_conditions(DRIVER),
-    )
-    allocation = claims.Allocation(devices=claims.DeviceAllocation(results=(result,)))
-    return claims.ResourceClaim(
-        metadata=meta.ObjectMeta(namespace="ns", name="c", uid="c"),
-        status=claims.ClaimStatus(allocation=allocation),
-    )
+    return claim_scenes.allocated("d", pool="f", admin_access=admin)
 
 
 def given(new, **facts):
@@ -68,14 +58,7 @@ def given(new, **facts):
 
 NODE = nodes.Node(metadata=meta.ObjectMeta(name="n"))
 LABELLED = nodes.Node(metadata=meta.ObjectMeta(name="n", labels={"a": "b"}))
-OFF = msgspec.structs.replace(
-    NODE,
-    spec=nodes.NodeSpec(
-        taints=(
-            msgspec.convert({"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}, nodes.Taint),
-        )
-    ),
-)
+OFF = msgspec.structs.replace(NODE, spec=nodes.NodeSpec(taints=(nodes.Taint(key=nodes.OUT_OF_SERVICE),)))
 
 
 def published(fabric):
@@ -87,10 +70,8 @@ def published(fabric):
 
 
 GPU = contract.Device(id="d", device_class=contract.DeviceClass.GPU)
-USED = contract.Device(
-    id="d", device_class=contract.DeviceClass.GPU, connection=contract.Connection(host_id="h")
-)
-OTHER_MODEL = contract.Device(id="d", device_class=contract.DeviceClass.GPU, model="M")
+USED = dataclasses.replace(GPU, connection=contract.Connection(host_id="h"))
+OTHER_MODEL = dataclasses.replace(GPU, model="M")
 
 
 def listed(old, new, **facts):

@@ -3,6 +3,7 @@
 import datetime
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.controller import attachment_index, faults, hosts, names
@@ -37,19 +38,9 @@ def coming(*devices):
     """Attachments that are not told of as attached yet."""
     placed = attachment_index.Index()
     for device in devices:
-        spec = attachments.AttachmentSpec(
-            fabric="fab",
-            device_id=device,
-            host_id="h",
-            driver="drawbar.dev",
-            pool="fab/e",
-            device=device,
-            node_name="n",
-            claim=attachments.ClaimReference(namespace="ns", name="c", uid="c"),
-            identity=attachments.Identity(device_class="gpu"),
-        )
-        metadata = meta.ObjectMeta(name=f"fab.{device}", uid=device)
-        placed.change(None, attachments.DeviceAttachment(metadata=metadata, spec=spec), NOW)
+        claim = attachments.ClaimReference(namespace="ns", name="c", uid="c")
+        place = {"node_name": "n", "host_id": "h", "pool": "fab/e"}
+        placed.change(None, scenes.attachment(device=device, uid=device, claim=claim, **place), NOW)
     return placed
 
 

@@ -5,8 +5,8 @@ import types
 
 import msgspec
 import pytest
+from tests.scenes import claims as scenes
 
-from drawbar.driver.api import claims, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import delays
@@ -17,24 +17,7 @@ NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
 
 def claim(number):
-    result = claims.AllocationResult(
-        request="r",
-        driver=DRIVER,
-        pool="fab/e",
-        device=f"d{number}",
-        binding_conditions=(f"{DRIVER}/attached", f"{DRIVER}/visible"),
-    )
-    return claims.ResourceClaim(
-        metadata=meta.ObjectMeta(name=f"c{number}", namespace="ns", uid=f"u{number}", resource_version="1"),
-        status=claims.ClaimStatus(
-            allocation=claims.Allocation(
-                devices=claims.DeviceAllocation(results=(result,)),
-                node_selector=claims.one_node("n1"),
-                allocation_timestamp="2026-01-02T00:00:00Z",
-            ),
-            reserved_for=(claims.Consumer(resource="pods", name=f"p{number}", uid=f"p{number}"),),
-        ),
-    )
+    return scenes.allocated(f"d{number}", name=f"c{number}", pool="fab/e", version="1", pods=(f"p{number}",))
 
 
 class Context(types.SimpleNamespace):

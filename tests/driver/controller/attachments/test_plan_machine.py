@@ -6,12 +6,14 @@ A crash can come after every prefix of every plan, and forgets what the process 
 import dataclasses
 import datetime
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.scenes import attachmentplan
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions, calls, plan
 from drawbar.fabric import contract, errors
@@ -48,15 +50,10 @@ class Fabric:
         if state == "failed":
             failure = errors.FailedPrecondition("the link did not come up", reason="LINK_DOWN")
             error = contract.OperationError.of(failure)
-        return contract.Operation(
-            id=request_id,
-            request_id=request_id,
-            kind=contract.OperationKind.ATTACH
-            if side is outcomes.Side.ATTACH
-            else contract.OperationKind.DETACH,
-            done=state != "running",
-            error=error,
-        )
+        is_attach = side is outcomes.Side.ATTACH
+        kind = contract.OperationKind.ATTACH if is_attach else contract.OperationKind.DETACH
+        names = {"id": request_id, "request_id": request_id}
+        return contract.Operation(kind=kind, done=state != "running", error=error, **names)
 
     def give_up(self, request_id):
         side, host, state = self.operations.get(request_id, (None, None, "done"))
@@ -98,16 +95,8 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.wish is None)
     def allocate(self, node):
         self.serial += 1
-        self.wish = claim_index.Wish(
-            claim=attachments.ClaimReference(namespace="ns", name="c", uid="c"),
-            node=node,
-            host_id=node,
-            pool="f/e",
-            allocation_timestamp=str(self.serial),
-            seen_at=self.now,
-            attached_said=False,
-            failed_said=False,
-        )
+        place = {"node": node, "host_id": node}
+        self.wish = attachmentplan.wish(allocation_timestamp=str(self.serial), seen_at=self.now, **place)
 
     @rule()
     def deallocate(self):
@@ -136,7 +125,7 @@ class Machine(RuleBasedStateMachine):
     def the_node_has_made_it_ready(self):
         claim = self.attachment.spec.claim
         node = attachments.NodeReport(claim_uid=claim.uid if claim else "")
-        self._put(status=changed(self.attachment.status, node=node))
+        self._put(status=msgspec.structs.replace(self.attachment.status, node=node))
 
     @rule()
     def the_controller_dies(self):
@@ -192,17 +181,13 @@ class Machine(RuleBasedStateMachine):
     def _observed(self):
         uid = self.attachment.metadata.uid if self.attachment else ""
         # Far in the future on the monotonic clock: every pause is over.
-        return plan.Observed(
+        return attachmentplan.observed(
             attachment=self.attachment,
             wish=self.wish,
-            present=True,
             host_id=self.fabric.host,
             attach=self.known.view(uid, outcomes.Side.ATTACH, 1e9),
             detach=self.known.view(uid, outcomes.Side.DETACH, 1e9),
             tainted=self.tainted,
-            patience=datetime.timedelta(seconds=60),
-            ready_patience=READY,
-            binding_timeout=BINDING_TIMEOUT,
             idle_at=NOW,
             keep=self.keep,
         )
@@ -242,9 +227,9 @@ class Machine(RuleBasedStateMachine):
                     self.wish = dataclasses.replace(self.wish, attached_said=True)
             case actions.RecordAttached():
                 self._say(attachments.ATTACHED)
-                self._put(status=changed(self.attachment.status, error=None))
+                self._put(status=msgspec.structs.replace(self.attachment.status, error=None))
             case actions.RecordFailure(failure=failure):
-                self._put(status=changed(self.attachment.status, error=failure))
+                self._put(status=msgspec.structs.replace(self.attachment.status, error=failure))
             case actions.Taint():
                 self.tainted = True
             case actions.SayFailed(wish=wish):
@@ -255,7 +240,9 @@ class Machine(RuleBasedStateMachine):
                         self.wish, failed_said=True, failed_at=self.wish.failed_at or self.now
                     )
             case actions.Delete():
-                self._put(metadata=changed(self.attachment.metadata, deletion_timestamp="now"))
+                self._put(
+                    metadata=msgspec.structs.replace(self.attachment.metadata, deletion_timestamp="now")
+                )
             case actions.RemoveFinalizer():
                 assert self.fabric.host != self.attachment.spec.host_id
                 assert not any(state == "running" for _, _, state in self.fabric.operations.values())
@@ -265,18 +252,12 @@ class Machine(RuleBasedStateMachine):
         match action:
             case actions.TakeOver(wish=wish):
                 assert self.fabric.host == wish.host_id == self.attachment.spec.host_id
-                self._put(
-                    spec=changed(
-                        self.attachment.spec,
-                        claim=wish.claim,
-                        allocation_timestamp=wish.allocation_timestamp,
-                        idle_since=None,
-                    )
-                )
+                taken = {"claim": wish.claim, "allocation_timestamp": wish.allocation_timestamp}
+                self._put(spec=msgspec.structs.replace(self.attachment.spec, **taken, idle_since=None))
             case actions.KeepIdle():
                 assert self.keep
                 idle = {"claim": None, "allocation_timestamp": None, "idle_since": meta.timestamp(NOW)}
-                self._put(spec=changed(self.attachment.spec, **idle))
+                self._put(spec=msgspec.structs.replace(self.attachment.spec, **idle))
 
     def _call(self, uid, side, answered):
         request_id = self.known.request_id(uid, side)
@@ -294,20 +275,15 @@ class Machine(RuleBasedStateMachine):
         if self.attachment is not None or not self._is_current(wish):
             return
         self.serial += 1
-        self.attachment = attachments.DeviceAttachment(
-            metadata=meta.ObjectMeta(name="f.d", uid=f"a{self.serial}", finalizers=(attachments.FINALIZER,)),
-            spec=attachments.AttachmentSpec(
-                fabric="f",
-                device_id="d",
-                driver="drawbar.dev",
-                pool=wish.pool,
-                device="d",
-                node_name=wish.node,
-                host_id=wish.host_id,
-                identity=attachments.Identity(device_class="gpu"),
-                claim=wish.claim,
-                allocation_timestamp=wish.allocation_timestamp,
-            ),
+        self.attachment = scenes.attachment(
+            uid=f"a{self.serial}",
+            finalizers=(attachments.FINALIZER,),
+            fabric="f",
+            pool=wish.pool,
+            node_name=wish.node,
+            host_id=wish.host_id,
+            claim=wish.claim,
+            allocation_timestamp=wish.allocation_timestamp,
         )
         for side in outcomes.Side:
             self.known.never_asked(self.attachment.metadata.uid, side)
@@ -318,15 +294,13 @@ class Machine(RuleBasedStateMachine):
     def _say(self, kind):
         said = meta.Condition(type=kind, status="True")
         self._put(
-            status=changed(self.attachment.status, conditions=(*self.attachment.status.conditions, said))
+            status=msgspec.structs.replace(
+                self.attachment.status, conditions=(*self.attachment.status.conditions, said)
+            )
         )
 
     def _put(self, **changes):
-        self.attachment = changed(self.attachment, **changes)
-
-
-def changed(struct, **changes):
-    return type(struct)(**({name: getattr(struct, name) for name in struct.__struct_fields__} | changes))
+        self.attachment = msgspec.structs.replace(self.attachment, **changes)
 
 
 TestAttachmentMachine = Machine.TestCase

@@ -11,6 +11,7 @@ import itertools
 
 import msgspec
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, classic, meta, nodes, slices
 from drawbar.driver.controller import names
@@ -221,27 +222,23 @@ class State:
         if claim is None or step.key.attachment in self.attachments:
             raise Refused
         assert FINALIZER in claim.finalizers, "the finalizer comes before the attempt"
-        spec = attachments.AttachmentSpec(
+        reference = attachments.ClaimReference(
+            namespace="ns",
+            name=claim.name.name,
+            uid=claim.uid,
+            requests=(step.request,),
+            devices=step.devices,
+        )
+        self.attachments[step.key.attachment] = scenes.attachment(
+            uid=f"a{next(self.numbers)}",
             fabric=step.key.fabric,
-            device_id=step.key.device,
-            driver=DRIVER,
-            pool=step.pool,
             device=step.key.device,
+            pool=step.pool,
             node_name=step.node,
             host_id=step.host_id,
-            identity=attachments.Identity(device_class="gpu"),
             model=self.devices[step.key],
-            claim=attachments.ClaimReference(
-                namespace="ns",
-                name=claim.name.name,
-                uid=claim.uid,
-                requests=(step.request,),
-                devices=step.devices,
-            ),
+            claim=reference,
             allocation_timestamp=step.allocated_at,
-        )
-        self.attachments[step.key.attachment] = attachments.DeviceAttachment(
-            metadata=meta.ObjectMeta(name=step.key.attachment, uid=f"a{next(self.numbers)}"), spec=spec
         )
 
     def _detach(self, one):
