@@ -4,6 +4,7 @@ import datetime
 import functools
 
 from tests.scenes import attachments as scenes
+from tests.scenes import cards
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, matching
@@ -12,37 +13,21 @@ from drawbar.fabric.contract import DeviceClass
 
 START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
 CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="claim-1")
-BUS = {"address": "0000:02:00", "attention": None, "speed_gts": None, "max_speed_gts": None}
-SLOT = model.Slot(name="2", present=True, powered=True, **BUS)
-
-
-UNKNOWN = (
-    *("subsystem_vendor", "subsystem_device", "numa_node", "pcie_root"),
-    *("dsn", "iommu_group", "sriov", "physical_function"),
-)
+SLOT = cards.slot("2")
 
 
 def card(bus=2, **changes):
-    described = (
-        dict.fromkeys(UNKNOWN)
-        | {
-            "address": f"0000:{bus:02x}:00.0",
-            "path": f"devices/pci0000:00/0000:{bus:02x}:00.0",
-            "class_code": 0x010802,
-            "device_class": DeviceClass.NVME,
-            "vendor": 0x144D,
-            "device": 0xA824,
-            "driver": "nvme",
-            "link": model.Link(speed_gts=16.0, width=4, max_speed_gts=16.0, max_width=4),
-            "serial": "SN1",
-            "dsn_hidden": False,
-            "slot": str(bus),
-            "device_nodes": (),
-            "net_interfaces": (),
-        }
-        | changes
-    )
-    return model.Card(functions=(model.PciFunction(**described),), slot=SLOT)
+    """A disk in slot 2 whose address has that bus."""
+    known = {
+        "vendor": 0x144D,
+        "device": 0xA824,
+        "driver": "nvme",
+        "link": model.Link(speed_gts=16.0, width=4, max_speed_gts=16.0, max_width=4),
+        "serial": "SN1",
+        "slot": str(bus),
+    }
+    first = cards.function(f"0000:{bus:02x}:00.0", DeviceClass.NVME, **known | changes)
+    return model.Card(functions=(first,), slot=SLOT)
 
 
 CARD = card()

@@ -12,21 +12,17 @@ import types
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import nodes
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.kube import client, config, events, kinds
-from drawbar.driver.node import kernel, uevents
+from drawbar.driver.kube import events, kinds
+from drawbar.driver.node import kernel
 from drawbar.driver.node.attachments import executor, reporting
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.release import releaser
-from drawbar.fabric.contract import DeviceClass
-from drawbar.mocks import apiserver, sysfs
-from drawbar.mocks.cluster import deployment
+from drawbar.mocks import sysfs
 
-DRIVER = "drawbar.dev"
-NAME = "fab.nvme-0"
-DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
-ALLOCATED = "2026-01-02T03:04:05Z"
+DRIVER = nodes.DRIVER
 MOST_SUSPENSIONS = 60
 ROUNDS_MAX = 400
 
@@ -44,19 +40,16 @@ def driven(coroutine, most):
     return False
 
 
-class Cluster:
+class Cluster(nodes.Node):
     """An API server, a tree that reacts, and daemons that come and go."""
 
-    def __init__(self, server, api, tree, source):
-        self.server, self.api, self.tree, self.source = server, api, tree, source
-        self.holder = None
-        self.daemons = 0
+    def __init__(self, *known):
+        super().__init__(*known)
         self.abandoned = []
 
     @contextlib.asynccontextmanager
     async def daemon(self):
         """What a daemon has in memory, as it is right after a start."""
-        self.daemons += 1
         arrivals = devices.Devices(self.tree.root)
         await arrivals.read()
         asked = kernel.Kernel(self.tree.root)
@@ -76,24 +69,25 @@ class Cluster:
             since=datetime.datetime.now(datetime.UTC),
             patience=datetime.timedelta(seconds=60),
             clock=lambda: datetime.datetime.now(datetime.UTC),
-            holder=lambda _pool, _device: self.holder,
+            holder=lambda _pool, _device: None,
         )
 
     async def attachment(self):
-        return await self.api.read(kinds.ATTACHMENT, NAME, into=attachments.DeviceAttachment)
+        return await self.api.read(kinds.ATTACHMENT, nodes.NAME, into=attachments.DeviceAttachment)
 
     async def round(self, context, most):
         """One round, cut short at a suspension; answers whether it came to its end."""
         await context.arrivals.read()
         found = await self.attachment()
         coroutine = executor.reconcile(context, found)
-        ended = await asyncio.Task(self._drive(coroutine, most))
+
+        async def drive():
+            return await driven(coroutine, most)
+
+        ended = await asyncio.Task(drive())
         if not ended:
             self.abandoned.append(coroutine)  # what is garbage is closed, and its clean-up would run
         return ended
-
-    async def _drive(self, coroutine, most):
-        return await driven(coroutine, most)
 
     async def killed_in_each_round(self, holds, at):
         """Rounds, the one after the other killed at its suspension `at`, each time with a new daemon; then one that lives."""
@@ -113,57 +107,15 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def cluster(tmp_path):
-    tree = sysfs.SysfsTree.create(tmp_path / "sys", uevent_socket=tmp_path / "uevents")
-    async with apiserver.serving() as server, tree.reacting():
-        server.kubeconfig(tmp_path / "admin", "admin")
-        async with (
-            client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api,
-            uevents.listening(f"unix:{tmp_path / 'uevents'}") as source,
-        ):
-            await deployment.apply(api)
-            found = Cluster(server, api, tree, source)
-            yield found
-            found.finish()
-
-
-async def allocate(api):
-    claim = await api.create(
-        kinds.CLAIM,
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": "c1"},
-            "spec": {"devices": {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme"}}]}},
-        },
-        namespace="default",
-        into=dict,
-    )
-    result = {
-        "request": "disk",
-        "driver": DRIVER,
-        "pool": "fab/enc",
-        "device": "nvme-0",
-        "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
-        "bindingFailureConditions": [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"],
-    }
-    claim["status"] = {"allocation": {"devices": {"results": [result]}, "allocationTimestamp": ALLOCATED}}
-    return await api.replace(kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict)
+    async with nodes.cluster(tmp_path, Cluster) as found:
+        yield found
+        found.finish()
 
 
 async def attach(cluster):
-    claim = await allocate(cluster.api)
-    body = scenes.document(
-        NAME,
-        "n",
-        held=True,
-        identity={"deviceClass": "nvme", "serial": "SN0001", "pciID": "1b36:0010"},
-        claim={"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]},
-        allocationTimestamp=ALLOCATED,
-    )
-    await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
+    await cluster.attach(await cluster.allocated(node="n"), node="n")
     now = meta.timestamp(datetime.datetime.now(datetime.UTC))
-    told = {"conditions": [scenes.condition("Attached", at=now)], "connection": {"slot": "1"}}
-    await scenes.apply_status(cluster.api, NAME, "drawbar-controller", **told)
+    await cluster.controller_says(conditions=[scenes.condition("Attached", at=now)], connection={"slot": "1"})
 
 
 def visible(attachment):
@@ -209,26 +161,26 @@ class Counted:
 
 
 async def prepared(found, arrival, work):
-    await asyncio.to_thread(found.tree.attach, 1, DISK, arrival=arrival)
+    await found.plug(arrival=arrival)
     await attach(found)
     if work is released:
         async with found.daemon() as context:
             while not visible(await found.attachment()):
                 await found.round(context, MOST_SUSPENSIONS**2)
                 await asyncio.sleep(0.005)
-        await found.api.delete(kinds.ATTACHMENT, NAME)
+        await found.detach()
 
 
 async def test_an_arrival_and_a_release_cost_as_many_writes_as_there_is_to_say(tmp_path):
     async with cluster(tmp_path) as found, found.daemon() as context:
-        await asyncio.to_thread(found.tree.attach, 1, DISK)
+        await found.plug()
         await attach(found)
         for work, expected in (
             (visible, ["resourceclaims/status", "deviceattachments/status"]),
             (released, ["deviceattachments/status"]),
         ):
             if work is released:
-                await found.api.delete(kinds.ATTACHMENT, NAME)
+                await found.detach()
             found.server.writes.clear()
             while not work(await found.attachment()):
                 await found.round(context, MOST_SUSPENSIONS**2)
@@ -276,13 +228,13 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
 async def test_a_device_that_has_just_gone_is_not_taken_for_the_one_that_was_attached(tmp_path):
     """It was given back and is attached again, and this daemon has not heard of either."""
     async with cluster(tmp_path) as found:
-        await asyncio.to_thread(found.tree.attach, 1, DISK)
+        await found.plug()
         async with found.daemon() as context:
             await asyncio.to_thread(found.tree.detach, 1)
             await attach(found)
             await executor.reconcile(context, await found.attachment())
             assert not visible(await found.attachment())
-            await asyncio.to_thread(found.tree.attach, 1, DISK)
+            await found.plug()
             await context.arrivals.refresh(found.tree.address(1))
             await executor.reconcile(context, await found.attachment())
             assert visible(await found.attachment())

@@ -37,10 +37,7 @@ def made(card, **changes):
 def test_a_device_is_named_by_claim_and_device_and_named_to_the_container(card):
     device = made(card)
     assert device.name == "u1-nvme-0"
-    assert device.edits.env == (
-        "DRAWBAR_NVME_0_PCI_ADDRESS=0000:01:00.0",
-        "DRAWBAR_NVME_0_SERIAL=SN1",
-    )
+    assert device.edits.env == ("DRAWBAR_NVME_0_PCI_ADDRESS=0000:01:00.0", "DRAWBAR_NVME_0_SERIAL=SN1")
     assert "/dev/nvme0n1" in [node.path for node in device.edits.device_nodes]
 
 

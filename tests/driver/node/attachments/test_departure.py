@@ -72,11 +72,7 @@ DEPARTURE = {
         [("RecordPlace", ELSEWHERE)],
     ),
     "gone-with-a-reboot": (observed(GOING, boot_id="boot-2"), 0, [("ReportReleased", None)]),
-    "one-of-two": (
-        observed(GOING, matching.Ambiguous(cards=(CARD, ELSEWHERE))),
-        0,
-        [("Release", "2")],
-    ),
+    "one-of-two": (observed(GOING, matching.Ambiguous(cards=(CARD, ELSEWHERE))), 0, [("Release", "2")]),
     "either-of-two": (
         observed(NEVER_HERE, matching.Ambiguous(cards=(CARD, ELSEWHERE))),
         0,
@@ -89,11 +85,7 @@ DEPARTURE = {
         1,
         [("ReportBlocked", release_plan.IN_USE), *again(3)],
     ),
-    "blocked-and-said": (
-        observed(saying(BUSY.reason, BUSY.message), found(), released=BUSY),
-        1,
-        again(3),
-    ),
+    "blocked-and-said": (observed(saying(BUSY.reason, BUSY.message), found(), released=BUSY), 1, again(3)),
     "blocked-by-another": (
         observed(saying(BUSY.reason, "held by pid 2"), found(), released=BUSY),
         1,

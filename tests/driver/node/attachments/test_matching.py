@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.scenes import attachments as scenes
+from tests.scenes import cards
+from tests.scenes.cards import slot
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching
-from drawbar.driver.node.inventory import index, model
+from drawbar.driver.node.inventory import index
 from drawbar.fabric.contract import DeviceClass
 
 DSN = "48-b0-2d-00-00-00-00-01"
@@ -15,49 +17,11 @@ GPU = {"device_class": DeviceClass.GPU, "vendor": 0x10DE, "device": 0x2330}
 NVME = {"device_class": DeviceClass.NVME, "vendor": 0x144D, "device": 0xA824}
 
 
-def function(slot, *, serial=None, dsn=None, number=0, nvme=None, **what):
+def function(slot, *, number=0, **what):
     bus = int(slot or 31)
-    described = GPU | what
-    return model.PciFunction(
-        **{
-            "address": f"0000:{bus:02x}:00.{number}",
-            "path": f"devices/pci0000:00/0000:00:03.{bus % 8}/0000:{bus:02x}:00.{number}",
-            "class_code": 0x030200,
-            "subsystem_vendor": None,
-            "subsystem_device": None,
-            "driver": None,
-            "numa_node": None,
-            "pcie_root": "pci0000:00",
-            "link": model.Link(),
-            "serial": serial or nvme or dsn,
-            "dsn": dsn,
-            "dsn_hidden": False,
-            "iommu_group": None,
-            "sriov": None,
-            "physical_function": None,
-            "slot": slot or None,
-            "device_nodes": (),
-            "net_interfaces": (),
-            "nvme": (controller(nvme),) if nvme else (),
-        }
-        | described
-    )
-
-
-def controller(serial):
-    return model.NvmeController(name="nvme0", state="live", model=None, firmware=None, serial=serial)
-
-
-def slot(name, *, present=True, powered=True):
-    return model.Slot(
-        name=name,
-        address=f"0000:{int(name):02x}:00",
-        present=present,
-        powered=powered,
-        attention=None,
-        speed_gts=None,
-        max_speed_gts=None,
-    )
+    address = f"0000:{bus:02x}:00.{number}"
+    path = f"devices/pci0000:00/0000:00:03.{bus % 8}/{address}"
+    return cards.function(**{"address": address, "path": path, "slot": slot or None} | GPU | what)
 
 
 def inventory(*functions, slots=()):
@@ -93,13 +57,30 @@ DISK_WITH_DSN = function("2", nvme="SN0001", dsn=DSN, **NVME)
 BARE_DISK_WITH_DSN = function("2", dsn=DSN, **NVME)
 SAME_SERIAL = (function("1", nvme="1", **NVME), function("2", nvme="1", **NVME | {"vendor": 0x8086}))
 
+SECOND, HERE, WRONG = (
+    ("found", "0000:02:00.0", "serial"),
+    ("found", "0000:02:00.0", "slot"),
+    ("wrong", "0000:02:00.0"),
+)
+BOTH = ("ambiguous", "0000:01:00.0", "0000:02:00.0")
+EMPTY, ABSENT = ("absent", "2"), ("absent", None)
+CXL = function("2", serial="0x1234", device_class=DeviceClass.CXL_MEMORY)
+KNOWN = function("2", dsn=DSN)
+THIS_GPU = identity(serial=DSN, pci_id="10de:2330")
+THIS_DISK = identity(device_class="nvme", serial="SN0001", pci_id="144d:a824")
+THAT_DISK = identity(device_class="nvme", serial="SN0002", pci_id="144d:a824")
+
+
+def empty(**changes):
+    return inventory(slots=[slot("2", **changes)])
+
+
+def disk(**known):
+    return identity(device_class="nvme", **known)
+
+
 CASES = {
-    "by-serial-in-its-slot": (
-        inventory(function("2", dsn=DSN)),
-        identity(serial=DSN),
-        "2",
-        ("found", "0000:02:00.0", "serial"),
-    ),
+    "by-serial-in-its-slot": (inventory(KNOWN), identity(serial=DSN), "2", SECOND),
     "by-serial-in-another-slot": (
         inventory(function("3", dsn=DSN)),
         identity(serial=DSN),
@@ -112,136 +93,61 @@ CASES = {
         "",
         ("found", "0000:1f:00.0", "serial"),
     ),
-    "in-another-notation": (
-        inventory(function("2", dsn=DSN)),
-        identity(serial="0x48b02d0000000001"),
-        "2",
-        ("found", "0000:02:00.0", "serial"),
-    ),
-    "padded": (
-        inventory(DISK),
-        identity(device_class="nvme", serial="sn0001"),
-        "",
-        ("found", "0000:02:00.0", "serial"),
-    ),
-    "by-a-cxl-serial": (
-        inventory(function("2", serial="0x1234", device_class=DeviceClass.CXL_MEMORY)),
-        identity(device_class="cxl-memory", serial="4660"),
-        "",
-        ("found", "0000:02:00.0", "serial"),
-    ),
+    "in-another-notation": (inventory(KNOWN), identity(serial="0x48b02d0000000001"), "2", SECOND),
+    "padded": (inventory(DISK), disk(serial="sn0001"), "", SECOND),
+    "by-a-cxl-serial": (inventory(CXL), identity(device_class="cxl-memory", serial="4660"), "", SECOND),
     "all-functions-of-one-card-are-one": (
-        inventory(function("2", dsn=DSN), function("2", dsn=DSN, number=1)),
+        inventory(KNOWN, function("2", dsn=DSN, number=1)),
         identity(serial=DSN),
         "",
-        ("found", "0000:02:00.0", "serial"),
+        SECOND,
     ),
-    "two-cards-with-one-serial": (
-        inventory(function("1", dsn=DSN), function("2", dsn=DSN)),
-        identity(serial=DSN),
-        "2",
-        ("ambiguous", "0000:01:00.0", "0000:02:00.0"),
-    ),
+    "two-cards-with-one-serial": (inventory(function("1", dsn=DSN), KNOWN), identity(serial=DSN), "2", BOTH),
     "two-vendors-with-one-serial": (
         inventory(*SAME_SERIAL),
-        identity(device_class="nvme", serial="1", pci_id="8086:a824"),
+        disk(serial="1", pci_id="8086:a824"),
         "",
-        ("found", "0000:02:00.0", "serial"),
+        SECOND,
     ),
     "two-cards-with-one-serial-of-neither-vendor": (
         inventory(*SAME_SERIAL),
-        identity(device_class="nvme", serial="1", pci_id="1234:5678"),
+        disk(serial="1", pci_id="1234:5678"),
         "",
-        ("ambiguous", "0000:01:00.0", "0000:02:00.0"),
+        BOTH,
     ),
-    "nothing-in-the-slot": (
-        inventory(slots=[slot("2", present=False)]),
-        identity(serial=DSN),
-        "2",
-        ("absent", "2"),
-    ),
-    "no-such-slot": (inventory(), identity(serial=DSN), "9", ("absent", None)),
-    "no-slot-known": (inventory(HIDDEN), identity(serial=DSN), "", ("absent", None)),
-    "waits-for-power": (
-        inventory(slots=[slot("2", powered=False)]),
-        identity(serial=DSN),
-        "2",
-        ("unpowered", "2"),
-    ),
+    "nothing-in-the-slot": (empty(present=False), identity(serial=DSN), "2", EMPTY),
+    "no-such-slot": (inventory(), identity(serial=DSN), "9", ABSENT),
+    "no-slot-known": (inventory(HIDDEN), identity(serial=DSN), "", ABSENT),
+    "waits-for-power": (empty(powered=False), identity(serial=DSN), "2", ("unpowered", "2")),
     "an-empty-slot-without-power-waits-for-nothing": (
-        inventory(slots=[slot("2", present=False, powered=False)]),
+        empty(present=False, powered=False),
         identity(serial=DSN),
         "2",
-        ("absent", "2"),
+        EMPTY,
     ),
-    "a-slot-without-a-switch": (
-        inventory(slots=[slot("2", powered=None)]),
-        identity(serial=DSN),
-        "2",
-        ("absent", "2"),
-    ),
-    "another-serial": (
-        inventory(function("2", dsn="48-b0-2d-00-00-00-00-02")),
-        identity(serial=DSN, pci_id="10de:2330"),
-        "2",
-        ("wrong", "0000:02:00.0"),
-    ),
-    "serial-hidden": (
-        inventory(HIDDEN),
-        identity(serial=DSN, pci_id="10de:2330"),
-        "2",
-        ("found", "0000:02:00.0", "slot"),
-    ),
+    "a-slot-without-a-switch": (empty(powered=None), identity(serial=DSN), "2", EMPTY),
+    "another-serial": (inventory(function("2", dsn="48-b0-2d-00-00-00-00-02")), THIS_GPU, "2", WRONG),
+    "serial-hidden": (inventory(HIDDEN), THIS_GPU, "2", HERE),
     "serial-hidden-and-another-model": (
         inventory(HIDDEN),
         identity(serial=DSN, pci_id="10de:2331"),
         "2",
-        ("wrong", "0000:02:00.0"),
+        WRONG,
     ),
-    "serial-unknown": (
-        inventory(function("2", dsn=DSN)),
-        identity(pci_id="10de:2330"),
-        "2",
-        ("found", "0000:02:00.0", "slot"),
-    ),
-    "serial-unknown-and-no-slot": (
-        inventory(function("2", dsn=DSN)),
-        identity(pci_id="10de:2330"),
-        "",
-        ("absent", None),
-    ),
-    "only-the-class-is-known": (inventory(HIDDEN), identity(), "2", ("found", "0000:02:00.0", "slot")),
-    "another-class": (inventory(HIDDEN), identity(device_class="nic"), "2", ("wrong", "0000:02:00.0")),
-    "classes-that-people-mix-up": (
-        inventory(HIDDEN),
-        identity(device_class="accelerator"),
-        "2",
-        ("found", "0000:02:00.0", "slot"),
-    ),
-    "nothing-but-the-slot-is-known": (
-        inventory(HIDDEN),
-        identity(device_class="other"),
-        "2",
-        ("wrong", "0000:02:00.0"),
-    ),
-    "a-disk-without-its-driver": (
-        inventory(BARE_DISK),
-        identity(device_class="nvme", serial="SN0001", pci_id="144d:a824"),
-        "2",
-        ("found", "0000:02:00.0", "slot"),
-    ),
+    "serial-unknown": (inventory(KNOWN), identity(pci_id="10de:2330"), "2", HERE),
+    "serial-unknown-and-no-slot": (inventory(KNOWN), identity(pci_id="10de:2330"), "", ABSENT),
+    "only-the-class-is-known": (inventory(HIDDEN), identity(), "2", HERE),
+    "another-class": (inventory(HIDDEN), identity(device_class="nic"), "2", WRONG),
+    "classes-that-people-mix-up": (inventory(HIDDEN), identity(device_class="accelerator"), "2", HERE),
+    "nothing-but-the-slot-is-known": (inventory(HIDDEN), identity(device_class="other"), "2", WRONG),
+    "a-disk-without-its-driver": (inventory(BARE_DISK), THIS_DISK, "2", HERE),
     "a-disk-without-its-driver-and-with-another-number": (
         inventory(BARE_DISK_WITH_DSN),
-        identity(device_class="nvme", serial="SN0001", pci_id="144d:a824"),
+        THIS_DISK,
         "2",
-        ("found", "0000:02:00.0", "slot"),
+        HERE,
     ),
-    "a-disk-with-its-driver-and-another-serial": (
-        inventory(DISK_WITH_DSN),
-        identity(device_class="nvme", serial="SN0002", pci_id="144d:a824"),
-        "2",
-        ("wrong", "0000:02:00.0"),
-    ),
+    "a-disk-with-its-driver-and-another-serial": (inventory(DISK_WITH_DSN), THAT_DISK, "2", WRONG),
 }
 
 

@@ -55,22 +55,32 @@ SAID_UNKNOWN = msgspec.structs.replace(
 OLD = msgspec.structs.replace(HERE, claim_uid="claim-0")
 CLEAN = msgspec.structs.replace(HERE, claim_uid="")
 VISIBLE_HERE = attachment(ATTACHED, VISIBLE, node=HERE)
+USED = attachment(ATTACHED, VISIBLE, node=OLD)
+GIVEN_UP = attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)
+UNPOWERED, WRONG = matching.Unpowered(slot=OFF), matching.Wrong(card=CARD, why="it has serial X")
+BUSY = {"match": found(), "attempt": tried(None, "busy", since=9), "cleaned": "busy"}
+
+
+def arriving(match=None, **changes):
+    return observed(attachment(ATTACHED), match, **changes)
+
+
+def bare(**when):
+    """A device without its driver, and the last try to bind one."""
+    return {"match": found(BARE), "lack": "no driver", "attempt": tried(BARE, "no driver", **when)}
+
 
 ARRIVAL = {
-    "here": (observed(attachment(ATTACHED), found()), 0, [("Initialise", CARD)]),
-    "here-and-ready": (observed(attachment(ATTACHED), **READY), 0, [("ReportVisible", CARD)]),
+    "here": (arriving(found()), 0, [("Initialise", CARD)]),
+    "here-and-ready": (arriving(**READY), 0, [("ReportVisible", CARD)]),
     "here-before-the-controller-said-attached": (
         observed(attachment(), **READY),
         0,
         [("ReportVisible", CARD)],
     ),
     "known-by-slot-before-the-controller-said-attached": (observed(attachment(), found(by="slot")), 0, []),
-    "known-by-slot": (observed(attachment(ATTACHED), found(by="slot")), 0, [("Initialise", CARD)]),
-    "changed-since-it-was-ready": (
-        observed(attachment(ATTACHED), found(), attempt=tried(BARE)),
-        0,
-        [("Initialise", CARD)],
-    ),
+    "known-by-slot": (arriving(found(by="slot")), 0, [("Initialise", CARD)]),
+    "changed-since-it-was-ready": (arriving(found(), attempt=tried(BARE)), 0, [("Initialise", CARD)]),
     "reported-already": (observed(VISIBLE_HERE, **READY), 99, []),
     "reported-and-verified-by-a-new-daemon": (observed(VISIBLE_HERE, found()), 99, [("Initialise", CARD)]),
     "reported-before-a-reboot": (
@@ -98,113 +108,58 @@ ARRIVAL = {
     "not-attached-yet": (observed(attachment()), 999, []),
     "attach-failed": (observed(attachment(condition(attachments.ATTACHED, holds=False))), 999, []),
     "controller-gave-up": (observed(attachment(ATTACHED, error=BROKEN)), 999, []),
-    "awaited": (observed(attachment(ATTACHED)), 59, again(60)),
-    "awaited-in-a-slot": (observed(attachment(ATTACHED), matching.Absent(slot=EMPTY)), 5, again(6)),
-    "never-came": (observed(attachment(ATTACHED)), 60, fails(plan.NOT_FOUND)),
-    "its-link-never-came-up": (
-        observed(attachment(ATTACHED), matching.Absent(slot=SLOT)),
-        60,
-        fails(plan.LINK_DOWN),
-    ),
-    "its-link-is-down": (observed(attachment(ATTACHED), found(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
-    "its-link-stays-down": (
-        observed(attachment(ATTACHED), found(DEAD), attempt=tried(DEAD)),
-        60,
-        fails(plan.LINK_DOWN),
-    ),
+    "awaited": (arriving(), 59, again(60)),
+    "awaited-in-a-slot": (arriving(matching.Absent(slot=EMPTY)), 5, again(6)),
+    "never-came": (arriving(), 60, fails(plan.NOT_FOUND)),
+    "its-link-never-came-up": (arriving(matching.Absent(slot=SLOT)), 60, fails(plan.LINK_DOWN)),
+    "its-link-is-down": (arriving(found(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
+    "its-link-stays-down": (arriving(found(DEAD), attempt=tried(DEAD)), 60, fails(plan.LINK_DOWN)),
     "it-answers-ones": (
-        observed(attachment(ATTACHED), found(), attempt=tried(lack="ones", reason=plan.LINK_DOWN)),
+        arriving(found(), attempt=tried(lack="ones", reason=plan.LINK_DOWN)),
         60,
         fails(plan.LINK_DOWN),
     ),
-    "waits-for-power": (
-        observed(attachment(ATTACHED), matching.Unpowered(slot=OFF)),
-        5,
-        [("PowerSlot", "2"), *again(5.05)],
-    ),
-    "was-given-power": (
-        observed(attachment(ATTACHED), matching.Unpowered(slot=OFF), attempt=tried(None, at=5)),
-        5.5,
-        again(6),
-    ),
+    "waits-for-power": (arriving(UNPOWERED), 5, [("PowerSlot", "2"), *again(5.05)]),
+    "was-given-power": (arriving(UNPOWERED, attempt=tried(None, at=5)), 5.5, again(6)),
     "is-given-power-again": (
-        observed(attachment(ATTACHED), matching.Unpowered(slot=OFF), attempt=tried(None, at=5)),
+        arriving(UNPOWERED, attempt=tried(None, at=5)),
         6,
         [("PowerSlot", "2"), *again(6.05)],
     ),
-    "gets-no-power": (
-        observed(attachment(ATTACHED), matching.Unpowered(slot=OFF), attempt=tried(None, "EPERM", at=59)),
-        60,
-        fails(plan.NOT_POWERED),
-    ),
-    "waits-for-power-before-the-controller-said-attached": (
-        observed(attachment(), matching.Unpowered(slot=OFF)),
-        5,
-        [],
-    ),
-    "another-device-is-there": (
-        observed(attachment(ATTACHED), matching.Wrong(card=CARD, why="it has serial X")),
-        5,
-        again(6),
-    ),
-    "another-device-stays-there": (
-        observed(attachment(ATTACHED), matching.Wrong(card=CARD, why="it has serial X")),
-        60,
-        fails(plan.WRONG),
-    ),
+    "gets-no-power": (arriving(UNPOWERED, attempt=tried(None, "EPERM", at=59)), 60, fails(plan.NOT_POWERED)),
+    "waits-for-power-before-the-controller-said-attached": (observed(attachment(), UNPOWERED), 5, []),
+    "another-device-is-there": (arriving(WRONG), 5, again(6)),
+    "another-device-stays-there": (arriving(WRONG), 60, fails(plan.WRONG)),
     "two-have-its-serial": (
-        observed(attachment(ATTACHED), matching.Ambiguous(cards=(CARD, ELSEWHERE))),
+        arriving(matching.Ambiguous(cards=(CARD, ELSEWHERE))),
         60,
         fails(plan.NOT_UNIQUE),
     ),
-    "came-without-driver": (
-        observed(attachment(ATTACHED), found(BARE), lack="no driver", attempt=tried(BARE, "no driver", at=5)),
-        5.5,
-        again(6),
-    ),
-    "is-tried-again": (
-        observed(attachment(ATTACHED), found(BARE), lack="no driver", attempt=tried(BARE, "no driver", at=5)),
-        6,
-        [("Initialise", BARE)],
-    ),
-    "driver-never-bound": (
-        observed(
-            attachment(ATTACHED), found(BARE), lack="no driver", attempt=tried(BARE, "no driver", at=59)
-        ),
-        60,
-        fails(plan.NO_DRIVER),
-    ),
+    "came-without-driver": (arriving(**bare(at=5)), 5.5, again(6)),
+    "is-tried-again": (arriving(**bare(at=5)), 6, [("Initialise", BARE)]),
+    "driver-never-bound": (arriving(**bare(at=59)), 60, fails(plan.NO_DRIVER)),
     "driver-offers-nothing": (
-        observed(attachment(ATTACHED), found(), lack="no file", attempt=tried(lack="no file", at=59)),
+        arriving(found(), lack="no file", attempt=tried(lack="no file", at=59)),
         60,
         fails(plan.NO_FILES),
     ),
     "class-never-done": (
-        observed(attachment(ATTACHED), found(), attempt=tried(lack="no memory", at=59)),
+        arriving(found(), attempt=tried(lack="no memory", at=59)),
         60,
         fails(plan.NOT_INITIALISED),
     ),
     "failed-and-not-tried-again": (
-        observed(
-            attachment(ATTACHED, condition(attachments.VISIBLE, holds=False)),
-            found(BARE),
-            lack="no driver",
-            attempt=tried(BARE, "no driver"),
-        ),
+        observed(attachment(ATTACHED, condition(attachments.VISIBLE, holds=False)), **bare()),
         99,
         [],
     ),
     "lost-its-driver-while-in-use": (
-        observed(
-            VISIBLE_HERE, found(BARE), lack="no driver", attempt=tried(BARE, "no driver", at=900, since=900)
-        ),
+        observed(VISIBLE_HERE, **bare(at=900, since=900)),
         900.01,
         again(900.06),
     ),
     "never-got-its-driver-back": (
-        observed(
-            VISIBLE_HERE, found(BARE), lack="no driver", attempt=tried(BARE, "no driver", at=959, since=900)
-        ),
+        observed(VISIBLE_HERE, **bare(at=959, since=900)),
         960,
         fails(plan.NO_DRIVER),
     ),
@@ -214,21 +169,13 @@ ARRIVAL = {
         1,
         fails(plan.LOST),
     ),
-    "pulled-and-not-powered-again": (
-        observed(VISIBLE_HERE, matching.Unpowered(slot=OFF)),
-        1,
-        fails(plan.LOST),
-    ),
+    "pulled-and-not-powered-again": (observed(VISIBLE_HERE, UNPOWERED), 1, fails(plan.LOST)),
     "the-claim-is-told-once-the-controller-has-tainted": (
-        observed(attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)),
+        observed(GIVEN_UP),
         999,
         [("TellClaim", plan.LOST)],
     ),
-    "the-claim-was-told": (
-        observed(attachment(ATTACHED, FAILED, node=HERE, error=BROKEN), told=True),
-        999,
-        [],
-    ),
+    "the-claim-was-told": (observed(GIVEN_UP, told=True), 999, []),
     "failure-was-reported": (observed(attachment(ATTACHED, FAILED, node=HERE)), 999, []),
     "not-back-yet-after-a-reboot": (
         observed(VISIBLE_HERE, boot_id="boot-2", since=moment(500)),
@@ -241,15 +188,11 @@ ARRIVAL = {
         fails(plan.LOST),
     ),
     "powered-after-a-reboot": (
-        observed(VISIBLE_HERE, matching.Unpowered(slot=OFF), boot_id="boot-2", since=moment(500)),
+        observed(VISIBLE_HERE, UNPOWERED, boot_id="boot-2", since=moment(500)),
         510,
         [("PowerSlot", "2"), *again(510.05)],
     ),
-    "a-restart-of-the-daemon-gives-no-more-time": (
-        observed(attachment(ATTACHED), since=moment(500)),
-        510,
-        fails(plan.NOT_FOUND),
-    ),
+    "a-restart-of-the-daemon-gives-no-more-time": (arriving(since=moment(500)), 510, fails(plan.NOT_FOUND)),
     "ill": (observed(VISIBLE_HERE, **READY, health=ILL), 1, [("ReportHealth", None)]),
     "ill-and-said": (observed(attachment(ATTACHED, VISIBLE, node=SAID_ILL), **READY, health=ILL), 1, []),
     "ill-without-its-driver": (
@@ -269,47 +212,21 @@ ARRIVAL = {
     ),
     "well-and-new": (observed(VISIBLE_HERE, **READY, health=WELL), 1, again(10)),
     "well-for-long": (observed(VISIBLE_HERE, **READY, health=WELL), 10, [("ReportHealth", None)]),
-    "has-traces": (observed(attachment(ATTACHED, VISIBLE, node=OLD), **READY), 1, [("Clean", CARD)]),
-    "has-traces-and-is-held": (
-        observed(attachment(ATTACHED, VISIBLE, node=OLD), **READY, held_by="claim-0"),
-        1,
-        [],
-    ),
+    "has-traces": (observed(USED, **READY), 1, [("Clean", CARD)]),
+    "has-traces-and-is-held": (observed(USED, **READY, held_by="claim-0"), 1, []),
     "has-traces-for-nobody": (
         observed(attachment(ATTACHED, VISIBLE, node=HERE, claim=None), **READY),
         1,
         [("Clean", CARD)],
     ),
-    "was-cleaned": (
-        observed(attachment(ATTACHED, VISIBLE, node=OLD), **READY, cleaned=""),
-        1,
-        [("ReportClean", CARD)],
-    ),
+    "was-cleaned": (observed(USED, **READY, cleaned=""), 1, [("ReportClean", CARD)]),
     "clean-for-the-next-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=CLEAN), **READY),
         1,
         [("ReportVisible", CARD)],
     ),
-    "cannot-be-cleaned-yet": (
-        observed(
-            attachment(ATTACHED, VISIBLE, node=OLD),
-            found(),
-            attempt=tried(None, "busy", since=9),
-            cleaned="busy",
-        ),
-        9,
-        again(10),
-    ),
-    "cannot-be-cleaned": (
-        observed(
-            attachment(ATTACHED, VISIBLE, node=OLD),
-            found(),
-            attempt=tried(None, "busy", since=9),
-            cleaned="busy",
-        ),
-        69,
-        fails(plan.NOT_CLEANED),
-    ),
+    "cannot-be-cleaned-yet": (observed(USED, **BUSY), 9, again(10)),
+    "cannot-be-cleaned": (observed(USED, **BUSY), 69, fails(plan.NOT_CLEANED)),
 }
 
 

@@ -6,14 +6,17 @@ the executor carries a prefix of each plan out and forgets what it remembered.
 
 import dataclasses
 import datetime
+import functools
 
 import msgspec
 from hypothesis import settings, stateful
 from hypothesis import strategies as st
+from tests.scenes import attachments as scenes
+from tests.scenes import cards
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, matching, plan
-from drawbar.driver.node.inventory import index, model
+from drawbar.driver.node.inventory import index
 from drawbar.driver.node.release import plan as release_plan
 from drawbar.fabric.contract import DeviceClass
 
@@ -26,34 +29,14 @@ def seconds(amount):
     return datetime.timedelta(seconds=amount)
 
 
-def function(slot, driver, address=None):
+slot = functools.cache(cards.slot)
+
+
+@functools.cache
+def function(slot, driver):
     """A disk shows its serial number while its driver is bound."""
-    address = address or f"0000:0{slot}:00.0"
-    controller = model.NvmeController(name="nvme0", state="live", model=None, firmware=None, serial="SN1")
-    return model.PciFunction(
-        address=address,
-        path=f"devices/pci0000:00/{address}",
-        class_code=0x010802,
-        device_class=DeviceClass.NVME,
-        vendor=0x144D,
-        device=0xA824,
-        subsystem_vendor=None,
-        subsystem_device=None,
-        driver=driver,
-        numa_node=None,
-        pcie_root=None,
-        link=model.Link(),
-        serial="SN1" if driver else None,
-        dsn=None,
-        dsn_hidden=False,
-        iommu_group=None,
-        sriov=None,
-        physical_function=None,
-        slot=slot,
-        device_nodes=(),
-        net_interfaces=(),
-        nvme=(controller,) if driver else (),
-    )
+    known = {"vendor": 0x144D, "device": 0xA824, "driver": driver, "slot": slot}
+    return cards.function(f"0000:0{slot}:00.0", DeviceClass.NVME, nvme="SN1" if driver else "", **known)
 
 
 @dataclasses.dataclass
@@ -70,16 +53,7 @@ class Kernel:
 
     def inventory(self):
         slots = tuple(
-            model.Slot(
-                name=name,
-                address=f"0000:0{name}:00",
-                present=name == self.slot,
-                powered=name == self.slot and self.powered,
-                attention=None,
-                speed_gts=None,
-                max_speed_gts=None,
-            )
-            for name in "12"
+            slot(name, present=name == self.slot, powered=name == self.slot and self.powered) for name in "12"
         )
         functions = (function(self.slot, "nvme" if self.bound else None),) if self.shown else ()
         return index.Inventory(functions=functions, slots=slots)
@@ -104,19 +78,10 @@ class Node(stateful.RuleBasedStateMachine):
         self.now = START
         self.kernel = Kernel()
         self.boot = 1
-        self.attachment = attachments.DeviceAttachment(
-            metadata=meta.ObjectMeta(name="fab.d", uid="u"),
-            spec=attachments.AttachmentSpec(
-                fabric="fab",
-                device_id="d",
-                driver="drawbar.dev",
-                pool="p",
-                device="d",
-                node_name="n",
-                host_id="h",
-                identity=attachments.Identity(device_class="nvme", serial="SN1", pci_id="144d:a824"),
-                claim=CLAIM,
-            ),
+        self.attachment = scenes.attachment(
+            uid="u",
+            identity=attachments.Identity(device_class="nvme", serial="SN1", pci_id="144d:a824"),
+            claim=CLAIM,
         )
         self.held = None
         self.busy = False

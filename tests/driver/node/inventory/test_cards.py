@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from tests.scenes import cards
 
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import index, model
@@ -10,41 +11,8 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
 
-def function(address, kind=DeviceClass.OTHER, **changes):
-    described = {
-        "path": f"devices/pci0000:00/{address}",
-        "class_code": 0,
-        "vendor": 1,
-        "device": 1,
-        "subsystem_vendor": None,
-        "subsystem_device": None,
-        "driver": None,
-        "numa_node": None,
-        "pcie_root": "pci0000:00",
-        "link": model.Link(),
-        "serial": None,
-        "dsn": None,
-        "dsn_hidden": False,
-        "iommu_group": None,
-        "sriov": None,
-        "physical_function": None,
-        "slot": None,
-        "device_nodes": (),
-        "net_interfaces": (),
-    }
-    return model.PciFunction(address=address, device_class=kind, **(described | changes))
-
-
-def slot(name, address="0000:01:00"):
-    return model.Slot(
-        name=name,
-        address=address,
-        present=True,
-        powered=True,
-        attention=0,
-        speed_gts=None,
-        max_speed_gts=None,
-    )
+def function(address, kind=DeviceClass.OTHER, **known):
+    return cards.function(address, kind, **known)
 
 
 def grouped(*functions, **others):
@@ -66,11 +34,11 @@ def test_everything_behind_one_slot_is_a_card_and_its_bridges_come_last():
         function("0000:03:00.0", DeviceClass.ACCELERATOR, slot="7"),
         function("0000:04:00.0", DeviceClass.ACCELERATOR, slot="7"),
     ]
-    found = index.Inventory(functions=tuple(functions), slots=(slot("7"),))
+    found = index.Inventory(functions=tuple(functions), slots=(cards.slot("7", address="0000:01:00"),))
     [card] = found.cards
     assert [each.address for each in card.functions] == [functions[n].address for n in (2, 3, 0, 1)]
     assert (card.address, card.device_class) == ("0000:03:00.0", DeviceClass.ACCELERATOR)
-    assert card.slot == slot("7")
+    assert card.slot == cards.slot("7", address="0000:01:00")
 
 
 def test_virtual_functions_belong_to_the_card_of_their_physical_one():
@@ -176,7 +144,7 @@ def test_cards_whose_slots_appear_after_they_were_read_are_all_there_with_their_
     for address in addresses.values():
         entries.put(address, function(address))
     assert len(entries.index().ordered) == len(addresses)
-    entries.slots = {name: slot(name, address[:-2]) for name, address in addresses.items()}
+    entries.slots = {name: cards.slot(name, address=address[:-2]) for name, address in addresses.items()}
     for name, address in addresses.items():
         entries.put(address, function(address, slot=name))
     assert [card.first.slot for card in entries.index().ordered] == list(addresses)

@@ -1,6 +1,7 @@
 """What keeps the host's own disks and network cards out of the local pool."""
 
 import pytest
+from tests.scenes import cards
 
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
@@ -11,21 +12,7 @@ INITIAL = "pid:[4026531836]"
 
 
 def function(address="0000:01:00.0", nodes=(), interfaces=()):
-    absent = ("subsystem_vendor", "subsystem_device", "driver", "numa_node", "pcie_root", "serial", "dsn")
-    absent += ("iommu_group", "sriov", "physical_function", "slot")
-    return model.PciFunction(
-        **dict.fromkeys(absent),
-        address=address,
-        path=f"devices/pci0000:00/{address}",
-        class_code=0x010802,
-        device_class=DeviceClass.NVME,
-        vendor=1,
-        device=2,
-        link=model.Link(),
-        dsn_hidden=False,
-        device_nodes=nodes,
-        net_interfaces=interfaces,
-    )
+    return cards.function(address, DeviceClass.NVME, device_nodes=nodes, net_interfaces=interfaces)
 
 
 def card(*functions):

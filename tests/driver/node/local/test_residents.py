@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import cards
 
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.node.inventory import model
@@ -13,34 +14,12 @@ from drawbar.fabric.contract import DeviceClass
 BOOT = "boot-1"
 
 
-def function(address="0000:65:00.0", device_class=DeviceClass.GPU, **changes):
-    values = {
-        "address": address,
-        "path": f"devices/pci0000:64/{address}",
-        "class_code": 0x030200,
-        "device_class": device_class,
-        "vendor": 0x10DE,
-        "device": 0x2330,
-        "driver": "vendor",
-        "pcie_root": "pci0000:64",
-        "link": model.Link(),
-        "dsn_hidden": False,
-        "device_nodes": (),
-        "net_interfaces": (),
-    }
-    absent = ("subsystem_vendor", "subsystem_device", "numa_node", "serial", "dsn", "iommu_group", "sriov")
-    absent += ("physical_function", "slot")
-    return model.PciFunction(**(dict.fromkeys(absent) | values | changes))
+def function(address="0000:65:00.0", device_class=DeviceClass.GPU, **known):
+    return cards.function(address, device_class, **{"driver": "vendor"} | known)
 
 
 def card(*functions, slot=None, memdevs=(), **changes):
     return model.Card(functions=functions or (function(**changes),), slot=slot, memdevs=memdevs)
-
-
-def slot(name="3", **changes):
-    values = {"name": name, "address": "0000:65:00", "present": True, "powered": True}
-    absent = dict.fromkeys(("attention", "speed_gts", "max_speed_gts"))
-    return model.Slot(**(absent | values | changes))
 
 
 def attachment(serial="", *, status=None, **identity):
@@ -74,9 +53,11 @@ def test_a_card_that_lives_here_is_offered():
             card(device_class=DeviceClass.NVME), {}, "nvme driver is not bound", id="disk-without-driver"
         ),
         pytest.param(card(function(slot="3")), {}, "hot-plug slot 3", id="slot-not-known"),
-        pytest.param(card(function(slot="3"), slot=slot()), {}, "hot-plug slot 3", id="hot-plug-slot"),
         pytest.param(
-            card(function(slot="3"), slot=slot(powered=None)),
+            card(function(slot="3"), slot=cards.slot("3")), {}, "hot-plug slot 3", id="hot-plug-slot"
+        ),
+        pytest.param(
+            card(function(slot="3"), slot=cards.slot("3", powered=None)),
             {},
             "hot-plug slot 3",
             id="slot-without-power-file",
@@ -100,7 +81,7 @@ def test_a_card_that_lives_here_is_offered():
             id="attached-and-seen-in-this-boot",
         ),
         pytest.param(
-            card(function(slot="3"), slot=slot(powered=None, present=None)),
+            card(function(slot="3"), slot=cards.slot("3", powered=None, present=None)),
             {"attached": (attachment(slot="3"),)},
             "belongs to fabric",
             id="attached-by-slot",
@@ -136,7 +117,9 @@ def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(one, situ
         ),
         pytest.param(card(), {"attached": (attachment(pci_id="10de:1111"),)}, id="another-kind"),
         pytest.param(
-            card(function(slot="3"), slot=slot(powered=None, present=None)), {}, id="slot-that-is-only-a-name"
+            card(function(slot="3"), slot=cards.slot("3", powered=None, present=None)),
+            {},
+            id="slot-that-is-only-a-name",
         ),
         pytest.param(card(), {"busy": {"0000:66:00.0": "x"}}, id="another-is-busy"),
         pytest.param(
@@ -157,12 +140,12 @@ def test_what_only_looks_like_somebody_elses_is_offered(one, situation):
 @pytest.mark.parametrize(("pattern", "offered"), [("3", 1), ("*", 1), ("4", 0), ("[12]", 0)])
 def test_the_configuration_can_give_hot_plug_slots_to_the_node(pattern, offered):
     wanted = residents.Selection(slots=(pattern,))
-    assert len(chosen(card(function(slot="3"), slot=slot()), wanted=wanted)[0]) == offered
+    assert len(chosen(card(function(slot="3"), slot=cards.slot("3")), wanted=wanted)[0]) == offered
 
 
 def test_a_slot_of_the_node_does_not_make_an_attached_device_its_own():
     wanted = residents.Selection(slots=("*",))
-    here = card(function(slot="3", serial="S"), slot=slot())
+    here = card(function(slot="3", serial="S"), slot=cards.slot("3"))
     offered, refused = chosen(here, wanted=wanted, attached=(attachment("S"),))
     assert (offered, list(refused)) == (set(), ["gpu-s"])
 
@@ -172,8 +155,7 @@ def test_what_the_selector_does_not_want_is_refused_with_its_reason():
 
 
 PARENT = function(
-    serial="P",
-    sriov=model.Sriov(total_vfs=4, num_vfs=2, virtual_functions=("0000:65:00.4", "0000:65:00.5")),
+    serial="P", sriov=model.Sriov(total_vfs=4, num_vfs=2, virtual_functions=("0000:65:00.4", "0000:65:00.5"))
 )
 PARTS = tuple(
     function(address, physical_function="0000:65:00.0") for address in ("0000:65:00.4", "0000:65:00.5")

@@ -1,0 +1,42 @@
+"""Cards as values, without a tree: what the kernel would show of functions and slots."""
+
+from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import DeviceClass
+
+CLASS_CODES = {DeviceClass.GPU: 0x030200, DeviceClass.NVME: 0x010802}
+UNKNOWN = (
+    *("subsystem_vendor", "subsystem_device", "driver", "numa_node", "pcie_root", "serial", "dsn"),
+    *("iommu_group", "sriov", "physical_function", "slot"),
+)
+
+
+def function(address="0000:01:00.0", device_class=DeviceClass.GPU, *, nvme="", **known):
+    """A PCI function of which the kernel says nothing but `known`.
+
+    Args:
+        address: of the function.
+        device_class: of the function.
+        nvme: the serial number of its NVMe controller; empty where it has none.
+        known: fields of `model.PciFunction`.
+    """
+    controller = model.NvmeController(name="nvme0", state="live", model=None, firmware=None, serial=nvme)
+    described = dict.fromkeys(UNKNOWN) | {
+        "path": f"devices/pci0000:00/{address}",
+        "class_code": CLASS_CODES.get(device_class, 0),
+        "vendor": 0x10DE,
+        "device": 0x2330,
+        "link": model.Link(),
+        "serial": nvme or known.get("dsn"),
+        "dsn_hidden": False,
+        "device_nodes": (),
+        "net_interfaces": (),
+        "nvme": (controller,) if nvme else (),
+    }
+    return model.PciFunction(address=address, device_class=device_class, **described | known)
+
+
+def slot(name, **known):
+    """A hot-plug slot with a card and power; its address follows from its name unless it is given."""
+    address = f"0000:{int(name):02x}:00"
+    described = dict.fromkeys(("attention", "speed_gts", "max_speed_gts"))
+    return model.Slot(name=name, **described | {"address": address, "present": True, "powered": True} | known)
