@@ -3,14 +3,12 @@
 import datetime
 from types import SimpleNamespace
 
-from drawbar.driver.api import fabrics, meta, nodes
+from drawbar.driver.api import core, fabrics, meta
 from drawbar.driver.controller import absences
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-NODE = nodes.Node(metadata=meta.ObjectMeta(name="n"))
-DEAD = nodes.Node(
-    metadata=NODE.metadata, spec=nodes.NodeSpec(taints=(nodes.Taint(key=nodes.OUT_OF_SERVICE),))
-)
+NODE = core.Node(metadata=meta.ObjectMeta(name="n"))
+DEAD = core.Node(metadata=NODE.metadata, spec=core.NodeSpec(taints=(core.Taint(key=core.OUT_OF_SERVICE),)))
 
 
 def seconds(number):

@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from drawbar.driver.api import meta, nodes, pods
+from drawbar.driver.api import core, meta
 from drawbar.driver.controller import daemons
 from drawbar.driver.controller.daemons import State
 
@@ -17,15 +17,15 @@ def after(seconds):
 
 def node(ready=None):
     conditions = () if ready is None else (meta.Condition(type="Ready", status=ready),)
-    return nodes.Node(metadata=meta.ObjectMeta(name="n1"), status=nodes.NodeStatus(conditions=conditions))
+    return core.Node(metadata=meta.ObjectMeta(name="n1"), status=core.NodeStatus(conditions=conditions))
 
 
 def pod(uid="a", ready="True", on="n1"):
     conditions = (meta.Condition(type="Ready", status=ready),)
-    return pods.Pod(
+    return core.Pod(
         metadata=meta.ObjectMeta(name=f"p-{uid}", uid=uid),
-        spec=pods.PodSpec(node_name=on),
-        status=pods.PodStatus(conditions=conditions),
+        spec=core.PodSpec(node_name=on),
+        status=core.PodStatus(conditions=conditions),
     )
 
 

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import drivers, meta, nodes
+from drawbar.driver.api import core, drivers, meta
 from drawbar.driver.controller import labels, marks
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds
@@ -41,7 +41,7 @@ def test_a_mark_tells_the_driver_and_fits_the_wire():
 
 
 def make_node(held):
-    return nodes.Node(metadata=meta.ObjectMeta(name="n", labels=held))
+    return core.Node(metadata=meta.ObjectMeta(name="n", labels=held))
 
 
 def test_labels_with_another_drivers_value_stay():

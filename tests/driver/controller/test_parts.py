@@ -7,7 +7,7 @@ import pytest
 from tests.scenes import claims as scenes
 
 from drawbar.driver import errors as driver_errors
-from drawbar.driver.api import claims, fabrics, meta, nodes
+from drawbar.driver.api import claims, core, fabrics, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import hosts, labels, names, outcomes, settings
 from drawbar.driver.controller.attachments import calls
@@ -21,13 +21,13 @@ FREE, USED = contract.PortState.FREE, contract.PortState.USED
 
 
 def machines(*names_):
-    return [nodes.Node(metadata=meta.ObjectMeta(name=name)) for name in names_]
+    return [core.Node(metadata=meta.ObjectMeta(name=name)) for name in names_]
 
 
 def machine(name, uuid="", created=None, **metadata):
-    status_ = nodes.NodeStatus(node_info=nodes.NodeInfo(system_uuid=uuid))
+    status_ = core.NodeStatus(node_info=core.NodeInfo(system_uuid=uuid))
     known = meta.ObjectMeta(name=name, creation_timestamp=created, **metadata)
-    return nodes.Node(metadata=known, status=status_)
+    return core.Node(metadata=known, status=status_)
 
 
 def host(host_id, name, *states, **identifiers):
@@ -203,7 +203,7 @@ def test_a_node_has_room_while_a_port_is_free_or_no_ports_are_told():
 
 
 def node(name, **known):
-    return nodes.Node(metadata=meta.ObjectMeta(name=name, labels=known.get("labels", {})))
+    return core.Node(metadata=meta.ObjectMeta(name=name, labels=known.get("labels", {})))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import claims as claim_scenes
 
-from drawbar.driver.api import attachments, fabrics, meta, nodes, slices
+from drawbar.driver.api import attachments, core, fabrics, meta, slices
 from drawbar.driver.controller import attachment_index, names, routing
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.routing import Allocation, Job, WakeJob
@@ -56,9 +56,9 @@ def given(new, **facts):
     return routing.ClaimChange(driver=DRIVER, new=new, **facts)
 
 
-NODE = nodes.Node(metadata=meta.ObjectMeta(name="n"))
-LABELLED = nodes.Node(metadata=meta.ObjectMeta(name="n", labels={"a": "b"}))
-OFF = msgspec.structs.replace(NODE, spec=nodes.NodeSpec(taints=(nodes.Taint(key=nodes.OUT_OF_SERVICE),)))
+NODE = core.Node(metadata=meta.ObjectMeta(name="n"))
+LABELLED = core.Node(metadata=meta.ObjectMeta(name="n", labels={"a": "b"}))
+OFF = msgspec.structs.replace(NODE, spec=core.NodeSpec(taints=(core.Taint(key=core.OUT_OF_SERVICE),)))
 
 
 def published(fabric):

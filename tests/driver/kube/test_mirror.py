@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from drawbar.driver import backoff
-from drawbar.driver.api import meta, nodes
+from drawbar.driver.api import core, meta
 from drawbar.driver.kube import client, config, decoding, errors, kinds, mirror
 from drawbar.mocks import apiserver
 
@@ -457,7 +457,7 @@ async def test_a_reflector_keeps_only_what_it_is_told_to_keep(tmp_path):
             found = mirror.Mirror(
                 api,
                 kinds.NODE,
-                into=nodes.Node,
+                into=core.Node,
                 changed=lambda old, new: seen.set() if new.metadata.name == "a2" else None,
                 keep=lambda node: node.metadata.name.startswith("a"),
             )

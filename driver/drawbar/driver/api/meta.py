@@ -26,7 +26,6 @@ class ObjectMeta(Struct, frozen=True):
     """The part of `metadata` that Drawbar reads."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""

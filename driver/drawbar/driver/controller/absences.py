@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from drawbar.driver import sightings
-from drawbar.driver.api import fabrics, nodes
+from drawbar.driver.api import core, fabrics
 
 # Nodes that never come back are remembered up to this number; the grace of one beyond it begins anew.
 ABSENT_LIMIT = 4096
@@ -21,7 +21,7 @@ _LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 class _Nodes(Protocol):
     """The Node objects by name."""
 
-    def get(self, name: str, /) -> nodes.Node | None:
+    def get(self, name: str, /) -> core.Node | None:
         """Return the Node, or None."""
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from drawbar.driver.api import attachments, claims, fabrics, meta, nodes, pods, slices
+from drawbar.driver.api import attachments, claims, core, fabrics, meta, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing
 from drawbar.driver.controller.attachments import calls, observation, plan
@@ -154,7 +154,7 @@ class Changes:
             "attached for it, and what is attached stays; shorten its selectors, parameters and annotations",
         )
 
-    def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
+    def node_changed(self, old: core.Node | None, new: core.Node | None) -> None:
         """Take over a change of any Node."""
         node = new or old
         assert node is not None
@@ -166,7 +166,7 @@ class Changes:
             self.cluster.absences.see(name)
         self._route(routing.NodeChange(old=old, new=new, attached=attached))
 
-    def daemon_changed(self, old: pods.Pod | None, new: pods.Pod | None) -> None:
+    def daemon_changed(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """Take over a change of a node daemon's pod."""
         if self.cluster.daemons.change(old, new):
             self._route(routing.DaemonChange())

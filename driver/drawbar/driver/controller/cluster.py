@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drawbar.driver import backoff
-from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, nodes, slices
+from drawbar.driver.api import attachments, claims, core, drivers, fabrics, meta, slices
 from drawbar.driver.controller import absences, attachment_index, daemons, refusals
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import sessions
@@ -47,7 +47,7 @@ class Cluster:
     fabrics: mirror.Mirror[fabrics.Fabric]
     attachments: mirror.Mirror[attachments.DeviceAttachment]
     claims: mirror.Mirror[claims.ResourceClaim]
-    nodes: mirror.Mirror[nodes.Node]
+    nodes: mirror.Mirror[core.Node]
     slices: mirror.Mirror[slices.ResourceSlice]
     placed: attachment_index.Index
     allocated: claim_index.Index

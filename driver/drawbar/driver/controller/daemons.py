@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from drawbar.driver import sightings
-from drawbar.driver.api import nodes, pods
+from drawbar.driver.api import core
 
 # With three failures of the readiness probe, 10 s apart, a daemon that hangs costs its node the label within 60 s.
 GRACE_SECONDS = 20.0
@@ -47,7 +47,7 @@ class Daemons:
         self._ready: dict[str, set[str]] = {}
         self._silent: sightings.Sightings[str] = sightings.Sightings()
 
-    def change(self, old: pods.Pod | None, new: pods.Pod | None) -> bool:
+    def change(self, old: core.Pod | None, new: core.Pod | None) -> bool:
         """Take over a change of a pod; return whether that may change the state of its node."""
         before = _place(old) if old is not None and old.ready else None
         after = _place(new) if new is not None and new.ready else None
@@ -63,7 +63,7 @@ class Daemons:
             self._ready.setdefault(node, set()).add(uid)
         return True
 
-    def look(self, node: nodes.Node, now: datetime.datetime) -> State:
+    def look(self, node: core.Node, now: datetime.datetime) -> State:
         """Return the state of that node's daemon; the grace of one that is silent begins when that is first seen."""
         name = node.metadata.name
         if not node.ready:
@@ -84,7 +84,7 @@ class Daemons:
         self._silent.forget(node)
 
 
-def _place(pod: pods.Pod) -> tuple[str, str]:
+def _place(pod: core.Pod) -> tuple[str, str]:
     return pod.spec.node_name, pod.metadata.uid
 
 

@@ -23,7 +23,7 @@ Source: NodeRestriction admission plugin, for the labels that a kubelet may not 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from drawbar.driver.api import fabrics, nodes
+from drawbar.driver.api import core, fabrics
 from drawbar.fabric import contract
 
 SYSTEM_UUID = "system-uuid"
@@ -55,7 +55,7 @@ class NodeMap:
 def node_map(
     spec: fabrics.FabricSpec,
     hosts: Iterable[contract.Host],
-    known: Iterable[nodes.Node],
+    known: Iterable[core.Node],
     held: Mapping[str, str] | None = None,
 ) -> NodeMap:
     """Map all hosts of a fabric.
@@ -127,7 +127,7 @@ def _preferred(
 class _Cluster:
     """The nodes by everything that a host may be known by."""
 
-    def __init__(self, spec: fabrics.FabricSpec, known: Iterable[nodes.Node]) -> None:
+    def __init__(self, spec: fabrics.FabricSpec, known: Iterable[core.Node]) -> None:
         self._told = {entry.host: entry.node for entry in spec.hosts}
         self._label_is_safe = is_restricted(spec.node_label)
         self._created: dict[str, str] = {}
@@ -204,7 +204,7 @@ def comparable(identifier: str) -> str:
     return identifier.strip().casefold()
 
 
-def shape(node: nodes.Node) -> tuple[object, ...]:
+def shape(node: core.Node) -> tuple[object, ...]:
     """What of a node the map, or its labels, depend on."""
     return node.metadata.labels, node.metadata.annotations, node.status.node_info, node.ready
 

@@ -6,7 +6,7 @@ The pools' nodeSelector asks for the label, so a full or unmapped node is avoide
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.api import nodes
+from drawbar.driver.api import core
 from drawbar.driver.controller import names
 
 
@@ -29,7 +29,7 @@ def concerned(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tuple[str
 
 
 def plan(
-    known: Iterable[nodes.Node],
+    known: Iterable[core.Node],
     reached: Mapping[str, Collection[str] | None],
     closed: Mapping[str, Collection[str]] | None = None,
     *,
@@ -68,7 +68,7 @@ def plan(
     return tuple(changes)
 
 
-def foreign(known: Iterable[nodes.Node], fabric: str, *, value: str = "true") -> tuple[str, ...]:
+def foreign(known: Iterable[core.Node], fabric: str, *, value: str = "true") -> tuple[str, ...]:
     """A sentence for each node whose label of that Fabric has another value than this driver's.
 
     Args:

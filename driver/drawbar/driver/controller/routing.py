@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drawbar.driver import routes
-from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
+from drawbar.driver.api import attachments, claims, core, fabrics, slices
 from drawbar.driver.controller import adminaccess, attachment_index, hosts, names
 from drawbar.driver.controller.pools import causes, devices
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -141,8 +141,8 @@ class NodeChange:
         attached: the devices that are attached to it.
     """
 
-    old: nodes.Node | None
-    new: nodes.Node | None
+    old: core.Node | None
+    new: core.Node | None
     attached: tuple[names.DeviceKey, ...] = ()
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from drawbar.driver import errors as driver_errors
-from drawbar.driver.api import attachments, claims, classic, drivers, fabrics, meta, nodes, pods, slices
+from drawbar.driver.api import attachments, claims, classic, core, drivers, fabrics, meta, slices
 from drawbar.driver.kube import client, discovery, errors, kinds, mirror
 
 log = logging.getLogger(__name__)
@@ -106,11 +106,11 @@ class Listener(Protocol):
         """A claim that is there and is too large to be read."""
         ...
 
-    def node_changed(self, old: nodes.Node | None, new: nodes.Node | None) -> None:
+    def node_changed(self, old: core.Node | None, new: core.Node | None) -> None:
         """Any node."""
         ...
 
-    def daemon_changed(self, old: pods.Pod | None, new: pods.Pod | None) -> None:
+    def daemon_changed(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """A pod of a node daemon."""
         ...
 
@@ -154,7 +154,7 @@ class Watches:
             fields=own,
             keep=keep,
         )
-        self.nodes: mirror.Mirror[nodes.Node] = mirror.Mirror(api, kinds.NODE, into=nodes.Node)
+        self.nodes: mirror.Mirror[core.Node] = mirror.Mirror(api, kinds.NODE, into=core.Node)
         self.claims: mirror.Mirror[claims.ResourceClaim] = mirror.Mirror(
             api,
             kinds.CLAIM,
@@ -166,12 +166,12 @@ class Watches:
             into=slices.ResourceSlice,
             fields=drivers.selector(driver),
         )
-        self.daemons: mirror.Mirror[pods.Pod] | None = None
+        self.daemons: mirror.Mirror[core.Pod] | None = None
         if daemons is not None:
             self.daemons = mirror.Mirror(
                 api,
                 kinds.POD,
-                into=pods.Pod,
+                into=core.Pod,
                 namespace=daemons.namespace,
                 labels=daemons.labels,
             )

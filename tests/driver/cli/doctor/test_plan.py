@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import attachments, fabrics, leases, meta, pods
+from drawbar.driver.api import attachments, core, fabrics, meta
 from drawbar.driver.cli.doctor import findings, observed, permissions, plan
 from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.controller import daemons
@@ -73,10 +73,10 @@ def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1
 
 
 def pod(name="n1", ready="True", account="drawbar-node", phase="Running"):
-    return pods.Pod(
+    return core.Pod(
         metadata=meta.ObjectMeta(name=f"drawbar-node-{name}"),
-        spec=pods.PodSpec(node_name=name, service_account_name=account),
-        status=pods.PodStatus(phase=phase, conditions=conditions(("Ready", ready, "X"))),
+        spec=core.PodSpec(node_name=name, service_account_name=account),
+        status=core.PodStatus(phase=phase, conditions=conditions(("Ready", ready, "X"))),
     )
 
 
@@ -89,7 +89,7 @@ def lease(name="drawbar-controller", *, age=2, skew=0, holder="c-0", written=Tru
         metadata=observed.LeaseMeta(
             name=name, managed_fields=(observed.ManagedFields(time=ago(0)), entry) if written else ()
         ),
-        spec=leases.LeaseSpec(
+        spec=core.LeaseSpec(
             holder_identity=holder,
             lease_duration_seconds=15,
             renew_time=renewed or (moment + (0.4 + skew) * SECOND).isoformat(),

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import attachments, classic, meta, nodes, slices
+from drawbar.driver.api import attachments, classic, core, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions, history, observation, plan
@@ -45,7 +45,7 @@ class State:
         self.numbers = itertools.count(1)
         self.window = window
         self.nodes = {
-            name: nodes.Node(metadata=meta.ObjectMeta(name=name, labels={"kubernetes.io/hostname": name}))
+            name: core.Node(metadata=meta.ObjectMeta(name=name, labels={"kubernetes.io/hostname": name}))
             for name in node_names
         }
         self.devices = {

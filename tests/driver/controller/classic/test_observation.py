@@ -2,10 +2,10 @@
 
 import pytest
 
-from drawbar.driver.api import claims, meta, nodes
+from drawbar.driver.api import claims, core, meta
 from drawbar.driver.controller.classic import observation
 
-NODE = nodes.Node(metadata=meta.ObjectMeta(name="n1", labels={"zone": "a", "size": "3"}))
+NODE = core.Node(metadata=meta.ObjectMeta(name="n1", labels={"zone": "a", "size": "3"}))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from drawbar.driver import logs
-from drawbar.driver.api import meta, secrets
+from drawbar.driver.api import core, meta
 from drawbar.driver.controller import settings
 from drawbar.driver.controller.fabrics import credentials
 from drawbar.driver.kube import client, config, errors, kinds
@@ -42,7 +42,7 @@ def connected(cluster, until, reason, name="fab"):
 
 
 def parsed(**values):
-    return credentials.parse(secrets.Secret(metadata=meta.ObjectMeta(name="s"), data=encoded(values)))
+    return credentials.parse(core.Secret(metadata=meta.ObjectMeta(name="s"), data=encoded(values)))
 
 
 def test_every_key_has_one_meaning_and_the_end_of_a_files_line_none():
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_told_by_its_key_and_never_by_its_value(values, words):
 
 def test_bytes_that_are_no_text_are_told():
     data = {"token": base64.b64encode(b"\xff\xfe").decode(), "password": "no base64!"}
-    secret = secrets.Secret(metadata=meta.ObjectMeta(name="s", namespace="ns"), data=data)
+    secret = core.Secret(metadata=meta.ObjectMeta(name="s", namespace="ns"), data=data)
     _, problems = credentials.parse(secret)
     assert sorted(problems) == ["password is no UTF-8 text", "token is no UTF-8 text"]
     assert repr(secret) == "Secret(ns/s)"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from drawbar.driver import evaluation
-from drawbar.driver.api import claims, demands, fabrics, meta, nodes, slices
+from drawbar.driver.api import claims, core, demands, fabrics, meta, slices
 from drawbar.driver.controller import absences, attachment_index, faults, hosts, names, refusals
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
@@ -107,7 +107,7 @@ class World:
         self.own_selectors, self.messages = {}, []
         self.index = claim_index.Index(DRIVER, _now)
         self.refusals = refusals.Refusals(lambda fabric: None)
-        self.nodes = Store({"node-1": nodes.Node(metadata=meta.ObjectMeta(name="node-1"))})
+        self.nodes = Store({"node-1": core.Node(metadata=meta.ObjectMeta(name="node-1"))})
         cluster = types.SimpleNamespace(
             api=self,
             claims=self.claims,
@@ -391,7 +391,7 @@ async def test_a_claim_whose_node_is_gone_gets_a_device_on_another(until):
 
         await until(node, lambda found: found == "node-1")
         del world.nodes["node-1"]
-        world.nodes["node-2"] = nodes.Node(metadata=meta.ObjectMeta(name="node-2"))
+        world.nodes["node-2"] = core.Node(metadata=meta.ObjectMeta(name="node-2"))
         world.session.nodes = hosts.NodeMap(host_of={"node-2": "h"})
         world.allocator.look_again()
         await until(node, lambda found: found == "node-2")
@@ -424,13 +424,13 @@ async def test_a_claim_keeps_its_device_while_its_node_may_come_back(until):
 
 async def test_a_node_that_is_cordoned_or_full_is_not_chosen(until):
     world = World(gpu("g-0"))
-    cordoned = nodes.NodeSpec(unschedulable=True)
-    world.nodes["node-1"] = nodes.Node(metadata=meta.ObjectMeta(name="node-1"), spec=cordoned)
+    cordoned = core.NodeSpec(unschedulable=True)
+    world.nodes["node-1"] = core.Node(metadata=meta.ObjectMeta(name="node-1"), spec=cordoned)
     full = contract.Host(
         id="h2", name="node-2", ports=(contract.Port(id="p", state=contract.PortState.USED),)
     )
-    world.nodes["node-2"] = nodes.Node(metadata=meta.ObjectMeta(name="node-2"))
-    world.nodes["node-3"] = nodes.Node(metadata=meta.ObjectMeta(name="node-3"))
+    world.nodes["node-2"] = core.Node(metadata=meta.ObjectMeta(name="node-2"))
+    world.nodes["node-3"] = core.Node(metadata=meta.ObjectMeta(name="node-3"))
     world.session.hosts = (*world.session.hosts, full, contract.Host(id="h3", name="node-3"))
     world.session.nodes = hosts.NodeMap(host_of={"node-1": "h", "node-2": "h2", "node-3": "h3"})
     async with running(world):

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from drawbar.driver.api import leases, meta
+from drawbar.driver.api import core, meta
 from drawbar.driver.controller.leadership import elector, plan
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver
@@ -14,8 +14,8 @@ QUICK = elector.Terms(duration_seconds=1, renew_within_seconds=0.6, retry_second
 
 
 def lease(holder, duration=15):
-    spec = leases.LeaseSpec(holder_identity=holder, lease_duration_seconds=duration, lease_transitions=3)
-    return leases.Lease(metadata=meta.ObjectMeta(name="l"), spec=spec)
+    spec = core.LeaseSpec(holder_identity=holder, lease_duration_seconds=duration, lease_transitions=3)
+    return core.Lease(metadata=meta.ObjectMeta(name="l"), spec=spec)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ class Candidates:
                 await self.changed.wait()
 
     async def holder(self):
-        return await self.api.read(kinds.LEASE, "controller", namespace="default", into=leases.Lease)
+        return await self.api.read(kinds.LEASE, "controller", namespace="default", into=core.Lease)
 
 
 @contextlib.asynccontextmanager

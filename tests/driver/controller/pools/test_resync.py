@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from drawbar.driver.api import attachments, claims, fabrics, nodes, slices
+from drawbar.driver.api import attachments, claims, core, fabrics, slices
 from drawbar.driver.controller import attachment_index, fabric_reconciler, refusals, routing
 from drawbar.driver.controller import claims as claims_index
 from drawbar.driver.controller.fabrics import sessions
@@ -65,7 +65,7 @@ async def resyncs(loop, path):
                 ("fabrics", kinds.FABRIC, fabrics.Fabric),
                 ("attachments", kinds.ATTACHMENT, attachments.DeviceAttachment),
                 ("claims", kinds.CLAIM, claims.ResourceClaim),
-                ("nodes", kinds.NODE, nodes.Node),
+                ("nodes", kinds.NODE, core.Node),
                 ("slices", kinds.SLICE, slices.ResourceSlice),
             )
         }

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from drawbar.driver.api import attachments, drivers, fabrics
-from drawbar.driver.api import pods as api_pods
+from drawbar.driver.api import attachments, core, drivers, fabrics
 from drawbar.driver.cli.doctor import observed, permissions, reading, reviews
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import server
@@ -100,7 +99,7 @@ class _Look:
             )
             nodes = start(reader.list_all(kinds.NODE, into=observed.Node))
             node_leases = start(reader.list_all(kinds.LEASE, into=observed.Lease, namespace=NODE_LEASES))
-            pods = start(reader.list_all(kinds.POD, into=api_pods.Pod, namespace=where.namespace))
+            pods = start(reader.list_all(kinds.POD, into=core.Pod, namespace=where.namespace))
             published = start(reader.list_all(kinds.SLICE, into=observed.Slice, fields=ours))
             attached = start(reader.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment))
             managers = await reader.list_all(kinds.FABRIC, into=fabrics.Fabric)

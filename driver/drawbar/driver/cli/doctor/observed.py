@@ -15,13 +15,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from drawbar.driver.api import attachments, fabrics, leases, meta, nodes, pods
+from drawbar.driver.api import attachments, core, fabrics, meta
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.permissions import Answer, Trial
 from drawbar.driver.slices import encoding
 
 
-class NodeInfo(nodes.NodeInfo, frozen=True):
+class NodeInfo(core.NodeInfo, frozen=True):
     """What the kubelet tells of its machine, and of itself."""
 
     kubelet_version: str = ""
@@ -68,7 +68,7 @@ class Lease(meta.Struct, frozen=True):
     """A lease with what tells its holder's clock from the API server's."""
 
     metadata: LeaseMeta
-    spec: leases.LeaseSpec = leases.LeaseSpec()
+    spec: core.LeaseSpec = core.LeaseSpec()
 
 
 class DefinitionVersion(meta.Struct, frozen=True):
@@ -323,7 +323,7 @@ class Cluster:
     lease: Reading[Lease | None]
     nodes: Reading[tuple[Node, ...]]
     node_leases: Reading[tuple[Lease, ...]]
-    pods: Reading[tuple[pods.Pod, ...]]
+    pods: Reading[tuple[core.Pod, ...]]
     published: Reading[tuple[Slice, ...]]
     fabrics: Reading[tuple[fabrics.Fabric, ...]]
     attachments: Reading[tuple[attachments.DeviceAttachment, ...]]

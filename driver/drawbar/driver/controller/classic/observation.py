@@ -8,7 +8,7 @@ import datetime
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments, claims, classic, nodes
+from drawbar.driver.api import attachments, claims, classic, core
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import claim_requests
 
@@ -36,7 +36,7 @@ class Observed:
     wanted: Mapping[str, claim_requests.Wanted]
     contexts: Mapping[str, classic.Context]
     pods: Mapping[classic.Name, classic.Pod]
-    nodes: Mapping[str, nodes.Node]
+    nodes: Mapping[str, core.Node]
     gone_at: Mapping[str, datetime.datetime]
     attachments: tuple[attachments.DeviceAttachment, ...]
     inventory: matching.Inventory
@@ -135,7 +135,7 @@ def _candidates(context: classic.Context, waiting: tuple[Waiting, ...]) -> tuple
     return tuple(dict.fromkeys((*selected, *context.potential_nodes, *earlier)))
 
 
-def selects(selector: claims.NodeSelector, node: nodes.Node) -> bool:
+def selects(selector: claims.NodeSelector, node: core.Node) -> bool:
     """Return whether some term of the selector matches the node.
 
     Source: core `v1` NodeSelector: any term, and in a term all requirements; a term without requirements matches nothing.

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 from drawbar.driver import backoff
-from drawbar.driver.api import secrets
+from drawbar.driver.api import core
 from drawbar.driver.kube import client, errors, kinds
 from drawbar.fabric import contract, tls
 
@@ -79,12 +79,12 @@ class Vault:
         """One list and watch, to the end of the watch."""
         only = f"metadata.name={name}"
         listing = await self._api.list_all(
-            kinds.SECRET, into=secrets.Secret, namespace=self._namespace, fields=only
+            kinds.SECRET, into=core.Secret, namespace=self._namespace, fields=only
         )
         yield self._read(name, listing.items[0] if listing.items else None)
         async for event in self._api.watch(
             kinds.SECRET,
-            into=secrets.Secret,
+            into=core.Secret,
             namespace=self._namespace,
             fields=only,
             resource_version=listing.resource_version,
@@ -92,7 +92,7 @@ class Vault:
             if event.item is not None:
                 yield self._read(name, None if event.type == "DELETED" else event.item)
 
-    def _read(self, name: str, secret: secrets.Secret | None) -> Given:
+    def _read(self, name: str, secret: core.Secret | None) -> Given:
         where = f"Secret {self._namespace}/{name}"
         if secret is None:
             message = f"{where} does not exist; create it, or mend spec.credentialsSecretRef"
@@ -116,7 +116,7 @@ class Vault:
         return Unusable(reason="CredentialsUnread", message=f"{where} cannot be read: {error}")
 
 
-def parse(secret: secrets.Secret) -> tuple[contract.Credentials, tuple[str, ...]]:
+def parse(secret: core.Secret) -> tuple[contract.Credentials, tuple[str, ...]]:
     """The credentials in a Secret, and a sentence for everything that is wrong with it; none quotes a value."""
     problems = [f"nobody knows the key {key}" for key in sorted(secret.data.keys() - KEYS.keys())]
     if problems:

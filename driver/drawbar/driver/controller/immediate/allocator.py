@@ -14,7 +14,7 @@ from typing import assert_never
 import msgspec
 
 from drawbar.driver import backoff, evaluation
-from drawbar.driver.api import attachments, claims, demands, nodes, slices
+from drawbar.driver.api import attachments, claims, core, demands, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
@@ -342,12 +342,12 @@ def _candidates(
     wish = claim.metadata.annotations.get(claims.NODE_ANNOTATION)
     reached = {name for fabric in reserved.fabrics.values() for name in fabric.hosts}
 
-    def is_usable(node: nodes.Node) -> bool:
+    def is_usable(node: core.Node) -> bool:
         name = node.metadata.name
         is_open = not node.out_of_service and not node.spec.unschedulable
         return is_open and name in reached and wish in (None, "", name)
 
-    def order(node: nodes.Node) -> tuple[bool, bool, int, str]:
+    def order(node: core.Node) -> tuple[bool, bool, int, str]:
         name = node.metadata.name
         return bool(node.spec.taints), name in avoided, sum(1 for _ in cluster.placed.on(name)), name
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.api import leases, meta
+from drawbar.driver.api import core, meta
 from drawbar.driver.controller.leadership import plan
 from drawbar.driver.kube import client, errors, kinds
 
@@ -57,7 +57,7 @@ class Elector:
         self._name = name
         self._identity = identity
         self._terms = terms or Terms()
-        self._seen: tuple[leases.LeaseSpec | None, float] = (None, 0.0)
+        self._seen: tuple[core.LeaseSpec | None, float] = (None, 0.0)
         # Spreads candidates; needs no secrecy.
 
     async def run(self, lead: Lead) -> None:
@@ -90,7 +90,7 @@ class Elector:
             raise asyncio.CancelledError
         return lost
 
-    async def _acquire(self) -> tuple[leases.Lease, float]:
+    async def _acquire(self) -> tuple[core.Lease, float]:
         said = ""
         while True:
             try:
@@ -104,7 +104,7 @@ class Elector:
                 return held
             await asyncio.sleep(held * random.uniform(1.0, 1.2))  # noqa: S311 - spreads candidates, guards nothing
 
-    async def _try(self) -> tuple[leases.Lease, float] | float:
+    async def _try(self) -> tuple[core.Lease, float] | float:
         """The lease and when it was asked for, or how long to wait."""
         known = await self._read()
         began = time.monotonic()
@@ -158,13 +158,13 @@ class Elector:
             raise _Lost(f"{known.spec.holder_identity if known else 'nobody'} has the lease now")
         holding.lease = known
 
-    async def _read(self) -> leases.Lease | None:
+    async def _read(self) -> core.Lease | None:
         try:
-            return await self._api.read(kinds.LEASE, self._name, namespace=self._namespace, into=leases.Lease)
+            return await self._api.read(kinds.LEASE, self._name, namespace=self._namespace, into=core.Lease)
         except errors.NotFound:
             return None
 
-    async def _write(self, known: leases.Lease | None) -> leases.Lease:
+    async def _write(self, known: core.Lease | None) -> core.Lease:
         metadata = known.metadata if known is not None else meta.ObjectMeta(name=self._name)
         wanted = plan.taken(
             known,
@@ -175,16 +175,16 @@ class Elector:
         )
         if known is None:
             return await self._api.create(
-                kinds.LEASE, _document(wanted), namespace=self._namespace, into=leases.Lease
+                kinds.LEASE, _document(wanted), namespace=self._namespace, into=core.Lease
             )
         return await self._replace(wanted)
 
-    async def _replace(self, wanted: leases.Lease) -> leases.Lease:
+    async def _replace(self, wanted: core.Lease) -> core.Lease:
         return await self._api.replace(
-            kinds.LEASE, self._name, _document(wanted), namespace=self._namespace, into=leases.Lease
+            kinds.LEASE, self._name, _document(wanted), namespace=self._namespace, into=core.Lease
         )
 
-    async def _release(self, held: leases.Lease) -> None:
+    async def _release(self, held: core.Lease) -> None:
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._replace(plan.released(held, _stamp()))
@@ -196,11 +196,11 @@ class Elector:
 class _Holding:
     """The lease as last written, and when that write was begun (monotonic clock)."""
 
-    lease: leases.Lease
+    lease: core.Lease
     renewed_at: float
 
 
-def _document(lease: leases.Lease) -> dict[str, Any]:
+def _document(lease: core.Lease) -> dict[str, Any]:
     content = msgspec.to_builtins(lease)
     assert isinstance(content, dict)
     return {"apiVersion": kinds.LEASE.api_version, "kind": kinds.LEASE.kind} | content

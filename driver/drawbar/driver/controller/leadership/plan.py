@@ -9,7 +9,7 @@ leaseTransitions.
 
 from dataclasses import dataclass
 
-from drawbar.driver.api import leases, meta
+from drawbar.driver.api import core, meta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Observed:
         duration_seconds: for a lease that says none.
     """
 
-    lease: leases.Lease | None
+    lease: core.Lease | None
     identity: str
     seen_at: float
     duration_seconds: int
@@ -61,20 +61,20 @@ def plan(observed: Observed, now: float) -> Action:
 
 
 def taken(
-    lease: leases.Lease | None,
+    lease: core.Lease | None,
     metadata: meta.ObjectMeta,
     *,
     identity: str,
     duration_seconds: int,
     stamp: str,
-) -> leases.Lease:
+) -> core.Lease:
     """The lease as its holder writes it, when it takes it and each time it renews it."""
-    spec = lease.spec if lease is not None else leases.LeaseSpec()
+    spec = lease.spec if lease is not None else core.LeaseSpec()
     same = spec.holder_identity == identity
     transitions = spec.lease_transitions or 0
-    return leases.Lease(
+    return core.Lease(
         metadata=metadata,
-        spec=leases.LeaseSpec(
+        spec=core.LeaseSpec(
             holder_identity=identity,
             lease_duration_seconds=duration_seconds,
             acquire_time=spec.acquire_time if same and spec.acquire_time else stamp,
@@ -84,11 +84,11 @@ def taken(
     )
 
 
-def released(lease: leases.Lease, stamp: str) -> leases.Lease:
+def released(lease: core.Lease, stamp: str) -> core.Lease:
     """The lease given back: the next one need not wait for it to run out."""
-    return leases.Lease(
+    return core.Lease(
         metadata=lease.metadata,
-        spec=leases.LeaseSpec(
+        spec=core.LeaseSpec(
             holder_identity="",
             lease_duration_seconds=1,
             acquire_time=lease.spec.acquire_time,

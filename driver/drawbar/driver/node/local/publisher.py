@@ -21,7 +21,7 @@ from typing import Protocol
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files
 from drawbar.driver import backoff
-from drawbar.driver.api import meta, nodepools, nodes, slices
+from drawbar.driver.api import core, meta, nodepools, slices
 from drawbar.driver.kube import client, events, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
@@ -281,7 +281,7 @@ class Publisher:
 
     async def _node(self) -> meta.OwnerReference:
         if self._owner is None:
-            node = await self._api.read(kinds.NODE, self._node_name, into=nodes.Node)
+            node = await self._api.read(kinds.NODE, self._node_name, into=core.Node)
             self._owner = meta.OwnerReference(
                 api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid, controller=True
             )

@@ -6,9 +6,7 @@ Nodes that have the same thing wrong are one finding, so that a cluster of thous
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from drawbar.driver.api import fabrics, meta
-from drawbar.driver.api import nodes as api_nodes
-from drawbar.driver.api import pods as api_pods
+from drawbar.driver.api import core, fabrics, meta
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import daemons, names
@@ -44,7 +42,7 @@ def with_daemon(cluster: observed.Cluster) -> frozenset[str]:
     return frozenset((pods | published) - {""})
 
 
-def _pods(cluster: observed.Cluster) -> list[api_pods.Pod]:
+def _pods(cluster: observed.Cluster) -> list[core.Pod]:
     account = cluster.where.node
     return [
         pod
@@ -142,7 +140,7 @@ def _ready(cluster: observed.Cluster, known: Sequence[observed.Node]) -> Iterato
             message="not Ready, and devices are attached there, which stay until the node lets go of them",
             remedy=(
                 "bring the node back; if it is off for good, delete the Node or give it the taint "
-                f"{api_nodes.OUT_OF_SERVICE}, and its devices are detached"
+                f"{core.OUT_OF_SERVICE}, and its devices are detached"
             ),
         )
 
@@ -228,7 +226,7 @@ def _ours(cluster: observed.Cluster) -> list[fabrics.Fabric]:
     return [one for one in observed.seen(cluster.fabrics) if one.spec.driver == cluster.where.driver]
 
 
-def _unready(cluster: observed.Cluster, pod: api_pods.Pod) -> Finding:
+def _unready(cluster: observed.Cluster, pod: core.Pod) -> Finding:
     condition = meta.find(pod.status.conditions, "Ready")
     why = (condition.message or condition.reason) if condition is not None else pod.status.phase
     name = f"{cluster.where.namespace}/{pod.metadata.name}"

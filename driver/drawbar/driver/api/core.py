@@ -1,0 +1,117 @@
+"""Nodes, Pods, Secrets and Leases, as far as Drawbar reads them.
+
+Source: core `v1` Node, Pod and Secret, `coordination.k8s.io/v1` Lease; the taint `out-of-service`: KEP-2268.
+"""
+
+import msgspec
+
+from drawbar.driver.api import meta
+
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+class Taint(meta.Struct, frozen=True):
+    """A taint of a node."""
+
+    key: str
+    effect: str = ""
+    value: str = ""
+
+
+class NodeSpec(meta.Struct, frozen=True):
+    """The part of a node's spec that Drawbar reads."""
+
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class NodeInfo(meta.Struct, frozen=True):
+    """What the kubelet reports of the machine and of itself."""
+
+    system_uuid: str = msgspec.field(default="", name="systemUUID")
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
+
+
+class NodeStatus(meta.Struct, frozen=True):
+    """The part of a node's status that Drawbar reads."""
+
+    node_info: NodeInfo = NodeInfo()
+    conditions: tuple[meta.Condition, ...] = ()
+
+
+class Node(meta.Struct, frozen=True):
+    """A machine of the cluster."""
+
+    metadata: meta.ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        """Whether its kubelet reports in time; True as well while it never did."""
+        condition = meta.find(self.status.conditions, "Ready")
+        return condition is None or condition.is_true
+
+    @property
+    def out_of_service(self) -> bool:
+        """Whether an administrator has marked it as switched off: nobody there uses a device or reports."""
+        return any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
+
+
+class PodSpec(meta.Struct, frozen=True):
+    """The part of a pod's spec that Drawbar reads."""
+
+    node_name: str = ""
+    service_account_name: str = ""
+
+
+class PodStatus(meta.Struct, frozen=True):
+    """The part of a pod's status that Drawbar reads."""
+
+    phase: str = ""
+    conditions: tuple[meta.Condition, ...] = ()
+
+
+class Pod(meta.Struct, frozen=True):
+    """A pod of a daemon."""
+
+    metadata: meta.ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def ready(self) -> bool:
+        """Whether its probes succeed."""
+        return meta.is_true(self.status.conditions, "Ready")
+
+
+class LeaseSpec(meta.Struct, frozen=True):
+    """Who leads, and until when. Times are `metav1.MicroTime`."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(meta.Struct, frozen=True):
+    """One lease."""
+
+    metadata: meta.ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+
+class Secret(meta.Struct, frozen=True):
+    """A Secret that a Fabric names; `repr` shows no content.
+
+    Attributes:
+        data: by key, base64.
+    """
+
+    metadata: meta.ObjectMeta
+    data: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name})"
