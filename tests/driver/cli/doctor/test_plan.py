@@ -59,12 +59,12 @@ def attachment(*told, name="rack.gpu", deleted=None, started=500, at="n1", **sta
 
 
 def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1.4", ready="True", uuid=""):
-    return observed.Node(
+    return core.Node(
         metadata=meta.ObjectMeta(
             name=name, labels={"fabric.drawbar.dev/rack": "true"} if labels is None else labels
         ),
-        status=observed.NodeStatus(
-            node_info=observed.NodeInfo(
+        status=core.NodeStatus(
+            node_info=core.NodeInfo(
                 kubelet_version=kubelet, container_runtime_version=runtime, system_uuid=uuid or f"UUID-{name}"
             ),
             conditions=conditions(("Ready", ready, "Kubelet")),

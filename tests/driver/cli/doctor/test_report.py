@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich import console
 
-from drawbar.driver.api import meta
+from drawbar.driver.api import core, meta
 from drawbar.driver.cli.doctor import findings, observed, report
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import host, server
@@ -166,9 +166,9 @@ def test_what_the_runtimes_configuration_means_for_cdi(known, version, cdi_dir, 
 REGISTRY = "/var/lib/kubelet/plugins_registry"
 ALIVE = host.Socket(path=f"{REGISTRY}/drawbar.dev-a-reg.sock", knock=host.Knock.ANSWERS)
 DEAD = host.Socket(path=f"{REGISTRY}/drawbar.dev-b-reg.sock", knock=host.Knock.REFUSES)
-NODE = observed.Node(
+NODE = core.Node(
     metadata=meta.ObjectMeta(name="n1"),
-    status=observed.NodeStatus(node_info=observed.NodeInfo(container_runtime_version="containerd://2.1.0")),
+    status=core.NodeStatus(node_info=core.NodeInfo(container_runtime_version="containerd://2.1.0")),
 )
 LOST = Unread(what="Node n1", why="403", permission="get nodes")
 WELL = host.Host(

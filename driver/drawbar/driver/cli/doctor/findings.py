@@ -1,6 +1,6 @@
-"""What the doctor says: findings, and the exit status that follows from them; pure.
+"""The doctor's findings, and the exit status that follows from them; pure.
 
-Each kind of finding is a `Check` with a fixed name, for programs and for the documentation (`docs/doctor.md` has a row for each).
+Each kind of finding is a `Check` with a fixed name, for programs and for `docs/doctor.md`, which has a row for each.
 """
 
 import enum
@@ -105,48 +105,60 @@ class Unread:
     remedy: str = ""
 
 
-def unread(check: Check, one: Unread) -> Finding:
-    """What could not be looked at is not well, and not ill either."""
-    remedy = one.remedy or "try again; if it stays so, look at the API server's log"
-    if one.permission:
-        remedy = f"run this as somebody who may {one.permission} (docs/doctor.md has a role for it)"
+def unread(check: Check, lost: Unread) -> Finding:
+    """Return the finding on something that could not be looked at."""
+    remedy = lost.remedy or "try again; if it stays so, look at the API server's log"
+    if lost.permission:
+        remedy = f"run this as somebody who may {lost.permission} (docs/doctor.md has a role for it)"
+    message = f"cannot be looked at: {lost.why}"
     return Finding(
-        check=check,
-        severity=Severity.UNCHECKED,
-        subject=one.what,
-        message=f"cannot be looked at: {one.why}",
-        remedy=remedy,
+        check=check, severity=Severity.UNCHECKED, subject=lost.what, message=message, remedy=remedy
     )
 
 
 def ok(check: Check, subject: str, message: str) -> Finding:
-    """Nothing to do."""
+    """Return a finding without anything to do."""
     return Finding(check=check, severity=Severity.OK, subject=subject, message=message)
 
 
+def error(check: Check, subject: str, message: str, remedy: str) -> Finding:
+    """Return an error."""
+    return Finding(check=check, severity=Severity.ERROR, subject=subject, message=message, remedy=remedy)
+
+
+def warning(check: Check, subject: str, message: str, remedy: str) -> Finding:
+    """Return a warning."""
+    return Finding(check=check, severity=Severity.WARNING, subject=subject, message=message, remedy=remedy)
+
+
+def note(check: Check, subject: str, message: str, remedy: str) -> Finding:
+    """Return a note."""
+    return Finding(check=check, severity=Severity.NOTE, subject=subject, message=message, remedy=remedy)
+
+
 def listed(names: Sequence[str]) -> str:
-    """The first few of many names, and how many more there are."""
+    """Return the first `NAMED_MAX` of many names, and how many more there are."""
     shown = ", ".join(names[:NAMED_MAX])
     return shown if len(names) <= NAMED_MAX else f"{shown} and {len(names) - NAMED_MAX} more"
 
 
-def ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
+def ordered(unsorted: Iterable[Finding]) -> tuple[Finding, ...]:
     """By check, the worst of each first."""
     checks, severities = list(Check), list(Severity)
     return tuple(
-        sorted(found, key=lambda one: (checks.index(one.check), severities.index(one.severity), one.subject))
+        sorted(unsorted, key=lambda it: (checks.index(it.check), severities.index(it.severity), it.subject))
     )
 
 
-def counts(found: Iterable[Finding]) -> dict[Severity, int]:
-    """How many there are of each severity."""
-    counted = Counter(one.severity for one in found)
+def counts(findings: Iterable[Finding]) -> dict[Severity, int]:
+    """Return the number of findings of each severity."""
+    counted = Counter(finding.severity for finding in findings)
     return {severity: counted[severity] for severity in Severity}
 
 
-def exit_status(found: Iterable[Finding]) -> int:
-    """1 with an error, else 2 if something could not be looked at, else 0: warnings are no reason to stop a script."""
-    severities = {one.severity for one in found}
+def exit_status(findings: Iterable[Finding]) -> int:
+    """Return 1 with an error, else 2 if something could not be looked at, else 0: a warning does not stop a script."""
+    severities = {finding.severity for finding in findings}
     if Severity.ERROR in severities:
         return 1
     return 2 if Severity.UNCHECKED in severities else 0

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from drawbar.driver.api import core
 from drawbar.driver.cli.doctor import observed, reading
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import host as host_plan
@@ -134,7 +135,7 @@ def _files(root: Path) -> Iterator[host_plan.File]:
 
 async def _cluster(
     options: settings.Settings, kubeconfig: str | None
-) -> tuple[observed.Clock | None, observed.Reading[observed.Node | None], str]:
+) -> tuple[observed.Clock | None, observed.Reading[core.Node | None], str]:
     """The API server's clock, this node's object, and why there is neither."""
     try:
         connection = config.load(kubeconfig or options.kubeconfig)
@@ -148,5 +149,5 @@ async def _cluster(
             "",
         )
     async with client.connecting(connection) as api:
-        node = await reading.Reader(api).find(kinds.NODE, options.node_name, into=observed.Node)
+        node = await reading.Reader(api).find(kinds.NODE, options.node_name, into=core.Node)
     return moment, node, ""

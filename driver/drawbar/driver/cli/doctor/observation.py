@@ -5,7 +5,8 @@ What cannot be read becomes `findings.Unread`; only an API server that does not 
 
 import asyncio
 import datetime
-from collections.abc import Coroutine
+import functools
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,14 +15,13 @@ from drawbar.driver.api import attachments, core, drivers, fabrics
 from drawbar.driver.cli.doctor import observed, permissions, reading, reviews
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import server
-from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import client, config, discovery, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import publisher
 
 T = TypeVar("T")
 
 NODE_LEASES = "kube-node-lease"
-_GROUP = "/apis/resource.k8s.io"
 _TAINT_RULES = "devicetaintrules"
 _CONTEXTS = "podschedulingcontexts"
 _SERVICE_ACCOUNT = kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts")
@@ -86,7 +86,9 @@ class _Look:
             def start(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
                 return tasks.create_task(work, name="look")
 
-            versions = start(self._versions())
+            ask = functools.partial(discovery.resources, reader.api, discovery.RESOURCE_GROUP)
+            path = f"get /apis/{discovery.RESOURCE_GROUP}"
+            resources = start(reader.attempt(discovery.RESOURCE_GROUP, path, ask))
             found = {
                 name: start(reader.find(kinds.CUSTOM_RESOURCE, name, into=observed.Definition))
                 for name in server.KINDS
@@ -97,25 +99,25 @@ class _Look:
             lease = start(
                 reader.find(kinds.LEASE, where.lease, into=observed.Lease, namespace=where.namespace)
             )
-            nodes = start(reader.list_all(kinds.NODE, into=observed.Node))
+            nodes = start(reader.list_all(kinds.NODE, into=core.Node))
             node_leases = start(reader.list_all(kinds.LEASE, into=observed.Lease, namespace=NODE_LEASES))
             pods = start(reader.list_all(kinds.POD, into=core.Pod, namespace=where.namespace))
             published = start(reader.list_all(kinds.SLICE, into=observed.Slice, fields=ours))
             attached = start(reader.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment))
             managers = await reader.list_all(kinds.FABRIC, into=fabrics.Fabric)
-            served = await versions
-            contexts = await self._having(_CONTEXTS, "PodSchedulingContexts", served)
-            access = start(self._access(managers, classic=bool(observed.seen(contexts))))
-            rules = start(self._having(_TAINT_RULES, "DeviceTaintRules", served))
-            features = start(self._features(served))
-            tried = start(self._trials(managers, await nodes, await attached, served, moment.now))
+            served = await resources
+            versions = _having(served, "")
+            contexts = observed.seen(_having(served, _CONTEXTS))
+            access = start(self._access(managers, classic=bool(contexts)))
+            features = start(self._features(versions))
+            tried = start(self._trials(managers, await nodes, await attached, versions, moment.now))
         return observed.Cluster(
             where=where,
             server=reader.api.server,
             clock=moment,
             version=version,
-            resource_versions=served,
-            taint_rules=rules.result(),
+            resource_versions=versions,
+            taint_rules=_having(served, _TAINT_RULES),
             definitions={name: task.result() for name, task in found.items()},
             features=features.result(),
             accounts={name: task.result() for name, task in accounts.items()},
@@ -136,7 +138,7 @@ class _Look:
     async def _trials(
         self,
         managers: observed.Reading[tuple[fabrics.Fabric, ...]],
-        nodes: observed.Reading[tuple[observed.Node, ...]],
+        nodes: observed.Reading[tuple[core.Node, ...]],
         attached: observed.Reading[tuple[attachments.DeviceAttachment, ...]],
         served: observed.Reading[tuple[str, ...]],
         now: datetime.datetime,
@@ -151,29 +153,6 @@ class _Look:
             now=now,
         )
         return await reviews.try_writes(self._reader, self._where, writes)
-
-    async def _versions(self) -> observed.Reading[tuple[str, ...]]:
-        async def ask() -> tuple[str, ...]:
-            answer = await self._reader.api.request("GET", _GROUP)
-            return tuple(one.version for one in _decoded(answer, observed.Group).versions)
-
-        return await self._reader.attempt("resource.k8s.io", f"get {_GROUP}", ask, absent=())
-
-    async def _having(
-        self, plural: str, what: str, served: observed.Reading[tuple[str, ...]]
-    ) -> observed.Reading[tuple[str, ...]]:
-        """The versions that have a resource."""
-
-        async def ask() -> tuple[str, ...]:
-            found = []
-            for version in observed.seen(served):
-                answer = await self._reader.api.request("GET", f"{_GROUP}/{version}")
-                resources = _decoded(answer, observed.ServedResources).resources
-                if any(one.name == plural for one in resources):
-                    found.append(version)
-            return tuple(found)
-
-        return await self._reader.attempt(what, f"get {_GROUP}/*", ask, absent=())
 
     async def _features(
         self, served: observed.Reading[tuple[str, ...]]
@@ -213,8 +192,10 @@ class _Look:
         return await reviews.ask(self._reader, where, wanted)
 
 
-def _decoded(answer: bytes, into: type[T]) -> T:
-    try:
-        return msgspec.json.decode(answer, type=into)
-    except msgspec.MsgspecError as error:
-        raise kube_errors.Unreachable(f"the answer is not understood: {error}") from error
+def _having(
+    served: observed.Reading[Mapping[str, frozenset[str]]], resource: str
+) -> observed.Reading[tuple[str, ...]]:
+    """Return the versions that have a resource, or all of them for an empty name."""
+    if isinstance(served, Unread):
+        return served
+    return tuple(version for version, names in served.items() if not resource or resource in names)

@@ -21,27 +21,6 @@ from drawbar.driver.cli.doctor.permissions import Answer, Trial
 from drawbar.driver.slices import encoding
 
 
-class NodeInfo(core.NodeInfo, frozen=True):
-    """What the kubelet tells of its machine, and of itself."""
-
-    kubelet_version: str = ""
-    container_runtime_version: str = ""
-
-
-class NodeStatus(meta.Struct, frozen=True):
-    """The part of a node's status that is judged."""
-
-    node_info: NodeInfo = NodeInfo()
-    conditions: tuple[meta.Condition, ...] = ()
-
-
-class Node(meta.Struct, frozen=True):
-    """A machine of the cluster."""
-
-    metadata: meta.ObjectMeta
-    status: NodeStatus = NodeStatus()
-
-
 class ManagedFields(meta.Struct, frozen=True):
     """Who wrote which fields, and when by the API server's clock."""
 
@@ -101,17 +80,9 @@ class Definition(meta.Struct, frozen=True):
     status: DefinitionStatus = DefinitionStatus()
 
 
-class SlicePool(meta.Struct, frozen=True):
-    """Which pool a slice is of."""
-
-    name: str = ""
-
-
 class SliceSpec(meta.Struct, frozen=True):
-    """Who published a slice, and for which node."""
+    """For which node a slice is published."""
 
-    driver: str = ""
-    pool: SlicePool = SlicePool()
     node_name: str = ""
 
 
@@ -155,34 +126,23 @@ class Binding(meta.Struct, frozen=True):
     spec: BindingSpec = BindingSpec()
 
 
-class ReviewStatus(meta.Struct, frozen=True):
-    """The answer of an access review."""
-
-    allowed: bool = False
-
-
-class Review(meta.Struct, frozen=True):
-    """An access review that was answered."""
-
-    status: ReviewStatus = ReviewStatus()
-
-
 class UserInfo(meta.Struct, frozen=True):
-    """Who somebody is to the API server."""
+    """A user of the API server."""
 
     username: str = ""
 
 
-class SelfStatus(meta.Struct, frozen=True):
-    """The answer of a review of oneself."""
+class ReviewStatus(meta.Struct, frozen=True):
+    """The answer of an access review, or of a review of oneself."""
 
+    allowed: bool = False
     user_info: UserInfo = UserInfo()
 
 
-class SelfReview(meta.Struct, frozen=True):
-    """Who we are."""
+class Review(meta.Struct, frozen=True):
+    """A review that was answered."""
 
-    status: SelfStatus = SelfStatus()
+    status: ReviewStatus = ReviewStatus()
 
 
 class ServiceAccount(meta.Struct, frozen=True):
@@ -195,30 +155,6 @@ class VersionInfo(meta.Struct, frozen=True):
     """The answer of `/version`."""
 
     git_version: str = ""
-
-
-class GroupVersion(meta.Struct, frozen=True):
-    """One version of an API group."""
-
-    version: str = ""
-
-
-class Group(meta.Struct, frozen=True):
-    """The answer of `/apis/GROUP`."""
-
-    versions: tuple[GroupVersion, ...] = ()
-
-
-class ServedResource(meta.Struct, frozen=True):
-    """One resource of a group and version."""
-
-    name: str = ""
-
-
-class ServedResources(meta.Struct, frozen=True):
-    """The answer of `/apis/GROUP/VERSION`."""
-
-    resources: tuple[ServedResource, ...] = ()
 
 
 T = TypeVar("T")
@@ -321,7 +257,7 @@ class Cluster:
     policies: Reading[tuple[Policy, ...]]
     bindings: Reading[tuple[Binding, ...]]
     lease: Reading[Lease | None]
-    nodes: Reading[tuple[Node, ...]]
+    nodes: Reading[tuple[core.Node, ...]]
     node_leases: Reading[tuple[Lease, ...]]
     pods: Reading[tuple[core.Pod, ...]]
     published: Reading[tuple[Slice, ...]]

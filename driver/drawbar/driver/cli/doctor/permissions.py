@@ -1,11 +1,12 @@
 """What the daemons' service accounts have to be allowed, and what happens without; pure.
 
-Taken from what the daemons ask of the API server, not from the roles of `deploy/`: whoever removes a verb that is asked
-for hears of it here, and one that nobody asks for is not missed.
+The tables list what the daemons request of the API server. They are not made from the roles of `deploy/`, so a verb that
+is missing there is found.
 """
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
+import functools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 GRANULAR_STATUS_MINOR = 36
@@ -53,7 +54,7 @@ class Permission:
 
     @property
     def rule(self) -> str:
-        """As a person would say it."""
+        """Return the resource, its name, group and namespace for a message."""
         named = f" {self.name}" if self.name else ""
         group = f" of {self.group}" if self.group else ""
         inside = f" in namespace {self.namespace}" if self.namespace else ""
@@ -62,7 +63,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the API server said to an access review."""
+    """The API server's answer to an access review."""
 
     permission: Permission
     allowed: bool
@@ -70,7 +71,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """How a write of a daemon's ended, tried as its account by a dry run.
+    """The outcome of a daemon's write, tried as its account by a dry run.
 
     Attributes:
         what: was written.
@@ -84,28 +85,9 @@ class Trial:
     tried: bool = True
 
 
-def needed(
-    *, driver: str, namespace: str, lease: str, secrets: Collection[str] = (), parts: Collection[Part] = ()
-) -> tuple[Permission, ...]:
-    """Everything that both daemons ask for.
-
-    Args:
-        driver: the driver's name.
-        namespace: of the daemons.
-        lease: of the controller.
-        secrets: names of the Secrets that the Fabrics name.
-        parts: beside the core.
-    """
-    return (
-        *_controller(driver),
-        *(one for part in parts for one in _PARTS[part]),
-        *_lease(namespace, lease),
-        *_daemon_pods(namespace),
-        *_secrets(namespace, secrets),
-        *_node(driver),
-    )
-
-
+_WAIT = "pods wait for their devices until the scheduler gives up"
+_NOT_OFFERED = "devices of the node are not offered"
+_NOT_AT_ONCE = "no claim is allocated at once"
 _CONTROLLER: Mapping[tuple[str, str], tuple[str, str]] = {
     (_OURS, "fabrics"): ("list watch patch", "no Fabric is served"),
     (_OURS, "fabrics/status"): ("patch", "no Fabric says how it fares"),
@@ -113,10 +95,7 @@ _CONTROLLER: Mapping[tuple[str, str], tuple[str, str]] = {
     (_OURS, "deviceattachments/status"): ("patch", "no device is attached"),
     (_RESOURCES, "resourceslices"): ("list watch create update delete", "no device is published"),
     (_RESOURCES, "resourceclaims"): ("list watch", "nobody notices that a device was allocated"),
-    (_RESOURCES, "resourceclaims/status"): (
-        "patch",
-        "pods wait for their devices until the scheduler gives up",
-    ),
+    (_RESOURCES, "resourceclaims/status"): ("patch", _WAIT),
     ("", "nodes"): ("list watch patch", "no host is mapped to a node"),
     ("events.k8s.io", "events"): ("create", "nobody is told why a pod waits"),
 }
@@ -130,108 +109,94 @@ _CLASSIC: Mapping[tuple[str, str], tuple[str, str]] = {
     (_RESOURCES, "resourceclaims"): ("patch", "no claim is allocated"),
 }
 _IMMEDIATE: Mapping[tuple[str, str], tuple[str, str]] = {
-    (_RESOURCES, "resourceclaims"): ("get", "no claim is allocated at once"),
-    (_RESOURCES, "deviceclasses"): ("get", "no claim is allocated at once"),
+    (_RESOURCES, "resourceclaims"): ("get", _NOT_AT_ONCE),
+    (_RESOURCES, "deviceclasses"): ("get", _NOT_AT_ONCE),
 }
 _NODE: Mapping[tuple[str, str], tuple[str, str]] = {
     (_OURS, "deviceattachments"): ("list watch", "the node daemon is never ready"),
     (_OURS, "deviceattachments/status"): ("patch", "no attached device is reported, and none released"),
     (_RESOURCES, "resourceclaims"): ("get list", "no pod with a device starts"),
-    (_RESOURCES, "resourceclaims/status"): (
-        "patch",
-        "pods wait for their devices until the scheduler gives up",
-    ),
-    (_RESOURCES, "resourceslices"): (
-        "list watch create update delete",
-        "devices of the node are not offered",
-    ),
-    ("", "nodes"): ("get", "devices of the node are not offered"),
+    (_RESOURCES, "resourceclaims/status"): ("patch", _WAIT),
+    (_RESOURCES, "resourceslices"): ("list watch create update delete", _NOT_OFFERED),
+    ("", "nodes"): ("get", _NOT_OFFERED),
     ("events.k8s.io", "events"): ("create", "nobody is told why a device is not released"),
 }
 
 
-def _controller(driver: str) -> Iterable[Permission]:
-    yield from _all(Daemon.CONTROLLER, _CONTROLLER)
-    yield _claim_driver(Daemon.CONTROLLER, "arbitrary-node:patch", driver)
-    yield Permission(
-        daemon=Daemon.CONTROLLER,
-        verb="get",
-        group="",
-        resource="namespaces",
-        name="kube-system",
-        consequence="connections carry no mark of this cluster, and a lost one is never taken back",
+def needed(
+    *, driver: str, namespace: str, lease: str, secrets: Collection[str] = (), parts: Collection[Part] = ()
+) -> tuple[Permission, ...]:
+    """Return everything that both daemons request.
+
+    Args:
+        driver: the driver's name.
+        namespace: of the daemons.
+        lease: of the controller.
+        secrets: names of the Secrets that the Fabrics name.
+        parts: beside the core.
+    """
+    controller = functools.partial(_each, Daemon.CONTROLLER)
+    claim_driver = (_RESOURCES, "resourceclaims/driver", _WAIT)
+    leases = ("coordination.k8s.io", "leases", "no controller ever leads")
+    # What becomes of connections without the UID of this Namespace, which marks them.
+    mark = "connections carry no mark of this cluster, and a lost one is never taken back"
+    pods = "the controller never becomes ready, if it judges nodes by the pods of their daemons"
+    secret = "the Fabric that names it is not connected"  # noqa: S105 - a consequence
+    return (
+        *_all(Daemon.CONTROLLER, _CONTROLLER),
+        *controller("arbitrary-node:patch", *claim_driver, name=driver, since=GRANULAR_STATUS_MINOR),
+        *controller("get", "", "namespaces", mark, name="kube-system"),
+        *(permission for part in parts for permission in _PARTS[part]),
+        *controller("create", *leases, namespace=namespace),
+        *controller("get update", *leases, namespace=namespace, name=lease),
+        *controller("list watch", "", "pods", pods, namespace=namespace),
+        *(
+            permission
+            for name in sorted(secrets)
+            for permission in controller("list watch", "", "secrets", secret, namespace=namespace, name=name)
+        ),
+        *_all(Daemon.NODE, _NODE),
+        *_each(
+            Daemon.NODE,
+            "associated-node:patch",
+            *claim_driver,
+            name=driver,
+            since=GRANULAR_STATUS_MINOR,
+        ),
     )
 
 
-def _node(driver: str) -> Iterable[Permission]:
-    yield from _all(Daemon.NODE, _NODE)
-    yield _claim_driver(Daemon.NODE, "associated-node:patch", driver)
+def _each(
+    daemon: Daemon,
+    verbs: str,
+    group: str,
+    resource: str,
+    consequence: str,
+    *,
+    namespace: str = "",
+    name: str = "",
+    since: int = 0,
+    part: Part = Part.CORE,
+) -> Iterator[Permission]:
+    for verb in verbs.split():
+        yield Permission(
+            daemon=daemon,
+            verb=verb,
+            group=group,
+            resource=resource,
+            consequence=consequence,
+            namespace=namespace,
+            name=name,
+            since=since,
+            part=part,
+        )
 
 
 def _all(
     daemon: Daemon, table: Mapping[tuple[str, str], tuple[str, str]], part: Part = Part.CORE
-) -> Iterable[Permission]:
+) -> Iterator[Permission]:
     for (group, resource), (verbs, consequence) in table.items():
-        for verb in verbs.split():
-            yield Permission(
-                daemon=daemon,
-                verb=verb,
-                group=group,
-                resource=resource,
-                consequence=consequence,
-                part=part,
-            )
-
-
-def _claim_driver(daemon: Daemon, verb: str, driver: str) -> Permission:
-    return Permission(
-        daemon=daemon,
-        verb=verb,
-        group=_RESOURCES,
-        resource="resourceclaims/driver",
-        name=driver,
-        consequence="pods wait for their devices until the scheduler gives up",
-        since=GRANULAR_STATUS_MINOR,
-    )
-
-
-def _lease(namespace: str, lease: str) -> Iterable[Permission]:
-    for verb, name in (("create", ""), ("get", lease), ("update", lease)):
-        yield Permission(
-            daemon=Daemon.CONTROLLER,
-            verb=verb,
-            group="coordination.k8s.io",
-            resource="leases",
-            namespace=namespace,
-            name=name,
-            consequence="no controller ever leads",
-        )
-
-
-def _daemon_pods(namespace: str) -> Iterable[Permission]:
-    for verb in ("list", "watch"):
-        yield Permission(
-            daemon=Daemon.CONTROLLER,
-            verb=verb,
-            group="",
-            resource="pods",
-            namespace=namespace,
-            consequence="the controller never becomes ready, if it judges nodes by the pods of their daemons",
-        )
-
-
-def _secrets(namespace: str, names: Collection[str]) -> Iterable[Permission]:
-    for name in sorted(names):
-        for verb in ("list", "watch"):
-            yield Permission(
-                daemon=Daemon.CONTROLLER,
-                verb=verb,
-                group="",
-                resource="secrets",
-                namespace=namespace,
-                name=name,
-                consequence="the Fabric that names it is not connected",
-            )
+        yield from _each(daemon, verbs, group, resource, consequence, part=part)
 
 
 _PARTS: Mapping[Part, tuple[Permission, ...]] = {
@@ -239,12 +204,12 @@ _PARTS: Mapping[Part, tuple[Permission, ...]] = {
     Part.CLASSIC: tuple(_all(Daemon.CONTROLLER, _CLASSIC, Part.CLASSIC)),
     Part.IMMEDIATE: (
         *_all(Daemon.CONTROLLER, _IMMEDIATE, Part.IMMEDIATE),
-        Permission(
-            daemon=Daemon.CONTROLLER,
-            verb="patch",
-            group=_RESOURCES,
-            resource="resourceclaims/binding",
-            consequence="no claim is allocated at once",
+        *_each(
+            Daemon.CONTROLLER,
+            "patch",
+            _RESOURCES,
+            "resourceclaims/binding",
+            _NOT_AT_ONCE,
             since=GRANULAR_STATUS_MINOR,
             part=Part.IMMEDIATE,
         ),

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drawbar.driver.api import attachments, bindings, drivers, fabrics, meta, nodepools
+from drawbar.driver.api import attachments, bindings, core, drivers, fabrics, meta, nodepools
 from drawbar.driver.cli.doctor import observed, reading
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.permissions import Answer, Daemon, Permission, Trial
@@ -92,7 +92,7 @@ async def may(reader: reading.Reader, attributes: dict[str, str]) -> observed.Re
 
 async def _name(reader: reading.Reader) -> str:
     body = {"apiVersion": _WHO_AM_I.api_version, "kind": _WHO_AM_I.kind}
-    work = functools.partial(reader.api.create, _WHO_AM_I, body, into=observed.SelfReview)
+    work = functools.partial(reader.api.create, _WHO_AM_I, body, into=observed.Review)
     found = await reader.attempt("who this user is", f"create {_WHO_AM_I.plural}", work)
     return "" if isinstance(found, Unread) else found.status.user_info.username
 
@@ -159,7 +159,7 @@ class Write:
 def planned_writes(
     where: observed.Where,
     ours: Sequence[fabrics.Fabric],
-    nodes: Sequence[observed.Node],
+    nodes: Sequence[core.Node],
     attached: Sequence[attachments.DeviceAttachment],
     *,
     modern: bool,
@@ -220,7 +220,7 @@ def _of_node(where: observed.Where, fabric: str, node: str) -> Iterator[Write]:
     )
 
 
-def _slices(where: observed.Where, nodes: Sequence[observed.Node]) -> Iterator[Write]:
+def _slices(where: observed.Where, nodes: Sequence[core.Node]) -> Iterator[Write]:
     fabric_pool = names.pool(PROBE, "")
     selector = {
         "nodeSelectorTerms": [

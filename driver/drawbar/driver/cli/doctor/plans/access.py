@@ -31,14 +31,11 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def _absent(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Finding:
-    return Finding(
-        check=Check.ACCESS_ACCOUNT,
-        severity=Severity.ERROR,
-        subject=subject,
-        message=f"does not exist, so no {_NAMES[daemon]} of driver {cluster.where.driver} can run",
-        remedy=(
-            f"install Drawbar (apply deploy/manifests, or the chart), or say where it is with --namespace and --{daemon}-account"
-        ),
+    return findings.error(
+        Check.ACCESS_ACCOUNT,
+        subject,
+        f"does not exist, so no {_NAMES[daemon]} of driver {cluster.where.driver} can run",
+        f"install Drawbar (apply deploy/manifests, or the chart), or say where it is with --namespace and --{daemon}-account",
     )
 
 
@@ -66,21 +63,19 @@ def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator
     trials = [one for one in cluster.trials if not isinstance(one, Unread) and one.daemon is daemon]
     for trial in trials:
         if trial.refused:
-            yield Finding(
-                check=Check.ACCESS_WRITES,
-                severity=Severity.ERROR,
-                subject=subject,
-                message=f"the API server refuses {trial.what}, tried as this account by a dry run: {trial.refused}",
-                remedy=f"mend the admission policy or webhook that the message names, or the role ({_FILES[daemon]}, or the chart)",
+            yield findings.error(
+                Check.ACCESS_WRITES,
+                subject,
+                f"the API server refuses {trial.what}, tried as this account by a dry run: {trial.refused}",
+                f"mend the admission policy or webhook that the message names, or the role ({_FILES[daemon]}, or the chart)",
             )
     untried = [one.what for one in trials if not one.tried]
     if untried:
-        yield Finding(
-            check=Check.ACCESS_WRITES,
-            severity=Severity.NOTE,
-            subject=subject,
-            message=f"could not be tried by a dry run: {findings.listed(untried)}",
-            remedy=(
+        yield findings.note(
+            Check.ACCESS_WRITES,
+            subject,
+            f"could not be tried by a dry run: {findings.listed(untried)}",
+            (
                 "run this as somebody who may impersonate the service account, such as an administrator; a webhook that "
                 "allows no dry runs keeps it from being tried too"
             ),
@@ -116,12 +111,11 @@ def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
         if idle
         else "no admission policy is about it"
     )
-    return Finding(
-        check=Check.ACCESS_POLICIES,
-        severity=Severity.WARNING,
-        subject=subject,
-        message=f"{what}, so its token may write objects of other nodes or drivers as far as its roles go",
-        remedy=f"apply deploy/manifests/{'classic/' if cluster.classic else ''}policies.yaml, or set policies.enabled in the chart's values",
+    return findings.warning(
+        Check.ACCESS_POLICIES,
+        subject,
+        f"{what}, so its token may write objects of other nodes or drivers as far as its roles go",
+        f"apply deploy/manifests/{'classic/' if cluster.classic else ''}policies.yaml, or set policies.enabled in the chart's values",
     )
 
 

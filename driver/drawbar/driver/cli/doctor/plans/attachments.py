@@ -85,10 +85,12 @@ def _judged(world: _World, one: attachments.DeviceAttachment, driver: str) -> It
     if world.fabrics is not None and fabric is None:
         message = f"its Fabric {one.spec.fabric} does not exist, so nobody can detach the device"
         remedy = "create the Fabric again, as it was, and then delete the DeviceAttachment"
-        yield _error(Check.ATTACHMENTS_ORPHANED, one, message, remedy)
+        yield findings.error(Check.ATTACHMENTS_ORPHANED, _subject(one), message, remedy)
     elif fabric is not None and fabric.spec.driver != one.spec.driver:
         message = f"names the driver {one.spec.driver}, and its Fabric {fabric.spec.driver}: it is nobody's"
-        yield _error(Check.ATTACHMENTS_ORPHANED, one, message, "delete it: it blocks its device")
+        yield findings.error(
+            Check.ATTACHMENTS_ORPHANED, _subject(one), message, "delete it: it blocks its device"
+        )
     elif one.spec.driver == driver:
         yield from _departing(world, one) if one.deleting else _arriving(world, one, fabric)
 
@@ -113,7 +115,7 @@ def _departing(world: _World, one: attachments.DeviceAttachment) -> Iterator[Fin
         remedy = (
             f"does it run there? where the node is off for good: {_FORCE.replace('NAME', one.metadata.name)}"
         )
-    yield _error(Check.ATTACHMENTS_DETACH, one, message, remedy)
+    yield findings.error(Check.ATTACHMENTS_DETACH, _subject(one), message, remedy)
 
 
 def _arriving(
@@ -121,12 +123,11 @@ def _arriving(
 ) -> Iterator[Finding]:
     status, node = one.status, one.spec.node_name
     if status.error is not None:
-        yield Finding(
-            check=Check.ATTACHMENTS_FAILED,
-            severity=Severity.WARNING,
-            subject=_subject(one),
-            message=f"has failed ({status.error.reason}): {status.error.message}",
-            remedy="it goes when the scheduler has taken the allocation back; docs/conditions.md has the reason",
+        yield findings.warning(
+            Check.ATTACHMENTS_FAILED,
+            _subject(one),
+            f"has failed ({status.error.reason}): {status.error.message}",
+            "it goes when the scheduler has taken the allocation back; docs/conditions.md has the reason",
         )
     elif not one.holds(attachments.ATTACHED):
         yield from _attaching(world, one, fabric)
@@ -136,12 +137,11 @@ def _arriving(
         if seconds > VISIBLE_SECONDS + MARGIN_SECONDS:
             yield _invisible(one, seconds)
     elif status.node is not None and status.node.unhealthy:
-        yield Finding(
-            check=Check.ATTACHMENTS_HEALTH,
-            severity=Severity.WARNING,
-            subject=_subject(one),
-            message=f"node {node} finds the device ill: {status.node.health_message}",
-            remedy="docs/health.md explains each finding; new pods are kept away from the device until it is well",
+        yield findings.warning(
+            Check.ATTACHMENTS_HEALTH,
+            _subject(one),
+            f"node {node} finds the device ill: {status.node.health_message}",
+            "docs/health.md explains each finding; new pods are kept away from the device until it is well",
         )
 
 
@@ -151,9 +151,9 @@ def _attaching(
     policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
     seconds = _age(world, one.metadata.creation_timestamp)
     if seconds > policy.attach_timeout_seconds + MARGIN_SECONDS:
-        yield _error(
+        yield findings.error(
             Check.ATTACHMENTS_ATTACH,
-            one,
+            _subject(one),
             f"is being attached to node {one.spec.node_name} since {seconds:.0f} s, longer than attachTimeoutSeconds allows",
             "does a controller lead (controller.leader), and is the Fabric connected (fabrics.connected)?",
         )
@@ -163,15 +163,15 @@ def _invisible(one: attachments.DeviceAttachment, seconds: float) -> Finding:
     visible, node = meta.find(one.status.conditions, attachments.VISIBLE), one.spec.node_name
     said = f"is attached since {seconds:.0f} s and not ready on node {node}"
     if visible is None:
-        return _error(
+        return findings.error(
             Check.ATTACHMENTS_VISIBLE,
-            one,
+            _subject(one),
             f"{said}, whose node daemon says nothing",
             "does the node daemon run there? on the node, drawbar doctor --node",
         )
-    return _error(
+    return findings.error(
         Check.ATTACHMENTS_VISIBLE,
-        one,
+        _subject(one),
         f"{said} ({visible.reason}): {visible.message}",
         _VISIBLE.get(visible.reason, _SEE),
     )
@@ -186,9 +186,3 @@ def _age(world: _World, moment: str | None) -> float:
 
 def _subject(one: attachments.DeviceAttachment) -> str:
     return f"DeviceAttachment {one.metadata.name}"
-
-
-def _error(check: Check, one: attachments.DeviceAttachment, message: str, remedy: str) -> Finding:
-    return Finding(
-        check=check, severity=Severity.ERROR, subject=_subject(one), message=message, remedy=remedy
-    )

@@ -49,7 +49,7 @@ def _leader(cluster: observed.Cluster) -> Finding:
         never = (
             "does not exist: no controller has ever led" if lease is None else "has no holder: nobody leads"
         )
-        return _error(
+        return findings.error(
             Check.CONTROLLER_LEADER, subject, f"{never}; without one, nothing is attached or detached", remedy
         )
     renewed = _moment(lease.metadata.renewal_written) or _moment(lease.spec.renew_time or "")
@@ -58,7 +58,7 @@ def _leader(cluster: observed.Cluster) -> Finding:
     if age > lasts + LATE_SECONDS:
         said = f"{age:.0f} s ago" if renewed is not None else "never"
         message = f"was last renewed {said} by {holder}: nobody leads, so nothing is attached or detached"
-        return _error(Check.CONTROLLER_LEADER, subject, message, remedy)
+        return findings.error(Check.CONTROLLER_LEADER, subject, message, remedy)
     return findings.ok(Check.CONTROLLER_LEADER, subject, f"{holder} leads")
 
 
@@ -73,12 +73,11 @@ def here(clock: observed.Clock) -> Finding:
     subject = "the clock of this machine"
     if abs(nearest) <= SKEW_SECONDS:
         return findings.ok(Check.CLOCKS_HERE, subject, "agrees with the API server's")
-    return Finding(
-        check=Check.CLOCKS_HERE,
-        severity=Severity.WARNING,
-        subject=subject,
-        message=f"is {_apart(nearest)} the API server's; it matters if a daemon runs here",
-        remedy=_SYNCHRONISE,
+    return findings.warning(
+        Check.CLOCKS_HERE,
+        subject,
+        f"is {_apart(nearest)} the API server's; it matters if a daemon runs here",
+        _SYNCHRONISE,
     )
 
 
@@ -157,7 +156,3 @@ def _apart(seconds: float) -> str:
 
 def _severity(skew: float) -> Severity:
     return Severity.ERROR if abs(skew) > SKEW_ERROR_SECONDS else Severity.WARNING
-
-
-def _error(check: Check, subject: str, message: str, remedy: str) -> Finding:
-    return Finding(check=check, severity=Severity.ERROR, subject=subject, message=message, remedy=remedy)

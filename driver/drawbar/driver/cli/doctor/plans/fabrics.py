@@ -7,7 +7,7 @@ mapping are those of `controller.hosts`; the reasons are those of `docs/conditio
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from drawbar.driver.api import fabrics, meta
+from drawbar.driver.api import core, fabrics, meta
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
@@ -51,20 +51,18 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     ours = [one for one in known if one.spec.driver == cluster.where.driver]
     foreign = [one.metadata.name for one in known if one.spec.driver != cluster.where.driver]
     if foreign:
-        yield Finding(
-            check=Check.FABRICS_SERVED,
-            severity=Severity.NOTE,
-            subject=f"Fabric {findings.listed(foreign)}",
-            message=f"is of another driver than {cluster.where.driver}, so nothing is said of it here",
-            remedy="drawbar doctor --driver-name with the name in its spec.driver",
+        yield findings.note(
+            Check.FABRICS_SERVED,
+            f"Fabric {findings.listed(foreign)}",
+            f"is of another driver than {cluster.where.driver}, so nothing is said of it here",
+            "drawbar doctor --driver-name with the name in its spec.driver",
         )
     if not known:
-        yield Finding(
-            check=Check.FABRICS_SERVED,
-            severity=Severity.NOTE,
-            subject="Fabrics",
-            message="there is none yet, so nothing but devices of the nodes themselves is offered",
-            remedy="kubectl apply a Fabric such as docs/examples/fabric.yaml",
+        yield findings.note(
+            Check.FABRICS_SERVED,
+            "Fabrics",
+            "there is none yet, so nothing but devices of the nodes themselves is offered",
+            "kubectl apply a Fabric such as docs/examples/fabric.yaml",
         )
     for fabric in ours:
         yield from _fabric(cluster, fabric)
@@ -112,23 +110,21 @@ def _connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[F
             remedy=_REMEDIES.get(connected.reason, _MEND),
         )
     elif not fabric.spec.tls.verify:
-        yield Finding(
-            check=Check.FABRICS_CONNECTED,
-            severity=Severity.WARNING,
-            subject=_subject(fabric),
-            message="the fabric manager's certificate is not checked (spec.tls.verify is false): anybody may answer for it",
-            remedy="put its authority into ca.crt of the Secret, and take spec.tls.verify out",
+        yield findings.warning(
+            Check.FABRICS_CONNECTED,
+            _subject(fabric),
+            "the fabric manager's certificate is not checked (spec.tls.verify is false): anybody may answer for it",
+            "put its authority into ca.crt of the Secret, and take spec.tls.verify out",
         )
 
 
 def _degraded(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
     if condition is not None and condition.is_true:
-        yield Finding(
-            check=Check.FABRICS_DEGRADED,
-            severity=Severity.WARNING,
-            subject=_subject(fabric),
-            message=condition.message,
-            remedy=(
+        yield findings.warning(
+            Check.FABRICS_DEGRADED,
+            _subject(fabric),
+            condition.message,
+            (
                 "what is at fault is avoided meanwhile; look at those hosts and devices at the fabric manager, and for node "
                 "daemons at nodes.daemon"
             ),
@@ -156,12 +152,11 @@ def _published(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iter
 def _writable(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
     if condition is None or condition.is_true:
         return
-    yield Finding(
-        check=Check.FABRICS_WRITABLE,
-        severity=Severity.ERROR,
-        subject=_subject(fabric),
-        message=f"the API server refuses what the controller writes for it: {condition.message}",
-        remedy="mend the permission (deploy/manifests/controller-rbac.yaml) or the admission policy that the message names",
+    yield findings.error(
+        Check.FABRICS_WRITABLE,
+        _subject(fabric),
+        f"the API server refuses what the controller writes for it: {condition.message}",
+        "mend the permission (deploy/manifests/controller-rbac.yaml) or the admission policy that the message names",
     )
 
 
@@ -195,29 +190,27 @@ def _mapped(fabric: fabrics.Fabric) -> Iterator[Finding]:
     if condition.is_true:
         yield findings.ok(Check.HOSTS_MAPPED, subject, condition.message)
         return
-    yield Finding(
-        check=Check.HOSTS_MAPPED,
-        severity=Severity.ERROR,
-        subject=subject,
-        message=condition.message,
-        remedy="map them in spec.hosts; docs/fabrics.md has the other ways",
+    yield findings.error(
+        Check.HOSTS_MAPPED,
+        subject,
+        condition.message,
+        "map them in spec.hosts; docs/fabrics.md has the other ways",
     )
 
 
-def _told(fabric: fabrics.Fabric, known: Sequence[observed.Node]) -> Iterator[Finding]:
+def _told(fabric: fabrics.Fabric, known: Sequence[core.Node]) -> Iterator[Finding]:
     here = {node.metadata.name for node in known}
     lost = sorted({entry.node for entry in fabric.spec.hosts} - here)
     if lost:
-        yield Finding(
-            check=Check.HOSTS_MAPPED,
-            severity=Severity.ERROR,
-            subject=_subject(fabric),
-            message=f"spec.hosts names nodes that do not exist: {findings.listed(lost)}",
-            remedy="mend the names (kubectl get nodes has them), or take the entries out",
+        yield findings.error(
+            Check.HOSTS_MAPPED,
+            _subject(fabric),
+            f"spec.hosts names nodes that do not exist: {findings.listed(lost)}",
+            "mend the names (kubectl get nodes has them), or take the entries out",
         )
 
 
-def _marks(fabric: fabrics.Fabric, known: Sequence[observed.Node]) -> Iterator[Finding]:
+def _marks(fabric: fabrics.Fabric, known: Sequence[core.Node]) -> Iterator[Finding]:
     """The label and the annotation that the Fabric says its nodes have."""
     spec = fabric.spec
     ways = (
@@ -229,19 +222,18 @@ def _marks(fabric: fabrics.Fabric, known: Sequence[observed.Node]) -> Iterator[F
             continue
         values = [one.get(key, "") for one in marks]
         if not any(values):
-            yield Finding(
-                check=Check.HOSTS_MAPPED,
-                severity=Severity.WARNING,
-                subject=_subject(fabric),
-                message=f"spec.{field} is {key}, and no node has it",
-                remedy="give it to the nodes, with the id, the name or an identifier of their host as its value",
+            yield findings.warning(
+                Check.HOSTS_MAPPED,
+                _subject(fabric),
+                f"spec.{field} is {key}, and no node has it",
+                "give it to the nodes, with the id, the name or an identifier of their host as its value",
             )
         yield from _twice(
             f"{field} {key}", dict(zip((one.metadata.name for one in known), values, strict=True))
         )
 
 
-def _machines(known: Sequence[observed.Node]) -> Iterator[Finding]:
+def _machines(known: Sequence[core.Node]) -> Iterator[Finding]:
     """Machines that would be known by what several have."""
     yield from _twice(
         "system UUID",
@@ -263,17 +255,16 @@ def _twice(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
             by_value.setdefault(value, []).append(node)
     for value, members in sorted(by_value.items()):
         if len(members) > 1:
-            yield Finding(
-                check=Check.HOSTS_AMBIGUOUS,
-                severity=Severity.WARNING,
-                subject=f"nodes {findings.listed(sorted(members))}",
-                message=f"have the same {what}, {value}: a host that is known by it is mapped to one of them alone, or to none",
-                remedy="make it unique (cloned machines often have one UUID), or name the hosts in spec.hosts",
+            yield findings.warning(
+                Check.HOSTS_AMBIGUOUS,
+                f"nodes {findings.listed(sorted(members))}",
+                f"have the same {what}, {value}: a host that is known by it is mapped to one of them alone, or to none",
+                "make it unique (cloned machines often have one UUID), or name the hosts in spec.hosts",
             )
 
 
 def _strays(
-    cluster: observed.Cluster, ours: Sequence[fabrics.Fabric], known: Sequence[observed.Node]
+    cluster: observed.Cluster, ours: Sequence[fabrics.Fabric], known: Sequence[core.Node]
 ) -> Iterator[Finding]:
     """Nodes with a node daemon that no Fabric seems to reach."""
     told = {entry.node for one in ours for entry in one.spec.hosts}
@@ -290,13 +281,12 @@ def _strays(
     first = strays[0]
     uuid = first.status.node_info.system_uuid or "not told by its kubelet"
     members = [node.metadata.name for node in strays]
-    yield Finding(
-        check=Check.HOSTS_NODE,
-        severity=Severity.WARNING,
-        subject=f"node {first.metadata.name}" if len(strays) == 1 else f"{len(strays)} nodes",
-        message=(
+    yield findings.warning(
+        Check.HOSTS_NODE,
+        f"node {first.metadata.name}" if len(strays) == 1 else f"{len(strays)} nodes",
+        (
             f"run the node daemon, and no fabric seems to reach them: {findings.listed(members)}. Either no host is mapped "
             f"to them, or their hosts have no free port (the system UUID of {first.metadata.name} is {uuid})"
         ),
-        remedy=_MAP,
+        _MAP,
     )

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from drawbar.driver.cli.doctor import findings, observed
+from drawbar.driver.api import core
+from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.observed import Clock, Reading
 from drawbar.driver.cli.doctor.plans import clocks
@@ -155,9 +156,7 @@ def _plain(path: str) -> PurePosixPath:
 
 
 def _error(message: str, remedy: str) -> Finding:
-    return Finding(
-        check=Check.HOST_CDI, severity=Severity.ERROR, subject=SUBJECT, message=message, remedy=remedy
-    )
+    return findings.error(Check.HOST_CDI, SUBJECT, message, remedy)
 
 
 _POD = "docs/node.md has the fields of the pod"
@@ -223,7 +222,7 @@ class Host:
     cdi_dir: str
     clock: Clock | None
     offline: str
-    node: Reading[observed.Node | None]
+    node: Reading[core.Node | None]
 
 
 def plan(host: Host) -> tuple[Finding, ...]:
@@ -242,9 +241,8 @@ def plan(host: Host) -> tuple[Finding, ...]:
 
 def _settings(host: Host) -> Iterator[Finding]:
     for problem in host.problems:
-        yield _finding(
+        yield findings.error(
             Check.HOST_SETTINGS,
-            Severity.ERROR,
             "the node daemon's settings",
             problem,
             "mend it in the file or the variables; drawbar node --print-config shows where each comes from",
@@ -256,11 +254,9 @@ def _settings(host: Host) -> Iterator[Finding]:
 def _pod(host: Host) -> Iterator[Finding]:
     subject = "this pod, or this user on the host"
     for sentence in host.fatal:
-        yield _finding(
-            Check.HOST_POD, Severity.ERROR, subject, f"{sentence}; the daemon does not start", _POD
-        )
+        yield findings.error(Check.HOST_POD, subject, f"{sentence}; the daemon does not start", _POD)
     for sentence in host.warnings:
-        yield _finding(Check.HOST_POD, Severity.WARNING, subject, sentence, _POD)
+        yield findings.warning(Check.HOST_POD, subject, sentence, _POD)
     if not host.fatal and not host.warnings:
         yield findings.ok(Check.HOST_POD, subject, "has all that the node daemon needs")
 
@@ -268,14 +264,11 @@ def _pod(host: Host) -> Iterator[Finding]:
 def _sockets(host: Host) -> Iterator[Finding]:
     registry, there = host.registry
     if host.sockets is None:
-        yield _finding(
-            Check.HOST_SOCKETS, Severity.ERROR, registry, host.too_long, "see kubeletDir and driverName"
-        )
+        yield findings.error(Check.HOST_SOCKETS, registry, host.too_long, "see kubeletDir and driverName")
         return
     if not there:
-        yield _finding(
+        yield findings.error(
             Check.HOST_SOCKETS,
-            Severity.ERROR,
             registry,
             "does not exist: this is not the kubelet's directory, or it is not mounted at the same path",
             "mount it, or name the kubelet's own (its --root-dir) with kubeletDir",
@@ -284,9 +277,8 @@ def _sockets(host: Host) -> Iterator[Finding]:
     alive = [one.path for one in host.sockets if one.knock is Knock.ANSWERS]
     for one in host.sockets:
         if one.knock is Knock.REFUSES:
-            yield _finding(
+            yield findings.warning(
                 Check.HOST_SOCKETS,
-                Severity.WARNING,
                 one.path,
                 "nobody listens there: an instance that died left it, and the kubelet knocks at it for ever",
                 "restart the node daemon, which removes it",
@@ -294,9 +286,8 @@ def _sockets(host: Host) -> Iterator[Finding]:
     if alive:
         yield findings.ok(Check.HOST_SOCKETS, registry, f"the kubelet finds {findings.listed(alive)}")
     else:
-        yield _finding(
+        yield findings.error(
             Check.HOST_SOCKETS,
-            Severity.ERROR,
             registry,
             "the node daemon has no socket there, so the kubelet does not know the driver: no pod with a device starts",
             "does the node daemon run here, with the same kubeletDir and driverName? its log says what keeps it",
@@ -309,13 +300,10 @@ def _daemon(host: Host) -> Iterator[Finding]:
         if page is None or (page.good is None and what == "ready"):
             continue
         if page.good is None:
-            yield _finding(
-                Check.HOST_DAEMON, Severity.ERROR, subject, page.text, "look at its log: kubectl logs"
-            )
+            yield findings.error(Check.HOST_DAEMON, subject, page.text, "look at its log: kubectl logs")
         elif not page.good:
-            yield _finding(
+            yield findings.error(
                 Check.HOST_DAEMON,
-                Severity.ERROR,
                 subject,
                 f"is not {what}: {page.text}",
                 "docs/node.md tells what keeps it; its log has the reason",
@@ -323,9 +311,8 @@ def _daemon(host: Host) -> Iterator[Finding]:
         else:
             yield findings.ok(Check.HOST_DAEMON, subject, f"is {what}")
     if host.alive is None:
-        yield _finding(
+        yield findings.note(
             Check.HOST_DAEMON,
-            Severity.NOTE,
             subject,
             "serves no probes (http.address is off), so it cannot be asked",
             "let http.address be auto",
@@ -334,10 +321,10 @@ def _daemon(host: Host) -> Iterator[Finding]:
 
 def _cdi(host: Host) -> Iterator[Finding]:
     node = host.node
-    version = node.status.node_info.container_runtime_version if isinstance(node, observed.Node) else ""
+    version = node.status.node_info.container_runtime_version if isinstance(node, core.Node) else ""
     found = list(plan_runtime(host.runtime_files or (), host.cdi_dir, version))
     yield from found
-    if not found and isinstance(node, observed.Node):
+    if not found and isinstance(node, core.Node):
         yield from node_plan.runtimes([node])
     elif not found:
         why = (
@@ -345,9 +332,8 @@ def _cdi(host: Host) -> Iterator[Finding]:
             if host.runtime_files is None
             else "no configuration of containerd or CRI-O is there, so its defaults count"
         )
-        yield _finding(
+        yield findings.note(
             Check.HOST_CDI,
-            Severity.NOTE,
             SUBJECT,
             f"{why}; whether it gives CDI devices to containers cannot be seen from here",
             "on the host: drawbar doctor --node --host-root /",
@@ -365,14 +351,9 @@ def _cluster(host: Host) -> Iterator[Finding]:
     if isinstance(host.node, Unread):
         yield findings.unread(Check.HOST_SETTINGS, host.node)
     elif host.node is None:
-        yield _finding(
+        yield findings.error(
             Check.HOST_SETTINGS,
-            Severity.ERROR,
             f"node {host.node_name}",
             "does not exist in the cluster, so nothing is ever attached here",
             "let NODE_NAME come from spec.nodeName; kubectl get nodes has the names",
         )
-
-
-def _finding(check: Check, severity: Severity, subject: str, message: str, remedy: str) -> Finding:
-    return Finding(check=check, severity=severity, subject=subject, message=message, remedy=remedy)

@@ -51,7 +51,7 @@ def _pods(cluster: observed.Cluster) -> list[core.Pod]:
     ]
 
 
-def _kubelets(cluster: observed.Cluster, known: Sequence[observed.Node]) -> Iterator[Finding]:
+def _kubelets(cluster: observed.Cluster, known: Sequence[core.Node]) -> Iterator[Finding]:
     versions: dict[str, list[str]] = {}
     for node in known:
         versions.setdefault(node.status.node_info.kubelet_version, []).append(node.metadata.name)
@@ -67,24 +67,20 @@ def _kubelet(cluster: observed.Cluster, version: str, members: Sequence[str]) ->
         return findings.ok(check, subject, told)
     if minor is not None and minor < KUBELET_OLDEST:
         message = f"{told} cannot read the claims of this cluster: no pod with a device starts there"
-        return Finding(check=check, severity=Severity.ERROR, subject=subject, message=message, remedy=upgrade)
+        return findings.error(check, subject, message, upgrade)
     if minor is None or minor < KUBELET_TRIED:
         message = f"{told}: nobody has tried one older than 1.{KUBELET_TRIED}"
-        return Finding(
-            check=check, severity=Severity.WARNING, subject=subject, message=message, remedy=upgrade
-        )
+        return findings.warning(check, subject, message, upgrade)
     if cluster.minor is not None and minor > cluster.minor:
         message = (
             f"{told} is newer than the API server ({cluster.version}), which Kubernetes does not support"
         )
         remedy = "upgrade the control plane first"
-        return Finding(
-            check=check, severity=Severity.WARNING, subject=subject, message=message, remedy=remedy
-        )
+        return findings.warning(check, subject, message, remedy)
     return findings.ok(check, subject, told)
 
 
-def runtimes(known: Sequence[observed.Node]) -> Iterator[Finding]:
+def runtimes(known: Sequence[core.Node]) -> Iterator[Finding]:
     """Whether containers get CDI devices, as far as the version of the runtime tells.
 
     Source: containerd 1.7 (`enable_cdi`, off by default) and 2.0 (on); CRI-O 1.23 and later (always on).
@@ -124,7 +120,7 @@ def _runtime(version: str) -> tuple[Severity, str, str]:
     return Severity.NOTE, message, f"see the runtime's documentation; {_VERIFY}"
 
 
-def _ready(cluster: observed.Cluster, known: Sequence[observed.Node]) -> Iterator[Finding]:
+def _ready(cluster: observed.Cluster, known: Sequence[core.Node]) -> Iterator[Finding]:
     """A node that is not ready matters where a device is attached to it."""
     holding = {one.spec.node_name for one in observed.seen(cluster.attachments)}
     ill = [
@@ -133,12 +129,11 @@ def _ready(cluster: observed.Cluster, known: Sequence[observed.Node]) -> Iterato
         if node.metadata.name in holding and not meta.is_true(node.status.conditions, "Ready")
     ]
     if ill:
-        yield Finding(
-            check=Check.NODES_READY,
-            severity=Severity.WARNING,
-            subject=_nodes(ill),
-            message="not Ready, and devices are attached there, which stay until the node lets go of them",
-            remedy=(
+        yield findings.warning(
+            Check.NODES_READY,
+            _nodes(ill),
+            "not Ready, and devices are attached there, which stay until the node lets go of them",
+            (
                 "bring the node back; if it is off for good, delete the Node or give it the taint "
                 f"{core.OUT_OF_SERVICE}, and its devices are detached"
             ),
@@ -146,7 +141,7 @@ def _ready(cluster: observed.Cluster, known: Sequence[observed.Node]) -> Iterato
 
 
 def _daemons(
-    cluster: observed.Cluster, known: Sequence[observed.Node], running: Collection[str]
+    cluster: observed.Cluster, known: Sequence[core.Node], running: Collection[str]
 ) -> Iterator[Finding]:
     pods = _pods(cluster)
     for pod in pods[:UNREADY_MAX]:
@@ -159,15 +154,14 @@ def _daemons(
     without = sorted((_in_use(cluster, known) | silent) - set(running)) if running else []
     unseen = sorted(silent & {pod.spec.node_name for pod in pods if pod.ready})
     if unseen:
-        yield Finding(
-            check=Check.NODES_DAEMON,
-            severity=Severity.ERROR,
-            subject=_nodes(unseen),
-            message=(
+        yield findings.error(
+            Check.NODES_DAEMON,
+            _nodes(unseen),
+            (
                 "the node daemon is Ready there, and a Fabric's condition Degraded says that the controller sees none: nothing "
                 "is offered there"
             ),
-            remedy=(
+            (
                 "ask again in a minute; if it stays so, set nodeDaemonSelector of the controller to labels that the pods of "
                 "the DaemonSet have (docs/controller.md)"
             ),
@@ -184,19 +178,18 @@ def _daemons(
     elif running and not unseen:
         yield findings.ok(Check.NODES_DAEMON, _nodes(sorted(running)), "the node daemon is there")
     elif not running:
-        yield Finding(
-            check=Check.NODES_DAEMON,
-            severity=Severity.WARNING,
-            subject="node daemons",
-            message=(
+        yield findings.warning(
+            Check.NODES_DAEMON,
+            "node daemons",
+            (
                 f"there is no pod of ServiceAccount {cluster.where.namespace}/{cluster.where.node}, and no pool of a node: "
                 "as far as can be seen, no node daemon runs"
             ),
-            remedy="install the DaemonSet, or say where it is with --namespace and --node-account",
+            "install the DaemonSet, or say where it is with --namespace and --node-account",
         )
 
 
-def _in_use(cluster: observed.Cluster, known: Sequence[observed.Node]) -> set[str]:
+def _in_use(cluster: observed.Cluster, known: Sequence[core.Node]) -> set[str]:
     """Nodes that fabric devices may go to, have gone to, or would go to if a daemon were there."""
     ours = _ours(cluster)
     # A node without a daemon loses the label of its fabric, so what makes it a host counts, too.
@@ -213,7 +206,7 @@ def _in_use(cluster: observed.Cluster, known: Sequence[observed.Node]) -> set[st
     }
 
 
-def _silent(cluster: observed.Cluster, known: Sequence[observed.Node]) -> set[str]:
+def _silent(cluster: observed.Cluster, known: Sequence[core.Node]) -> set[str]:
     """Nodes on which the controller sees no daemon that is alive, as it says in a Fabric's condition Degraded."""
     degraded = (meta.find(one.status.conditions, fabrics.DEGRADED) for one in _ours(cluster))
     said = {
@@ -230,12 +223,11 @@ def _unready(cluster: observed.Cluster, pod: core.Pod) -> Finding:
     condition = meta.find(pod.status.conditions, "Ready")
     why = (condition.message or condition.reason) if condition is not None else pod.status.phase
     name = f"{cluster.where.namespace}/{pod.metadata.name}"
-    return Finding(
-        check=Check.NODES_DAEMON,
-        severity=Severity.ERROR,
-        subject=f"node {pod.spec.node_name or '(none yet)'}",
-        message=f"the pod {name} of the node daemon is not ready: {why or 'the kubelet does not say why'}",
-        remedy=f"kubectl logs -n {cluster.where.namespace} {pod.metadata.name}; in it, drawbar doctor --node",
+    return findings.error(
+        Check.NODES_DAEMON,
+        f"node {pod.spec.node_name or '(none yet)'}",
+        f"the pod {name} of the node daemon is not ready: {why or 'the kubelet does not say why'}",
+        f"kubectl logs -n {cluster.where.namespace} {pod.metadata.name}; in it, drawbar doctor --node",
     )
 
 

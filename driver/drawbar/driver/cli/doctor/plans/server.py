@@ -13,7 +13,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.doctor import findings, observed
-from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.cli.doctor.findings import Check, Finding, Unread
 from drawbar.driver.cli.doctor.observed import Reading
 from drawbar.driver.slices import encoding
 
@@ -99,23 +99,16 @@ def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]
     # Below the two halves nothing is ours to know.
     newer = sorted(path for path in theirs - ours if path.startswith(("spec.", "status.")))
     if newer:
-        yield Finding(
-            check=Check.SERVER_DEFINITION,
-            severity=Severity.WARNING,
-            subject=f"CRD {name}",
-            message=f"is newer than this program, which does not know {findings.listed(newer)}",
-            remedy="run the doctor, and the daemons, of the version that the CRDs are of",
+        yield findings.warning(
+            Check.SERVER_DEFINITION,
+            f"CRD {name}",
+            f"is newer than this program, which does not know {findings.listed(newer)}",
+            "run the doctor, and the daemons, of the version that the CRDs are of",
         )
 
 
 def _error(name: str, message: str, remedy: str) -> Finding:
-    return Finding(
-        check=Check.SERVER_DEFINITION,
-        severity=Severity.ERROR,
-        subject=f"CRD {name}",
-        message=message,
-        remedy=remedy,
-    )
+    return findings.error(Check.SERVER_DEFINITION, f"CRD {name}", message, remedy)
 
 
 def paths(part: _Part) -> frozenset[str]:
@@ -183,12 +176,11 @@ def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
     for fabric in observed.seen(cluster.fabrics):
         said = meta.find(fabric.status.conditions, fabrics.FEATURES_DROPPED)
         if said is not None and said.is_true:
-            return Finding(
-                check=Check.FEATURES_BINDING_CONDITIONS,
-                severity=Severity.ERROR,
-                subject=f"Fabric {fabric.metadata.name}",
-                message=f"its controller says: {said.message}",
-                remedy=_remedy(cluster.minor, BINDING, "kube-apiserver and kube-scheduler"),
+            return findings.error(
+                Check.FEATURES_BINDING_CONDITIONS,
+                f"Fabric {fabric.metadata.name}",
+                f"its controller says: {said.message}",
+                _remedy(cluster.minor, BINDING, "kube-apiserver and kube-scheduler"),
             )
         if said is not None:
             text = f"the controller of Fabric {fabric.metadata.name} says that all are kept"
@@ -199,26 +191,24 @@ def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
 def _binding(cluster: observed.Cluster, features: observed.Features) -> Iterator[Finding]:
     lost = [field for field in features.dropped if field != "taints"]
     if lost:
-        yield Finding(
-            check=Check.FEATURES_BINDING_CONDITIONS,
-            severity=Severity.ERROR,
-            subject="binding conditions",
-            message=(
+        yield findings.error(
+            Check.FEATURES_BINDING_CONDITIONS,
+            "binding conditions",
+            (
                 f"the API server drops {', '.join(lost)} without a word ({_why(cluster.minor, BINDING)}); a pod would "
                 "start before its device is attached, so no fabric device is published. Devices that live in a node "
                 "are offered all the same"
             ),
-            remedy=_remedy(cluster.minor, BINDING, "kube-apiserver and kube-scheduler"),
+            _remedy(cluster.minor, BINDING, "kube-apiserver and kube-scheduler"),
         )
         return
     yield findings.ok(Check.FEATURES_BINDING_CONDITIONS, "binding conditions", "the API server keeps them")
     if cluster.minor is not None and cluster.minor < ON_SINCE:
-        yield Finding(
-            check=Check.FEATURES_SCHEDULER,
-            severity=Severity.NOTE,
-            subject="kube-scheduler",
-            message=f"whether it has the gate {BINDING} too cannot be seen from here; without, it skips fabric devices",
-            remedy=f"look for --feature-gates={BINDING}=true in its command line",
+        yield findings.note(
+            Check.FEATURES_SCHEDULER,
+            "kube-scheduler",
+            f"whether it has the gate {BINDING} too cannot be seen from here; without, it skips fabric devices",
+            f"look for --feature-gates={BINDING}=true in its command line",
         )
 
 
@@ -230,29 +220,25 @@ def _taints(cluster: observed.Cluster, features: observed.Features) -> Finding:
             text = "the API server takes them in slices of their own (KEP-5055 as proposed), and so they are published"
             return findings.ok(Check.FEATURES_TAINTS, "device taints", text)
         case _:
-            return Finding(
-                check=Check.FEATURES_TAINTS,
-                severity=Severity.WARNING,
-                subject="device taints",
-                message=(
+            return findings.warning(
+                Check.FEATURES_TAINTS,
+                "device taints",
+                (
                     f"the API server drops them without a word ({_why(cluster.minor, TAINTS)}); a device that should "
                     "have one is withdrawn instead, a failed one has no probation, and pods are not evicted from a lost one"
                 ),
-                remedy=_remedy(
-                    cluster.minor, TAINTS, "kube-apiserver, kube-scheduler and kube-controller-manager"
-                ),
+                _remedy(cluster.minor, TAINTS, "kube-apiserver, kube-scheduler and kube-controller-manager"),
             )
 
 
 def _details(features: observed.Features) -> Iterator[Finding]:
     lost = sorted(encoding.DETAILS - features.details)
     if lost and features.form is not encoding.Encoding.WITHDRAWN:
-        yield Finding(
-            check=Check.FEATURES_TAINT_DETAILS,
-            severity=Severity.NOTE,
-            subject="device taints",
-            message=f"have no {', '.join(lost)} here, as in every release up to 1.37; key, value and effect say the rest",
-            remedy="nothing: docs/conditions.md explains each taint",
+        yield findings.note(
+            Check.FEATURES_TAINT_DETAILS,
+            "device taints",
+            f"have no {', '.join(lost)} here, as in every release up to 1.37; key, value and effect say the rest",
+            "nothing: docs/conditions.md explains each taint",
         )
 
 
@@ -261,27 +247,23 @@ def _rules(cluster: observed.Cluster) -> Iterator[Finding]:
     if isinstance(rules, Unread):
         yield findings.unread(Check.FEATURES_TAINT_RULES, rules)
     elif rules and cluster.minor == RULES_END_SCHEDULER:
-        yield Finding(
-            check=Check.FEATURES_TAINT_RULES,
-            severity=Severity.WARNING,
-            subject="DeviceTaintRules",
-            message=(
+        yield findings.warning(
+            Check.FEATURES_TAINT_RULES,
+            "DeviceTaintRules",
+            (
                 f"are served as {', '.join(rules)}; where the gate {RULES} is on in kube-scheduler 1.36 too, it ends at the "
                 "next change of a ResourceSlice while there is a rule"
             ),
-            remedy=(
-                f"take {RULES} out of kube-scheduler's --feature-gates (a rule then evicts, and keeps no pod away), or use 1.37"
-            ),
+            f"take {RULES} out of kube-scheduler's --feature-gates (a rule then evicts, and keeps no pod away), or use 1.37",
         )
     elif rules:
         yield findings.ok(Check.FEATURES_TAINT_RULES, "DeviceTaintRules", f"are served as {', '.join(rules)}")
     else:
-        yield Finding(
-            check=Check.FEATURES_TAINT_RULES,
-            severity=Severity.NOTE,
-            subject="DeviceTaintRules",
-            message="are not served: an administrator cannot taint devices by a rule of Kubernetes",
-            remedy="name devices in a Fabric's spec.maintenance, which does the same for fabric devices, or use 1.37",
+        yield findings.note(
+            Check.FEATURES_TAINT_RULES,
+            "DeviceTaintRules",
+            "are not served: an administrator cannot taint devices by a rule of Kubernetes",
+            "name devices in a Fabric's spec.maintenance, which does the same for fabric devices, or use 1.37",
         )
 
 
@@ -317,22 +299,20 @@ def _version(cluster: observed.Cluster) -> Finding:
     subject, check = f"API server {cluster.server}", Check.SERVER_VERSION
     minor = cluster.minor
     if minor is None or minor > NEWEST:
-        return Finding(
-            check=check,
-            severity=Severity.NOTE,
-            subject=subject,
-            message=f"is Kubernetes {cluster.version}, and this version was tried with 1.{OLDEST} to 1.{NEWEST}",
-            remedy="read the release notes of a newer Drawbar",
+        return findings.note(
+            check,
+            subject,
+            f"is Kubernetes {cluster.version}, and this version was tried with 1.{OLDEST} to 1.{NEWEST}",
+            "read the release notes of a newer Drawbar",
         )
     if cluster.classic:
         return findings.ok(check, subject, f"is Kubernetes {cluster.version}, with classic allocation")
     if minor < OLDEST:
-        return Finding(
-            check=check,
-            severity=Severity.ERROR,
-            subject=subject,
-            message=f"is Kubernetes {cluster.version}; Drawbar needs 1.{OLDEST} or later, or classic allocation",
-            remedy="upgrade Kubernetes, best to 1.36 or later",
+        return findings.error(
+            check,
+            subject,
+            f"is Kubernetes {cluster.version}; Drawbar needs 1.{OLDEST} or later, or classic allocation",
+            "upgrade Kubernetes, best to 1.36 or later",
         )
     return findings.ok(check, subject, f"is Kubernetes {cluster.version}")
 
@@ -345,21 +325,19 @@ def _resource_api(cluster: observed.Cluster) -> Finding:
     if "v1" in versions:
         return findings.ok(Check.SERVER_RESOURCE_API, "resource.k8s.io", f"is served as {served}")
     if cluster.classic:
-        return Finding(
-            check=Check.SERVER_RESOURCE_API,
-            severity=Severity.NOTE,
-            subject="resource.k8s.io",
-            message=(
+        return findings.note(
+            Check.SERVER_RESOURCE_API,
+            "resource.k8s.io",
+            (
                 f"v1 is not served ({served} is): Drawbar's controller allocates. This release lacks published devices, so "
                 "those that live in a node are not offered, taints are known to the controller alone, and no claim says "
                 "how far its device is: the DeviceAttachments do"
             ),
-            remedy="docs/classic.md has all limits; on 1.36 and later there are none of these",
+            "docs/classic.md has all limits; on 1.36 and later there are none of these",
         )
-    return Finding(
-        check=Check.SERVER_RESOURCE_API,
-        severity=Severity.ERROR,
-        subject="resource.k8s.io",
-        message=f"v1 is not served ({served} is): there is no dynamic resource allocation that Drawbar can use",
-        remedy=f"upgrade Kubernetes to 1.{OLDEST} or later, and take resource.k8s.io/v1=false out of --runtime-config",
+    return findings.error(
+        Check.SERVER_RESOURCE_API,
+        "resource.k8s.io",
+        f"v1 is not served ({served} is): there is no dynamic resource allocation that Drawbar can use",
+        f"upgrade Kubernetes to 1.{OLDEST} or later, and take resource.k8s.io/v1=false out of --runtime-config",
     )
