@@ -1,29 +1,42 @@
-"""What every verb that runs a daemon can do: run it, show its settings, ask the one that runs how it is."""
+"""The verbs that run a daemon: run it, show its settings, or ask a running one for its state."""
 
 import argparse
+import functools
+import importlib
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from drawbar.driver import errors, logs, supervision
+from drawbar.driver.cli import command
 from drawbar.driver.configuration import loader
 from drawbar.driver.operation import address
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+
+class Settings(Protocol):
+    """The settings of a daemon."""
+
+    @property
+    def log(self) -> logs.Options:
+        """How the log is written."""
+        ...
+
+
+T = TypeVar("T", bound=Settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes(Generic[T]):
-    """Where `--check` asks a daemon how it is.
+    """Where `--check` sends its request.
 
     Attributes:
-        problems: judges the address of probes and metrics.
-        endpoint: that address, once it is known to be right; None where nobody is to be asked.
-        located_by: the flags that decide on it.
+        problems: with the address of probes and metrics.
+        endpoint: that address, if it has no problems; None where none is served.
+        located_by: the flags that determine it.
     """
 
     problems: Callable[[T], list[str]]
@@ -33,25 +46,36 @@ class Probes(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon(Generic[T]):
-    """A daemon as its verb sees it.
+    """A daemon that a verb runs.
 
     Attributes:
         settings: the dataclass of its settings.
-        problems: judges them all.
-        log: how the log is to be.
-        run: imports the daemon, which is 60 MB that `drawbar --help` need not pay for, and gives its work.
-        probes: None for one that cannot be asked.
+        problems: with them.
+        module: has the coroutine function `run`, which takes the settings; imported to run, since it takes 60 MB.
+        probes: None for a daemon without `--check`.
     """
 
     settings: type[T]
     problems: Callable[[T], list[str]]
-    log: Callable[[T], logs.Options]
-    run: Callable[[], Callable[[T], Coroutine[Any, Any, None]]]
+    module: str
     probes: Probes[T] | None = None
 
 
-def configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
-    """Adds a flag for every setting, and what can be done instead of running."""
+def verb(
+    daemon: Daemon[T], name: str, *, summary: str, description: str, examples: tuple[str, ...]
+) -> command.Command:
+    """Return the verb that runs a daemon; `summary` is its line in the list of verbs."""
+    return command.Command(
+        name=name,
+        help=summary,
+        description=description,
+        configure=functools.partial(_configure, daemon),
+        run=functools.partial(_execute, daemon),
+        examples=examples,
+    )
+
+
+def _configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
     loader.add_flags(parser, daemon.settings)
     actions = parser.add_argument_group("instead of running")
     actions.add_argument(
@@ -69,12 +93,7 @@ def configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
         )
 
 
-def execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
-    """Does what the command line asks for and gives the exit status.
-
-    Raises:
-        errors.DrawbarError: something a user can mend.
-    """
+def _execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
     loaded = loader.load(daemon.settings, args, problems=daemon.problems)
     if args.print_config:
         sys.stdout.write((loader.as_json if args.json else loader.as_yaml)(loaded.effective))
@@ -86,7 +105,7 @@ def execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
 
 
 def _check(probes: Probes[T], options: T, what: str) -> int:
-    # An address that is wrong, or no address at all, is said here; what else is wrong the daemon says.
+    # Only the address matters here; the daemon reports what else is wrong.
     loader.refuse(probes.problems(options))
     endpoint = probes.endpoint(options)
     if endpoint is None:
@@ -101,9 +120,8 @@ def _check(probes: Probes[T], options: T, what: str) -> int:
 
 def _serve(daemon: Daemon[T], loaded: loader.Loaded[T]) -> int:
     options = loaded.checked()
-    run = daemon.run()
-    form = daemon.log(options)
-    logs.configure(form.format, form.level)
+    run = importlib.import_module(daemon.module).run
+    logs.configure(options.log.format, options.log.level)
     for name in loaded.ignored:
         log.warning("an environment variable looks like a setting and is none", extra={"variable": name})
     return supervision.run(run(options))

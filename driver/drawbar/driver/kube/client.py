@@ -1,12 +1,11 @@
 """A small typed client of the API server over aiohttp.
 
-Objects are decoded straight into the caller's msgspec structs: the generated models of the `kubernetes` package
-cost 31 MB and 1.6 s at start-up, on every node. Every request has a deadline; errors come out as
-`drawbar.driver.kube.errors`, never as aiohttp's. Nothing is retried here: whoever calls knows whether the view the
-request was made from is still good.
+Objects are decoded into the caller's msgspec structs: the generated models of the `kubernetes` package cost 31 MB and
+1.6 s at start-up, on every node. Every request has a deadline; errors are `drawbar.driver.kube.errors`, never aiohttp's.
+Nothing is retried here: only the caller can decide whether the state that the request was made from is still current.
 
-Writes are paced (`Pace`): an outage that ends makes everything due at the same moment. The API server has its own flow
-control, but what it refuses is sent again, and others wait meanwhile.
+Writes are paced (`Pace`), since after an outage all of them are due at the same moment, and what the API server's own
+flow control refuses is sent again.
 
 Source: Kubernetes API concepts (watch, chunked lists, server-side apply).
 """
@@ -15,10 +14,10 @@ import asyncio
 import enum
 import socket
 import urllib.parse
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import aiohttp
 import msgspec
@@ -28,45 +27,47 @@ from drawbar.driver.kube import config, decoding, errors, kinds
 
 
 class Pace:
-    """Lets writes through in the order in which they came; `take` waits for one place.
+    """Limits the rate of writes, first come, first served.
 
     Args:
         per_second: sustained rate.
-        burst: how many may come at once after a quiet time.
+        burst: how many may be sent at once after a quiet time.
     """
 
     def __init__(self, *, per_second: float, burst: int) -> None:
         self._interval = 1.0 / per_second
         self._burst = burst
-        # When the next place is, were there no burst; on the event loop's clock.
+        # The time of the next write, were there no burst; on the event loop's clock.
         self._next = 0.0
 
     async def take(self) -> None:
-        """Waits until it is this caller's turn; bounded by the number of callers that wait already."""
+        """Wait until this caller may write; bounded by the number of callers that wait already."""
         now = asyncio.get_running_loop().time()
-        mine = max(self._next, now - (self._burst - 1) * self._interval)
-        self._next = mine + self._interval
-        if mine > now:
-            await asyncio.sleep(mine - now)
+        start = max(self._next, now - (self._burst - 1) * self._interval)
+        self._next = start + self._interval
+        if start > now:
+            await asyncio.sleep(start - now)
 
 
 T = TypeVar("T")
+Count = Callable[[str, str, str], None]
+"""Takes the verb of a request that has ended, the plural of its resource with the subresource, and OK or an error's name."""
 
 REQUEST_TIMEOUT_SECONDS = 30.0
-# Objects of a page. The first is small, for the API server makes a page whole, however little of it is read here.
+# Objects of a page. The first page is small: the API server builds a whole page, however little of it is read here.
 PAGE_FIRST = 50
 PAGE_LIMIT = 500
 PAGE_STEP = 4
 WATCH_TIMEOUT_SECONDS = 300
 MESSAGE_LIMIT_CHARS = 500
 REQUESTS_LIMIT = 50
-"""At once. Watches have connections of their own: as many as there are watchers, and each holds one all the time."""
+"""At once. Watches have further connections, one each."""
 KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
-"""A watch may say nothing for minutes. A peer that is gone without a word is noticed after 30 + 3 * 10 s."""
+"""A watch may be silent for minutes. A peer that is gone without closing is noticed after 30 + 3 * 10 s."""
 
-
+JSON = "application/json"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""The content type of lists that hold of each object its metadata."""
+"""The content type of lists with the metadata of each object alone."""
 
 
 class Patch(enum.StrEnum):
@@ -82,7 +83,7 @@ class Listing(Generic[T]):
     """All objects of a collection and the version a watch goes on from.
 
     Attributes:
-        too_large: the metadata of objects that are there and were not read, since each is more than is read at once.
+        too_large: the metadata of objects that were not read, since each is larger than what is read at once.
     """
 
     items: tuple[T, ...]
@@ -144,7 +145,7 @@ class _Status(msgspec.Struct):
     def names_another_uid(self) -> bool:
         """Whether the request was for an object that was deleted and created again under its name."""
         causes = self.details.causes if self.details is not None else None
-        return any(one.field == "metadata.uid" for one in causes or ())
+        return any(cause.field == "metadata.uid" for cause in causes or ())
 
 
 class Client:
@@ -155,21 +156,28 @@ class Client:
         session: aiohttp.ClientSession,
         watches: aiohttp.ClientSession,
         connection: config.Connection,
+        *,
         writes: Pace | None = None,
         identity: Mapping[str, str] | None = None,
+        count: Count | None = None,
     ) -> None:
         self._session = session
         self._watches = watches
         self._connection = connection
         self._writes = writes
         self._identity = identity or {}
+        self._count = count
 
     def hurried(self) -> "Client":
-        """The same client for writes that cannot wait their turn, such as the renewal of a lease."""
-        return Client(self._session, self._watches, self._connection, identity=self._identity)
+        """Return the same client without pacing, for urgent writes such as the renewal of a lease."""
+        return self._with(writes=None)
+
+    def counted(self, count: Count) -> "Client":
+        """Return the same client, which reports each request to `count` when it ends."""
+        return self._with(count=count)
 
     def acting_as(self, user: str, extra: Mapping[str, str]) -> "Client":
-        """The same client, whose requests are judged as those of another user; needs the permission to impersonate.
+        """Return the same client with the identity of another user; needs the permission to impersonate.
 
         Args:
             user: such as `system:serviceaccount:NAMESPACE:NAME`, whose groups the API server adds.
@@ -178,8 +186,11 @@ class Client:
         headers = {
             f"Impersonate-Extra-{urllib.parse.quote(key, safe='')}": value for key, value in extra.items()
         }
-        identity = {"Impersonate-User": user} | headers
-        return Client(self._session, self._watches, self._connection, self._writes, identity)
+        return self._with(identity={"Impersonate-User": user} | headers)
+
+    def _with(self, **changes: Any) -> "Client":
+        options = {"writes": self._writes, "identity": self._identity, "count": self._count} | changes
+        return Client(self._session, self._watches, self._connection, **options)
 
     @property
     def server(self) -> str:
@@ -187,13 +198,12 @@ class Client:
         return self._connection.server
 
     async def read(self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None) -> T:
-        """One object.
+        """Return one object.
 
         Raises:
             errors.NotFound: there is none of that name.
         """
-        path = kind.path(namespace=namespace, name=name)
-        return _understood(await self.request("GET", path), into, f"GET {path}")
+        return await self._decoded("GET", kind.path(namespace=namespace, name=name), into)
 
     async def list_all(
         self,
@@ -204,7 +214,7 @@ class Client:
         labels: str = "",
         fields: str = "",
     ) -> Listing[T]:
-        """All objects that match, fetched in pages of bounded size.
+        """Return all objects that match, fetched in pages of bounded size.
 
         Raises:
             errors.Expired: the collection changed too much between two pages; list again.
@@ -222,11 +232,9 @@ class Client:
                 if limit > 1:
                     limit = max(1, limit // PAGE_STEP)
                     continue
-                body = await self.request("GET", path, query, accept=METADATA)
-                page = _understood(body, _Page, f"GET {path}")
-                too_large += [
-                    _understood(raw, _Identified, f"GET {path}").metadata for raw in page.items or ()
-                ]
+                page = await self._decoded("GET", path, _Page, query, accept=METADATA)
+                unread = [_understood(raw, _Identified, f"GET {path}") for raw in page.items or ()]
+                too_large += [item.metadata for item in unread]
             else:
                 page = _understood(body, _Page, f"GET {path}")
                 items += [_understood(raw, into, f"GET {path}") for raw in page.items or ()]
@@ -247,11 +255,11 @@ class Client:
         labels: str = "",
         fields: str = "",
     ) -> AsyncIterator[WatchEvent[T]]:
-        """Changes since `resource_version`, until the server ends the stream (then watch on from the last version).
+        """Yield changes since `resource_version` until the server ends the stream; watch on from the last version then.
 
         Raises:
             errors.Expired: the version is no longer kept; list again.
-            errors.TooLarge: an object changed that is more than is read; list again.
+            errors.TooLarge: an object changed that is too large to be read; list again.
             errors.Unreachable: the stream broke.
         """
         query = _selectors(labels, fields) | {
@@ -261,24 +269,24 @@ class Client:
             "timeoutSeconds": str(WATCH_TIMEOUT_SECONDS),
         }
         path = kind.path(namespace=namespace)
-        try:
-            async with self._watches.get(
-                self.server + path,
-                params=query,
-                headers=self._headers(),
-                # The server closes in time; silence beyond that means that it is stuck.
-                timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
-            ) as response:
-                if response.status != 200:
-                    raise _failure("WATCH", path, response, await decoding.whole(response.content))
-                async for line in decoding.lines(response.content):
-                    yield _event(line, into, path)
-        except decoding.TooLarge as error:
-            raise _too_large("WATCH", path) from error
-        except decoding.FAILURES as error:
-            raise errors.Unreachable(
-                f"WATCH {path}: the stream broke: {_cut(str(error) or repr(error))}"
-            ) from error
+        with self._counting("WATCH", kind.plural):
+            try:
+                async with self._watches.get(
+                    self.server + path,
+                    params=query,
+                    headers=self._headers(),
+                    # The server closes in time; silence beyond that means that it is stuck.
+                    timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
+                ) as response:
+                    if response.status != 200:
+                        raise _failure("WATCH", path, response, await decoding.whole(response.content))
+                    async for line in decoding.lines(response.content):
+                        yield _event(line, into, path)
+            except decoding.TooLarge as error:
+                raise _too_large("WATCH", path) from error
+            except decoding.FAILURES as error:
+                reason = _cut(str(error) or repr(error))
+                raise errors.Unreachable(f"WATCH {path}: the stream broke: {reason}") from error
 
     async def create(
         self,
@@ -289,14 +297,13 @@ class Client:
         namespace: str | None = None,
         dry_run: bool = False,
     ) -> T:
-        """Creates an object and gives back what the API server stored (or would store, with `dry_run`).
+        """Create an object; return it as stored (or as it would be stored, with `dry_run`).
 
         Raises:
             errors.AlreadyExists: there is one of that name.
         """
         query = {"dryRun": "All"} if dry_run else {}
-        path = kind.path(namespace=namespace)
-        return _understood(await self.request("POST", path, query, body=body), into, f"POST {path}")
+        return await self._decoded("POST", kind.path(namespace=namespace), into, query, body=body)
 
     async def replace(
         self,
@@ -308,9 +315,9 @@ class Client:
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> T:
-        """Replaces an object whole; a `metadata.resourceVersion` in it makes a stale view fail with Conflict."""
+        """Replace an object whole; fails with Conflict if it names a `metadata.resourceVersion` that is stale."""
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
-        return _understood(await self.request("PUT", path, body=body), into, f"PUT {path}")
+        return await self._decoded("PUT", path, into, body=body)
 
     async def patch(
         self,
@@ -325,15 +332,14 @@ class Client:
         manager: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Changes some fields (with `dry_run`, nothing is stored). With `Patch.APPLY`, `manager` owns them afterwards, whoever owned them before."""
+        """Change some fields; with `Patch.APPLY`, `manager` takes them over. With `dry_run`, nothing is stored."""
         query = {"fieldManager": manager} if manager else {}
         if content is Patch.APPLY:
             query["force"] = "true"
         if dry_run:
             query["dryRun"] = "All"
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
-        answer = await self.request("PATCH", path, query, body=body, content=content)
-        return _understood(answer, into, f"PATCH {path}")
+        return await self._decoded("PATCH", path, into, query, body=body, content=content)
 
     async def delete(
         self,
@@ -344,7 +350,7 @@ class Client:
         uid: str = "",
         resource_version: str = "",
     ) -> None:
-        """Deletes an object, if it still is the one meant. One that is gone already is success.
+        """Delete an object if it has this uid and version. One that is gone already is success.
 
         Raises:
             errors.Conflict: another object has the name now, or it changed.
@@ -354,7 +360,7 @@ class Client:
     async def begin_delete(
         self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None, uid: str = ""
     ) -> T | None:
-        """As `delete`; gives the object as it is now if finalizers still hold it, and None if it is gone."""
+        """As `delete`; return the object if finalizers keep it, or None if it is gone."""
         answer = await self._delete(kind, name, namespace=namespace, uid=uid)
         request = f"DELETE {kind.path(namespace=namespace, name=name)}"
         if answer is None or _understood(answer, _Kinded, request).kind == "Status":
@@ -388,55 +394,82 @@ class Client:
         query: Mapping[str, str] | None = None,
         *,
         body: object = None,
-        content: str = "application/json",
-        accept: str = "application/json",
+        content: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
-        """One request and its answer's body.
+        """Send one request; return the body of the answer.
 
         Raises:
             errors.KubeError: one of its kinds, by what the API server answered.
         """
-        if self._writes is not None and method != "GET":
-            await self._writes.take()
-        try:
-            async with self._session.request(
-                method,
-                self.server + path,
-                params=query,
-                data=None if body is None else msgspec.json.encode(body),
-                headers=self._headers(accept) | ({} if body is None else {"Content-Type": content}),
-            ) as response:
-                answer = await decoding.whole(response.content)
-                if response.status >= 300:
-                    raise _failure(method, path, response, answer)
-                return answer
-        except decoding.TooLarge as error:
-            raise _too_large(method, path) from error
-        except decoding.FAILURES as error:
-            reason = _cut(str(error) or type(error).__name__)
-            raise errors.Unreachable(f"{method} {path} got no answer from {self.server}: {reason}") from error
+        with self._counting(method, _resource(path)):
+            if self._writes is not None and method != "GET":
+                await self._writes.take()
+            try:
+                async with self._session.request(
+                    method,
+                    self.server + path,
+                    params=query,
+                    data=None if body is None else msgspec.json.encode(body),
+                    headers=self._headers(accept) | ({} if body is None else {"Content-Type": content}),
+                ) as response:
+                    answer = await decoding.whole(response.content)
+                    if response.status >= 300:
+                        raise _failure(method, path, response, answer)
+                    return answer
+            except decoding.TooLarge as error:
+                raise _too_large(method, path) from error
+            except decoding.FAILURES as error:
+                reason = _cut(str(error) or type(error).__name__)
+                message = f"{method} {path} got no answer from {self.server}: {reason}"
+                raise errors.Unreachable(message) from error
 
-    def _headers(self, accept: str = "application/json") -> dict[str, str]:
+    async def _decoded(
+        self,
+        method: str,
+        path: str,
+        into: type[T],
+        query: Mapping[str, str] | None = None,
+        *,
+        body: object = None,
+        content: str = JSON,
+        accept: str = JSON,
+    ) -> T:
+        answer = await self.request(method, path, query, body=body, content=content, accept=accept)
+        return _understood(answer, into, f"{method} {path}")
+
+    @contextmanager
+    def _counting(self, verb: str, resource: str) -> Iterator[None]:
+        """Count a request that returns or raises a `KubeError`; one that is cancelled is not counted."""
+        count = self._count or _ignore
+        try:
+            yield
+        except errors.KubeError as error:
+            count(verb, resource, _RESULTS.get(type(error), type(error).__name__))
+            raise
+        count(verb, resource, "OK")
+
+    def _headers(self, accept: str = JSON) -> dict[str, str]:
         header = self._connection.authorization()
         return {"Accept": accept, **self._identity} | ({"Authorization": header} if header else {})
 
 
 @asynccontextmanager
 async def connecting(connection: config.Connection, *, writes: Pace | None = None) -> AsyncIterator[Client]:
-    """A client for as long as the block lasts. Nothing is sent on entry.
+    """Yield a client. Nothing is sent on entry.
 
     Args:
         connection: where, and as whom.
-        writes: how fast it may write; as fast as it likes without.
+        writes: limits the rate of writes; unlimited without.
     """
     async with _session(connection, REQUESTS_LIMIT) as session, _session(connection, 0) as watches:
-        yield Client(session, watches, connection, writes)
+        yield Client(session, watches, connection, writes=writes)
     # aiohttp closes its transports in the next turn of the loop.
     await asyncio.sleep(0)
 
 
 def _session(connection: config.Connection, limit: int) -> aiohttp.ClientSession:
-    """Of so many connections at once; 0: of any number."""
+    """Return a session of at most `limit` connections at once; 0: of any number."""
     tls = connection.tls if connection.tls is not None else True
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=_kept_alive),
@@ -453,14 +486,41 @@ def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
+_RESULTS: Mapping[type[errors.KubeError], str] = {
+    errors.AlreadyExists: "Conflict",
+    errors.ConfigError: "Failed",
+}
+"""The results of requests that are not counted under their error's name."""
+
+
+def _ignore(verb: str, resource: str, result: str) -> None:
+    """Count nothing."""
+
+
+def _resource(path: str) -> str:
+    """Return the resource of a path `/apis/GROUP/VERSION[/namespaces/NS]/PLURAL[/NAME[/SUB]]`, as `PLURAL[/SUB]`."""
+    parts = path.strip("/").split("/")
+    parts = parts[3:] if parts[0] == "apis" else parts[2:]
+    if len(parts) > 2 and parts[0] == "namespaces":
+        parts = parts[2:]
+    match parts:
+        case [plural, _, sub, *_]:
+            return f"{plural}/{sub}"
+        case [plural, *_]:
+            return plural
+        case _:
+            return "other"
+
+
 def _selectors(labels: str, fields: str) -> dict[str, str]:
     query = {"labelSelector": labels, "fieldSelector": fields}
     return {key: value for key, value in query.items() if value}
 
 
 def _too_large(method: str, path: str) -> errors.TooLarge:
+    limit = f"{decoding.LIMIT_BYTES // 1024**2} MiB"
     return errors.TooLarge(
-        f"{method} {path}: the answer is larger than {decoding.LIMIT_BYTES // 1024**2} MiB, which is the most that is read"
+        f"{method} {path}: the answer is larger than {limit}, which is the most that is read"
     )
 
 
@@ -514,6 +574,6 @@ _BY_STATUS: dict[int, type[errors.KubeError]] = {
 
 
 def _cut(text: str) -> str:
-    """Foreign text as one line of bounded length."""
+    """Return text of the API server as one line of at most `MESSAGE_LIMIT_CHARS`."""
     line = " ".join(text.split())
     return line if len(line) <= MESSAGE_LIMIT_CHARS else line[:MESSAGE_LIMIT_CHARS] + "…"

@@ -1,7 +1,7 @@
 """Events: what a user sees with `kubectl describe`.
 
-They are a courtesy: recording never waits and never fails a caller. The queue is bounded; when it is full the newest
-event is dropped and counted, since the API server is then slow or gone, and the conditions tell the same story.
+Recording never waits and never fails. The queue is bounded; when it is full, because the API server is slow or gone, the
+newest event is dropped and counted: the conditions hold the same.
 
 Source: `events.k8s.io/v1`.
 """
@@ -17,6 +17,7 @@ from drawbar.driver.kube import client, errors, kinds
 
 log = logging.getLogger(__name__)
 
+NORMAL, WARNING = "Normal", "Warning"
 QUEUE_LIMIT = 1000
 # A shared claim may have hundreds of users.
 PODS_LIMIT = 8
@@ -37,52 +38,35 @@ class Recorder:
         self.dropped = 0
 
     def normal(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
-        """Something went as it should."""
-        self._record(claim, "Normal", reason, message)
+        """Record that something about a claim went as it should; without a claim, record nothing."""
+        self._claim(claim, NORMAL, reason, message)
 
     def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
-        """Something needs attention."""
-        self._record(claim, "Warning", reason, message)
+        """Record that something about a claim needs attention; without a claim, record nothing."""
+        self._claim(claim, WARNING, reason, message)
 
     def tell_pods(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
-        """The same for the first `PODS_LIMIT` pods that wait for the claim: their users look there first."""
+        """Record the same on the first `PODS_LIMIT` pods that wait for the claim, where their users look first."""
         pods = [consumer for consumer in claim.status.reserved_for if consumer.resource == "pods"]
         for pod in pods[:PODS_LIMIT]:
-            regarding = {
-                "apiVersion": kinds.POD.api_version,
-                "kind": kinds.POD.kind,
-                "namespace": claim.metadata.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
-            }
-            kind = "Warning" if warning else "Normal"
-            self._put(regarding, claim.metadata.namespace, kind, reason, message)
+            regarding = _reference(kinds.POD, pod.name, pod.uid, claim.metadata.namespace)
+            self._put(regarding, WARNING if warning else NORMAL, reason, message)
 
     def attachment_warning(
         self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
     ) -> None:
-        """Something of an attachment needs attention. It is in no namespace, and its events are in the default one."""
-        self._note(attachment, "Warning", reason, message)
+        """Record that an attachment needs attention, in the default namespace: it has none."""
+        self._put(_attachment(attachment), WARNING, reason, message)
 
     def attachment_normal(
         self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
     ) -> None:
-        """Something became of an attachment."""
-        self._note(attachment, "Normal", reason, message)
+        """Record what became of an attachment."""
+        self._put(_attachment(attachment), NORMAL, reason, message)
 
     def node_warning(self, name: str, uid: str, *, reason: str, message: str) -> None:
-        """Something of a node needs attention."""
-        regarding = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
-        self._put(regarding, "default", "Warning", reason, message)
-
-    def _note(self, attachment: attachments.DeviceAttachment, kind: str, reason: str, message: str) -> None:
-        regarding = {
-            "apiVersion": attachments.API_VERSION,
-            "kind": attachments.KIND,
-            "name": attachment.metadata.name,
-            "uid": attachment.metadata.uid,
-        }
-        self._put(regarding, "default", kind, reason, message)
+        """Record that something about a node needs attention."""
+        self._put(_reference(kinds.NODE, name, uid), WARNING, reason, message)
 
     async def run(self) -> None:
         """Sends what is queued until cancelled."""
@@ -93,19 +77,12 @@ class Recorder:
             except errors.KubeError as error:
                 log.info("event was not recorded: %s", error, extra={"reason": event["reason"]})
 
-    def _record(self, claim: attachments.ClaimReference | None, kind: str, reason: str, message: str) -> None:
-        if claim is None:
-            return
-        regarding = {
-            "apiVersion": kinds.CLAIM.api_version,
-            "kind": kinds.CLAIM.kind,
-            "namespace": claim.namespace,
-            "name": claim.name,
-            "uid": claim.uid,
-        }
-        self._put(regarding, claim.namespace, kind, reason, message)
+    def _claim(self, claim: attachments.ClaimReference | None, kind: str, reason: str, message: str) -> None:
+        if claim is not None:
+            self._put(_reference(kinds.CLAIM, claim.name, claim.uid, claim.namespace), kind, reason, message)
 
-    def _put(self, regarding: dict[str, str], namespace: str, kind: str, reason: str, message: str) -> None:
+    def _put(self, regarding: dict[str, str], kind: str, reason: str, message: str) -> None:
+        namespace = regarding.get("namespace", "default")
         now = datetime.datetime.now(datetime.UTC)
         event = {
             "apiVersion": kinds.EVENT.api_version,
@@ -132,6 +109,15 @@ class Recorder:
             self._full = True
         else:
             self._full = False
+
+
+def _reference(kind: kinds.Kind, name: str, uid: str, namespace: str = "") -> dict[str, str]:
+    reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": uid}
+    return reference | ({"namespace": namespace} if namespace else {})
+
+
+def _attachment(attachment: attachments.DeviceAttachment) -> dict[str, str]:
+    return _reference(kinds.ATTACHMENT, attachment.metadata.name, attachment.metadata.uid)
 
 
 def _cut(text: str, limit_bytes: int) -> str:

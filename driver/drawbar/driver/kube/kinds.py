@@ -3,6 +3,7 @@
 Source: Kubernetes API concepts, "Resource URIs".
 """
 
+import functools
 import urllib.parse
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ class Kind:
         if self.namespaced and name and not namespace:
             raise ValueError(f"{self.kind} {name!r} needs a namespace")
         for segment in (namespace, name):
-            # A name may come from an object that somebody else wrote; it must not lead to another path.
+            # A name may come from an object that others write; it must not lead to another path.
             if segment in (".", ".."):
                 raise errors.Invalid(f"{segment!r} names no {self.kind}")
         parts = [f"/apis/{self.group}" if self.group else "/api", self.version]
@@ -60,69 +61,39 @@ class Kind:
         return "/".join(parts)
 
 
-NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)
-NODE = Kind(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
-SECRET = Kind(group="", version="v1", kind="Secret", plural="secrets")
-POD = Kind(group="", version="v1", kind="Pod", plural="pods")
+_CORE = functools.partial(Kind, group="", version="v1")
+_DRA = functools.partial(Kind, group="resource.k8s.io")
+_ADMISSION = functools.partial(Kind, group="admissionregistration.k8s.io", version="v1", namespaced=False)
+_DRAWBAR = functools.partial(Kind, group="drawbar.dev", version="v1alpha1", namespaced=False)
+
+NAMESPACE = _CORE(kind="Namespace", plural="namespaces", namespaced=False)
+NODE = _CORE(kind="Node", plural="nodes", namespaced=False)
+SECRET = _CORE(kind="Secret", plural="secrets")
+POD = _CORE(kind="Pod", plural="pods")
+CONFIG_MAP = _CORE(kind="ConfigMap", plural="configmaps")
+SERVICE_ACCOUNT = _CORE(kind="ServiceAccount", plural="serviceaccounts")
 EVENT = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
-CLAIM = Kind(group="resource.k8s.io", version="v1", kind="ResourceClaim", plural="resourceclaims")
-CLAIM_TEMPLATE = Kind(
-    group="resource.k8s.io", version="v1", kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
-)
-SLICE = Kind(
-    group="resource.k8s.io", version="v1", kind="ResourceSlice", plural="resourceslices", namespaced=False
-)
-DEVICE_CLASS = Kind(
-    group="resource.k8s.io", version="v1", kind="DeviceClass", plural="deviceclasses", namespaced=False
-)
+LEASE = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
+CLAIM = _DRA(version="v1", kind="ResourceClaim", plural="resourceclaims")
+CLAIM_TEMPLATE = _DRA(version="v1", kind="ResourceClaimTemplate", plural="resourceclaimtemplates")
+SLICE = _DRA(version="v1", kind="ResourceSlice", plural="resourceslices", namespaced=False)
+DEVICE_CLASS = _DRA(version="v1", kind="DeviceClass", plural="deviceclasses", namespaced=False)
 # Classic dynamic resource allocation: each of these versions was served by releases that served no `v1`.
 CLASSIC_CLAIMS = {
-    version: Kind(group="resource.k8s.io", version=version, kind="ResourceClaim", plural="resourceclaims")
+    version: _DRA(version=version, kind="ResourceClaim", plural="resourceclaims")
     for version in ("v1alpha2", "v1alpha3")
 }
 SCHEDULING_CONTEXTS = {
-    version: Kind(
-        group="resource.k8s.io", version=version, kind="PodSchedulingContext", plural="podschedulingcontexts"
-    )
+    version: _DRA(version=version, kind="PodSchedulingContext", plural="podschedulingcontexts")
     for version in ("v1alpha2", "v1alpha3")
 }
-RESOURCE_CLASS = Kind(
-    group="resource.k8s.io",
-    version="v1alpha2",
-    kind="ResourceClass",
-    plural="resourceclasses",
-    namespaced=False,
-)
-CLASSIC_DEVICE_CLASS = Kind(
-    group="resource.k8s.io",
-    version="v1alpha3",
-    kind="DeviceClass",
-    plural="deviceclasses",
-    namespaced=False,
-)
-CONFIG_MAP = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
-LEASE = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
-FABRIC = Kind(group="drawbar.dev", version="v1alpha1", kind="Fabric", plural="fabrics", namespaced=False)
-ATTACHMENT = Kind(
-    group="drawbar.dev",
-    version="v1alpha1",
-    kind="DeviceAttachment",
-    plural="deviceattachments",
-    namespaced=False,
-)
-ADMISSION_POLICY = Kind(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    kind="ValidatingAdmissionPolicy",
-    plural="validatingadmissionpolicies",
-    namespaced=False,
-)
-ADMISSION_BINDING = Kind(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    kind="ValidatingAdmissionPolicyBinding",
-    plural="validatingadmissionpolicybindings",
-    namespaced=False,
+RESOURCE_CLASS = _DRA(version="v1alpha2", kind="ResourceClass", plural="resourceclasses", namespaced=False)
+CLASSIC_DEVICE_CLASS = _DRA(version="v1alpha3", kind="DeviceClass", plural="deviceclasses", namespaced=False)
+FABRIC = _DRAWBAR(kind="Fabric", plural="fabrics")
+ATTACHMENT = _DRAWBAR(kind="DeviceAttachment", plural="deviceattachments")
+ADMISSION_POLICY = _ADMISSION(kind="ValidatingAdmissionPolicy", plural="validatingadmissionpolicies")
+ADMISSION_BINDING = _ADMISSION(
+    kind="ValidatingAdmissionPolicyBinding", plural="validatingadmissionpolicybindings"
 )
 CUSTOM_RESOURCE = Kind(
     group="apiextensions.k8s.io",

@@ -16,7 +16,6 @@ from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.operation import instrumentation
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.operation import exposition
 from drawbar.mocks import apiserver
 
 DRIVER = "drawbar.dev"
@@ -199,14 +198,14 @@ def test_attachments_are_counted_by_phase_and_by_what_blocks_them():
     ],
 )
 def test_a_request_counts_for_its_resource_and_names_nobody(path, resource):
-    assert exposition._resource(path) == resource
+    assert client._resource(path) == resource
 
 
 async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
     async with apiserver.serving() as server:
         connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "admin"))
         async with client.connecting(connection) as api:
-            counting = exposition.CountingClient(api, measured)
+            counting = api.counted(measured.request_done)
             assert counting.server == api.server
             await counting.create(
                 kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}, into=dict

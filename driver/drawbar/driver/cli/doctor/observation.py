@@ -24,7 +24,6 @@ T = TypeVar("T")
 NODE_LEASES = "kube-node-lease"
 _TAINT_RULES = "devicetaintrules"
 _CONTEXTS = "podschedulingcontexts"
-_SERVICE_ACCOUNT = kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts")
 
 
 async def observe(
@@ -170,7 +169,7 @@ class _Look:
 
     async def _exists(self, account: str) -> observed.Reading[bool]:
         found = await self._reader.find(
-            _SERVICE_ACCOUNT, account, into=observed.ServiceAccount, namespace=self._where.namespace
+            kinds.SERVICE_ACCOUNT, account, into=observed.ServiceAccount, namespace=self._where.namespace
         )
         return found if isinstance(found, Unread) else found is not None
 

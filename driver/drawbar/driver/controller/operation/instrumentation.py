@@ -11,7 +11,7 @@ from drawbar.driver.controller import settings
 from drawbar.driver.controller.fabrics import redacting_adapter
 from drawbar.driver.controller.operation import adapters, gauges, latency, metrics
 from drawbar.driver.kube import client
-from drawbar.driver.operation import address, exposition, readiness, server
+from drawbar.driver.operation import address, readiness, server
 
 
 class Instrumentation:
@@ -33,7 +33,7 @@ class Instrumentation:
 
     def client(self, api: client.Client) -> client.Client:
         """The client, counting its requests."""
-        return exposition.CountingClient(api, self.metrics)
+        return api.counted(self.metrics.request_done)
 
     def adapters(self, of: redacting_adapter.AdapterOf) -> redacting_adapter.AdapterOf:
         """The adapters' classes, timing what the fabric managers are asked."""

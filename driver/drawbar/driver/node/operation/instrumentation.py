@@ -282,7 +282,7 @@ class Instrumentation:
 
     def client(self, api: client.Client) -> client.Client:
         """The client, counting its requests."""
-        return exposition.CountingClient(api, self.metrics)
+        return api.counted(self.metrics.request_done)
 
     def uevents(self, source: uevents.UeventSource) -> uevents.UeventSource:
         """The source of events, counting them."""
