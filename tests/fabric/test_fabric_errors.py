@@ -53,7 +53,7 @@ def test_an_operation_gives_its_error_back_as_it_was():
         request_id="r",
         kind=contract.OperationKind.ATTACH,
         done=True,
-        error=contract.OperationError.of(error),
+        error=contract.OperationError.from_error(error),
         side_effects_unknown=True,
     )
     again = operation.failure()

@@ -21,14 +21,8 @@ ports = st.builds(
 hosts = st.builds(
     contract.Host, id=names, name=names, identifiers=maps, ports=st.lists(ports, max_size=3).map(tuple)
 )
-connections = st.builds(
-    contract.Connection,
-    host_id=names,
-    port_id=maybe,
-    slot_hint=maybe,
-    address_hint=maybe,
-    request_id=maybe,
-)
+CONNECTION = ("port_id", "slot_hint", "address_hint", "request_id", "mark")
+connections = st.builds(contract.Connection, host_id=names, **dict.fromkeys(CONNECTION, maybe))
 pci_ids = st.none() | st.integers(1, 0xFFFF)
 devices = st.builds(
     contract.Device,
@@ -69,15 +63,13 @@ operations = st.builds(
     device=st.none() | devices,
     error=st.none() | failures,
     side_effects_unknown=st.booleans(),
+    mark=maybe,
 )
 capabilities = st.builds(
     contract.Capabilities,
     exact_device=st.booleans(),
     select_by_model=st.booleans(),
-    slices=st.booleans(),
-    force_detach=st.booleans(),
-    watch=st.booleans(),
-    cancel=st.booleans(),
+    **dict.fromkeys(("slices", "force_detach", "watch", "cancel", "marks"), st.booleans()),
     max_concurrent_operations=st.none() | st.integers(1, 1000),
     serialization_scope=st.sampled_from(contract.SerializationScope),
 )
@@ -89,6 +81,7 @@ attaches = st.builds(
     host_id=names,
     port_id=maybe,
     expected_etag=maybe,
+    mark=maybe,
 ) | st.builds(contract.AttachRequest, request_id=names, model=names, host_id=names)
 detaches = st.builds(
     contract.DetachRequest,

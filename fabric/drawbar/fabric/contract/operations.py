@@ -151,8 +151,8 @@ class OperationError:
     vendor: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, error: errors.FabricError) -> Self:
-        """The same error as a value."""
+    def from_error(cls, error: errors.FabricError) -> Self:
+        """Return the error as a value."""
         return cls(
             code=error.code,
             reason=error.reason,

@@ -5,7 +5,8 @@ more than this version (classes, health, states): an unknown value of those is r
 """
 
 from collections.abc import Mapping
-from typing import assert_never
+from dataclasses import fields
+from typing import Any, assert_never
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.grpc import statuses
@@ -31,7 +32,7 @@ def _malformed(what: str) -> errors.Unavailable:
 
 
 def _name(value: str, what: str) -> str:
-    """A required name as the plugin sent it."""
+    """Return a required name as the plugin sent it."""
     if not value:
         raise _malformed(f"an empty {what}")
     if len(value.encode()) > contract.STRING_BYTES:
@@ -40,147 +41,119 @@ def _name(value: str, what: str) -> str:
 
 
 def _map(values: Mapping[str, str], what: str) -> dict[str, str]:
-    """A map as the plugin sent it."""
+    """Return a map as the plugin sent it."""
     if sum(len(key.encode()) + len(value.encode()) for key, value in values.items()) > MAP_BYTES:
         raise _malformed(f"{what} of more than {MAP_BYTES} bytes")
     return dict(values)
 
 
-# --- credentials ---
+# Fields of the same name and meaning in a value and in its message.
+_DEVICE = (
+    "model",
+    "vendor",
+    "enclosure",
+    "memory_bytes",
+    "compute_capability",
+    "max_link_speed_mts",
+    "max_link_width",
+)
+_DEVICE_OPTIONAL = ("pci_vendor_id", "pci_device_id", "serial", "etag")
+_CONNECTION_OPTIONAL = ("port_id", "slot_hint", "address_hint", "request_id", "mark")
+_PORT_OPTIONAL = ("device_id", "slot_hint")
+_ATTACH_OPTIONAL = ("port_id", "expected_etag", "mark")
+_DETACH = ("request_id", "device_id", "host_id", "host_prepared", "force")
+_CREDENTIALS = tuple(field.name for field in fields(contract.Credentials))
+
+
+def _copied(source: object, *names: str) -> dict[str, Any]:
+    """Return fields by name; in a message, None leaves a field out."""
+    return {name: getattr(source, name) for name in names}
+
+
+def _optional(message: object, *names: str) -> dict[str, Any]:
+    """Return fields of a message by name, None for each that is empty."""
+    return {name: getattr(message, name) or None for name in names}
 
 
 def configure_message(credentials: contract.Credentials, tls: contract.Tls) -> pb.ConfigureRequest:
-    """Credentials and settings of TLS on the wire; equal to an empty message where nothing is given."""
+    """Write credentials and settings of TLS; equal to an empty message where nothing is given."""
     return pb.ConfigureRequest(
-        credentials=pb.Credentials(**{name: getattr(credentials, name) for name in credentials.given})
-        if credentials.given
-        else None,
+        credentials=pb.Credentials(**_copied(credentials, *credentials.given)) if credentials.given else None,
         tls=pb.Tls(insecure=not tls.verify, server_name=tls.server_name) if tls != contract.Tls() else None,
     )
 
 
 def credentials(message: pb.Credentials) -> contract.Credentials:
-    """Credentials as a caller sent them; not yet judged."""
-    return contract.Credentials(
-        username=message.username,
-        password=message.password,
-        token=message.token,
-        authority=message.authority,
-        certificate=message.certificate,
-        key=message.key,
-    )
+    """Read credentials of a caller, unchecked."""
+    return contract.Credentials(**_copied(message, *_CREDENTIALS))
 
 
 def tls(message: pb.Tls) -> contract.Tls:
-    """Settings of TLS as a caller sent them."""
+    """Read settings of TLS of a caller."""
     return contract.Tls(verify=not message.insecure, server_name=message.server_name)
 
 
-# --- inventory ---
-
-
 def host_message(host: contract.Host) -> pb.Host:
-    """A host on the wire."""
-    return pb.Host(
-        id=host.id,
-        name=host.name,
-        identifiers=host.identifiers,
-        ports=[
-            pb.Port(
-                id=port.id,
-                state=pb.PortState.Value(f"PORT_STATE_{port.state.name}"),
-                device_id=port.device_id or "",
-                slot_hint=port.slot_hint or "",
-            )
-            for port in host.ports
-        ],
-    )
+    """Write a host."""
+    ports = [
+        pb.Port(
+            id=port.id,
+            state=pb.PortState.Value(f"PORT_STATE_{port.state.name}"),
+            **_copied(port, *_PORT_OPTIONAL),
+        )
+        for port in host.ports
+    ]
+    return pb.Host(id=host.id, name=host.name, identifiers=host.identifiers, ports=ports)
 
 
 def host(message: pb.Host) -> contract.Host:
-    """A host as the plugin sent it; an unknown port state is a fault, so that nobody uses the port."""
+    """Read a host; an unknown port state is a fault, so that the port is not used."""
+    ports = tuple(
+        contract.Port(
+            id=_name(port.id, "port id"),
+            state=_PORT_STATES.get(port.state, contract.PortState.FAULT),
+            **_optional(port, *_PORT_OPTIONAL),
+        )
+        for port in message.ports
+    )
     return contract.Host(
         id=_name(message.id, "host id"),
         name=message.name or message.id,
         identifiers=_map(message.identifiers, "host identifiers"),
-        ports=tuple(
-            contract.Port(
-                id=_name(port.id, "port id"),
-                state=_PORT_STATES.get(port.state, contract.PortState.FAULT),
-                device_id=port.device_id or None,
-                slot_hint=port.slot_hint or None,
-            )
-            for port in message.ports
-        ),
+        ports=ports,
     )
 
 
 def device_message(device: contract.Device) -> pb.Device:
-    """A device on the wire."""
+    """Write a device."""
     return pb.Device(
         id=device.id,
         device_class=_WIRE_CLASSES.get(device.device_class, pb.DEVICE_CLASS_OTHER),
-        model=device.model,
-        vendor=device.vendor,
-        pci_vendor_id=device.pci_vendor_id or 0,
-        pci_device_id=device.pci_device_id or 0,
-        serial=device.serial or "",
         identifiers=device.identifiers,
-        enclosure=device.enclosure,
-        memory_bytes=device.memory_bytes,
-        compute_capability=device.compute_capability,
-        max_link_speed_mts=device.max_link_speed_mts,
-        max_link_width=device.max_link_width,
         health=pb.Health.Value(f"HEALTH_{device.health.name}"),
-        connection=_connection_message(device.connection),
-        etag=device.etag or "",
-    )
-
-
-def _connection_message(connection: contract.Connection | None) -> pb.Connection | None:
-    if connection is None:
-        return None
-    return pb.Connection(
-        host_id=connection.host_id,
-        port_id=connection.port_id or "",
-        slot_hint=connection.slot_hint or "",
-        address_hint=connection.address_hint or "",
-        request_id=connection.request_id or "",
-        mark=connection.mark or "",
+        connection=None
+        if device.connection is None
+        else pb.Connection(**_copied(device.connection, "host_id", *_CONNECTION_OPTIONAL)),
+        **_copied(device, *_DEVICE, *_DEVICE_OPTIONAL),
     )
 
 
 def device(message: pb.Device) -> contract.Device:
-    """A device as the plugin sent it."""
+    """Read a device."""
     return contract.Device(
         id=_name(message.id, "device id"),
         device_class=_DEVICE_CLASSES.get(message.device_class, contract.DeviceClass.OTHER),
-        model=message.model,
-        vendor=message.vendor,
-        pci_vendor_id=message.pci_vendor_id or None,
-        pci_device_id=message.pci_device_id or None,
-        serial=message.serial or None,
         identifiers=_map(message.identifiers, "device identifiers"),
-        enclosure=message.enclosure,
-        memory_bytes=message.memory_bytes,
-        compute_capability=message.compute_capability,
-        max_link_speed_mts=message.max_link_speed_mts,
-        max_link_width=message.max_link_width,
         health=_HEALTHS.get(message.health, contract.Health.UNKNOWN),
         connection=_connection(message.connection) if message.HasField("connection") else None,
-        etag=message.etag or None,
+        **_copied(message, *_DEVICE),
+        **_optional(message, *_DEVICE_OPTIONAL),
     )
 
 
 def _connection(message: pb.Connection) -> contract.Connection:
-    return contract.Connection(
-        host_id=_name(message.host_id, "host id in a connection"),
-        port_id=message.port_id or None,
-        slot_hint=message.slot_hint or None,
-        address_hint=message.address_hint or None,
-        request_id=message.request_id or None,
-        mark=message.mark or None,
-    )
+    host_id = _name(message.host_id, "host id in a connection")
+    return contract.Connection(host_id=host_id, **_optional(message, *_CONNECTION_OPTIONAL))
 
 
 _PORT_STATES = {pb.PortState.Value(f"PORT_STATE_{state.name}"): state for state in contract.PortState}
@@ -194,79 +167,55 @@ _WIRE_CLASSES: dict[contract.DeviceClass, pb.DeviceClass.ValueType] = {
 _DEVICE_CLASSES = {number: kind for kind, number in _WIRE_CLASSES.items()}
 
 
-# --- operations ---
-
-
 def attach_message(request: contract.AttachRequest) -> pb.AttachDeviceRequest:
-    """An attach on the wire."""
-    message = pb.AttachDeviceRequest(
-        request_id=request.request_id,
-        host_id=request.host_id,
-        port_id=request.port_id or "",
-        expected_etag=request.expected_etag or "",
-        mark=request.mark or "",
-    )
-    if request.device_id is not None:
-        message.device_id = request.device_id
-    if request.model is not None:
-        message.model = request.model
-    return message
+    """Write an attach."""
+    names = ("request_id", "host_id", "device_id", "model", *_ATTACH_OPTIONAL)
+    return pb.AttachDeviceRequest(**_copied(request, *names))
 
 
 def attach_request(message: pb.AttachDeviceRequest) -> contract.AttachRequest:
-    """An attach as a caller sent it; not yet judged."""
+    """Read an attach of a caller, unchecked."""
     return contract.AttachRequest(
         request_id=message.request_id,
         device_id=message.device_id if message.HasField("device_id") else None,
         model=message.model if message.HasField("model") else None,
         host_id=message.host_id,
-        port_id=message.port_id or None,
-        expected_etag=message.expected_etag or None,
-        mark=message.mark or None,
+        **_optional(message, *_ATTACH_OPTIONAL),
     )
 
 
 def detach_message(request: contract.DetachRequest) -> pb.DetachDeviceRequest:
-    """A detach on the wire."""
-    return pb.DetachDeviceRequest(
-        request_id=request.request_id,
-        device_id=request.device_id,
-        host_id=request.host_id,
-        host_prepared=request.host_prepared,
-        force=request.force,
-    )
+    """Write a detach."""
+    return pb.DetachDeviceRequest(**_copied(request, *_DETACH))
 
 
 def detach_request(message: pb.DetachDeviceRequest) -> contract.DetachRequest:
-    """A detach as a caller sent it; not yet judged."""
-    return contract.DetachRequest(
-        request_id=message.request_id,
-        device_id=message.device_id,
-        host_id=message.host_id,
-        host_prepared=message.host_prepared,
-        force=message.force,
-    )
+    """Read a detach of a caller, unchecked."""
+    return contract.DetachRequest(**_copied(message, *_DETACH))
 
 
 def operation_message(operation: contract.Operation) -> pb.Operation:
-    """An operation on the wire."""
+    """Write an operation."""
     failure = operation.failure()
+    names = (
+        "id",
+        "request_id",
+        "done",
+        "percent",
+        "retry_after_seconds",
+        "side_effects_unknown",
+        "mark",
+    )
     return pb.Operation(
-        id=operation.id,
-        request_id=operation.request_id,
         kind=pb.OperationKind.Value(f"OPERATION_KIND_{operation.kind.name}"),
-        done=operation.done,
-        percent=operation.percent,
-        retry_after_seconds=operation.retry_after_seconds,
         device=None if operation.device is None else device_message(operation.device),
         error=None if failure is None else statuses.to_message(failure),
-        side_effects_unknown=operation.side_effects_unknown,
-        mark=operation.mark or "",
+        **_copied(operation, *names),
     )
 
 
 def operation(message: pb.Operation) -> contract.Operation:
-    """An operation as the plugin sent it."""
+    """Read an operation."""
     kind = _OPERATION_KINDS.get(message.kind)
     if kind is None:
         raise _malformed(f'the operation "{message.id}" without a kind')
@@ -281,7 +230,7 @@ def operation(message: pb.Operation) -> contract.Operation:
             max(0.0, message.retry_after_seconds) if message.HasField("retry_after_seconds") else None
         ),
         device=device(message.device) if message.HasField("device") else None,
-        error=None if failure is None else contract.OperationError.of(failure),
+        error=None if failure is None else contract.OperationError.from_error(failure),
         side_effects_unknown=message.side_effects_unknown
         or (failure is not None and failure.side_effects_unknown),
         mark=message.mark or None,
@@ -294,7 +243,7 @@ _OPERATION_KINDS = {
 
 
 def capabilities_message(capabilities: contract.Capabilities) -> pb.Capabilities:
-    """Capabilities on the wire."""
+    """Write capabilities."""
     scope = capabilities.serialization_scope
     return pb.Capabilities(
         capabilities=[value for name, value in _CAPABILITIES.items() if getattr(capabilities, name)],
@@ -304,7 +253,7 @@ def capabilities_message(capabilities: contract.Capabilities) -> pb.Capabilities
 
 
 def capabilities(message: pb.Capabilities) -> contract.Capabilities:
-    """Capabilities as the plugin sent them; those that this version does not know are left out."""
+    """Read capabilities; those that this version does not know are left out."""
     sent = set(message.capabilities)
     return contract.Capabilities(
         **{name: value in sent for name, value in _CAPABILITIES.items()},
@@ -320,7 +269,7 @@ _SCOPES = {
 
 
 def event_message(event: contract.WatchEvent) -> pb.WatchEvent:
-    """An event on the wire."""
+    """Write an event."""
     match event:
         case contract.DeviceChanged(version=version, device=device):
             return pb.WatchEvent(version=version, device_changed=device_message(device))
@@ -339,7 +288,7 @@ def event_message(event: contract.WatchEvent) -> pb.WatchEvent:
 
 
 def event(message: pb.WatchEvent) -> contract.WatchEvent:
-    """An event as the plugin sent it; one that this version does not know is a bookmark."""
+    """Read an event; one that this version does not know is a bookmark."""
     match message.WhichOneof("event"):
         case "device_changed":
             return contract.DeviceChanged(version=message.version, device=device(message.device_changed))

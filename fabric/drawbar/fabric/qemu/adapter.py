@@ -122,7 +122,7 @@ class QemuAdapter(contract.FabricAdapter):
         if (operation_id is None) == (request_id is None):
             raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
         async with self._bounded():
-            return await self._works.find(operation_id or judgement.operation_id_of(request_id or ""))
+            return await self._works.find(operation_id or judgement.operation_id(request_id or ""))
 
     async def operations(self) -> tuple[contract.Operation, ...]:
         """As the contract says."""

@@ -15,7 +15,7 @@ from drawbar.fabric.qemu import sights
 Request = contract.AttachRequest | contract.DetachRequest
 
 
-def operation_id_of(request_id: str) -> str:
+def operation_id(request_id: str) -> str:
     """The id of the operation that a request begins: the same in every life of the adapter."""
     return f"qemu-{hashlib.sha256(request_id.encode()).hexdigest()[:24]}"
 
@@ -23,7 +23,7 @@ def operation_id_of(request_id: str) -> str:
 def finished(request_id: str, kind: contract.OperationKind, device: contract.Device) -> contract.Operation:
     """An operation that ended well, at once."""
     return contract.Operation(
-        id=operation_id_of(request_id),
+        id=operation_id(request_id),
         request_id=request_id,
         kind=kind,
         done=True,

@@ -84,7 +84,7 @@ class Works:
         async with self._fleet.looking():
             for device in self._fleet.history.devices.values():
                 request_id = device.connection and device.connection.request_id
-                if request_id and judgement.operation_id_of(request_id) == operation_id:
+                if request_id and judgement.operation_id(request_id) == operation_id:
                     made = judgement.finished(request_id, contract.OperationKind.ATTACH, device)
                     return replace(made, mark=device.connection.mark if device.connection else None)
         raise errors.NotFound("no such operation is remembered; read the devices to know what became of it")
@@ -101,7 +101,7 @@ class Works:
     # --- beginning ---
 
     def _known(self, request: judgement.Request) -> Record | None:
-        record = self._records.get(judgement.operation_id_of(request.request_id))
+        record = self._records.get(judgement.operation_id(request.request_id))
         if record is not None and record.request != request:
             raise judgement.used(request)
         return record
@@ -231,7 +231,7 @@ class Works:
             percent=None if error else 100,
             retry_after_seconds=None,
             device=device or operation.device,
-            error=None if error is None else contract.OperationError.of(error),
+            error=None if error is None else contract.OperationError.from_error(error),
             side_effects_unknown=error is not None and error.side_effects_unknown,
         )
         self._remember(request, finished)

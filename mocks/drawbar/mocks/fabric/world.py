@@ -155,7 +155,7 @@ class World:
             done=True,
             percent=None if error else 100,
             device=self.stock.device(record.device_id),
-            error=None if error is None else contract.OperationError.of(error),
+            error=None if error is None else contract.OperationError.from_error(error),
             side_effects_unknown=error is not None and error.side_effects_unknown,
         )
         return self._remember(replace(record, operation=operation))

@@ -49,7 +49,7 @@ class Fabric:
         error = None
         if state == "failed":
             failure = errors.FailedPrecondition("the link did not come up", reason="LINK_DOWN")
-            error = contract.OperationError.of(failure)
+            error = contract.OperationError.from_error(failure)
         is_attach = side is outcomes.Side.ATTACH
         kind = contract.OperationKind.ATTACH if is_attach else contract.OperationKind.DETACH
         names = {"id": request_id, "request_id": request_id}

@@ -248,7 +248,7 @@ def operation(**changes):
 def test_each_call_is_told_once_however_often_the_fabric_says_so():
     told = []
     known = calls.Calls(lambda *said: told.append(said))
-    failed = operation(done=True, error=contract.OperationError.of(errors.Unavailable("x")))
+    failed = operation(done=True, error=contract.OperationError.from_error(errors.Unavailable("x")))
     known.settle("u", ATTACH, operation(done=False), 0.0)
     known.settle("u", ATTACH, failed, 1.0)
     known.settle("u", ATTACH, failed, 2.0)
