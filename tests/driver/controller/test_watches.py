@@ -38,13 +38,13 @@ class Untold(client.Client):
     def __init__(self, api, enough):
         self.api, self.enough, self.asked = api, enough, 0
 
-    async def request(self, method, path, query=None, *, body=None, content="application/json"):
+    async def request(self, method, path, query=None, **options):
         self.asked += 1
         if self.asked == self.enough:
             raise asyncio.CancelledError
         if self.asked % 2:
             raise errors.Unreachable("connection refused")
-        return await self.api.request(method, path, query, body=body, content=content)
+        return await self.api.request(method, path, query, **options)
 
 
 async def test_it_goes_on_while_nothing_changed_or_nobody_answers(connected):

@@ -21,7 +21,7 @@ class ApiServer(client.Client):
     def __init__(self, **versions):
         self.versions, self.objects, self.trouble, self.asked = versions, {}, [], []
 
-    async def request(self, method, path, query=None, *, body=None, content="application/json"):
+    async def request(self, method, path, query=None, **_options):
         await asyncio.sleep(0)
         self.asked.append(path)
         if self.trouble:
