@@ -44,8 +44,6 @@ DRIVER = "drawbar.dev"
 FABRIC = "rack"
 EVENTS = "events"
 WRITERS = ("controller", "scheduler", "claim-controller")
-POOL_DEVICES = 64
-PORTS = 4
 WORKERS = 8
 START_SECONDS = 60.0
 LOG_LINES = 20
@@ -62,23 +60,12 @@ class Size:
 
 
 def _fabric(size: Size) -> configuration.Configuration:
-    enclosures = tuple(
-        configuration.EnclosureSpec(
-            id=f"chassis-{first // POOL_DEVICES}",
-            devices=tuple(
-                configuration.DeviceSpec(
-                    id=f"gpu-{number}", device_class=contract.DeviceClass.GPU, serial=f"serial-{number}"
-                )
-                for number in range(first, min(first + POOL_DEVICES, size.devices))
-            ),
-        )
-        for first in range(0, size.devices, POOL_DEVICES)
-    )
-    hosts = tuple(
-        configuration.HostSpec(id=f"host-{number}", name=node["metadata"]["name"], ports=PORTS)
-        for number, node in enumerate(world.nodes(size.nodes))
-    )
-    return configuration.Configuration(hosts=hosts, enclosures=enclosures)
+    def device(number: int) -> configuration.DeviceSpec:
+        gpu = contract.DeviceClass.GPU
+        return configuration.DeviceSpec(id=f"gpu-{number}", device_class=gpu, serial=f"serial-{number}")
+
+    names = [node["metadata"]["name"] for node in world.nodes(size.nodes)]
+    return world.fabric(names, [device(number) for number in range(size.devices)])
 
 
 def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[kinds.Kind, str | None, Json]]:
@@ -196,7 +183,7 @@ async def _ready(api: client.Client, count: int) -> None:
 
 
 async def _until_listed(api: client.Client, devices: int) -> None:
-    """Waits until the controller knows the fabric's devices."""
+    """Wait until the controller knows the fabric's devices."""
     async with asyncio.timeout(lives.PATIENCE_SECONDS):
         while True:
             rack = await api.read(kinds.FABRIC, FABRIC, into=Json)
@@ -279,7 +266,7 @@ async def _create(api: client.Client, version: str, numbers: Iterable[int]) -> N
 
 
 def _written(server: apiserver.ApiServer, pods: int) -> Iterator[report.Measure]:
-    """Writes per pod."""
+    """Return how many writes there were per pod."""
     for user in WRITERS:
         yield _measure(f"writes per pod, {user}", _count(server, user=user) / pods, "")
     for user in WRITERS[:2]:
@@ -298,7 +285,7 @@ def _count(server: apiserver.ApiServer, *, user: str, beginning: str = "") -> in
 
 
 def _measure(name: str, value: float, unit: str) -> report.Measure:
-    return report.Measure(name=name, value=value, unit=unit)
+    return report.Measure(name, value, unit)
 
 
 def _leaves(group: BaseExceptionGroup[Ended]) -> Iterator[Ended]:

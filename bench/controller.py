@@ -32,6 +32,7 @@ from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import worlds
 
 DRIVER = "drawbar.dev"
 FABRIC = "rack"
@@ -53,7 +54,7 @@ class Load:
     releasing: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
 
     def claim_changed(self, _old: object, new: claims.ResourceClaim | None) -> None:
-        """Notes the moment at which a claim says that its device is attached."""
+        """Record the moment at which a claim says that its device is attached."""
         name = new.metadata.name if new is not None else ""
         if new is None or name not in self.allocated:
             return
@@ -65,7 +66,7 @@ class Load:
     def attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        """Reports the release once, and takes back what is free again."""
+        """Report the release once, and take back what is free again."""
         if new is None:
             assert old is not None
             self.finished += 1
@@ -86,22 +87,8 @@ class Load:
             "spec": {"devices": {"requests": [request]}},
         }
         claim = await self.api.create(kinds.CLAIM, body, namespace="default", into=dict[str, Any])
-        result = {
-            "request": "r",
-            "driver": DRIVER,
-            "pool": pool,
-            "device": device,
-            "bindingConditions": list(bindings.binding_conditions(DRIVER)),
-            "bindingFailureConditions": list(bindings.failure_conditions(DRIVER)),
-        }
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-        claim["status"] = {
-            "allocation": {
-                "devices": {"results": [result]},
-                "nodeSelector": {"nodeSelectorTerms": [term]},
-                "allocationTimestamp": meta.timestamp(datetime.datetime.now(datetime.UTC)),
-            }
-        }
+        now = meta.timestamp(datetime.datetime.now(datetime.UTC))
+        claim["status"] = {"allocation": worlds.allocation(node, worlds.result(pool, device), at=now)}
         self.allocated[name] = time.perf_counter()
         await self.api.replace(
             kinds.CLAIM, name, claim, namespace="default", subresource="status", into=dict[str, Any]
@@ -124,24 +111,12 @@ class Load:
                 message="",
                 now="2026-01-01T00:00:00Z",
             )
-            body = {
-                "apiVersion": attachments.API_VERSION,
-                "kind": attachments.KIND,
-                "metadata": {"name": name},
-                "status": {"conditions": [msgspec.to_builtins(condition)]},
-            }
-            await self.api.patch(
-                kinds.ATTACHMENT,
-                name,
-                body,
-                content=client.Patch.APPLY,
-                into=dict[str, Any],
-                subresource="status",
-                manager="drawbar-node",
+            await worlds.apply_status(
+                self.api, name, "drawbar-node", conditions=[msgspec.to_builtins(condition)]
             )
 
     async def cycles(self, count: int, rate: float) -> float:
-        """Runs so many attaches and detaches, begun at that rate; gives the seconds until the last is done."""
+        """Run so many attaches and detaches, begun at that rate; return the seconds until the last is done."""
         began, before = time.perf_counter(), self.finished
         async with asyncio.TaskGroup() as tasks:
             for number in range(count):
@@ -210,7 +185,7 @@ async def _published(api: client.Client, devices: int) -> list[tuple[str, str]]:
 
 
 async def measure(count: int, devices: int) -> list[report.Measure]:
-    """Runs it at 20 and at 50 attaches a second."""
+    """Run it at 20 and at 50 attaches a second."""
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     endpoint = f"unix:{folder / 'fabric.sock'}"
     async with (
@@ -264,10 +239,7 @@ async def _under_load(
                 _measure(f"attached p99, {under}", _percentile(load.latencies, 0.99), "ms", 100),
                 _measure(f"attached p50, {under}", statistics.median(load.latencies) * 1000, "ms"),
                 _measure(
-                    f"processor per cycle, {under}",
-                    1000 * (_processor_seconds(pid) - used) / count,
-                    "ms",
-                    10,
+                    f"processor per cycle, {under}", 1000 * (_processor_seconds(pid) - used) / count, "ms", 10
                 ),
                 _measure(
                     f"API writes per cycle, events and upkeep included, {under}",
@@ -275,9 +247,9 @@ async def _under_load(
                     "",
                 ),
                 report.Measure(
-                    name=f"controller: cycles, {under} asked",
-                    value=count / seconds,
-                    unit="/s",
+                    f"controller: cycles, {under} asked",
+                    count / seconds,
+                    "/s",
                     target=50 if rate == 50 else None,
                     at_least=True,
                 ),
@@ -289,7 +261,7 @@ async def _under_load(
 
 
 def _measure(name: str, value: float, unit: str, target: float | None = None) -> report.Measure:
-    return report.Measure(name=f"controller: {name}", value=value, unit=unit, target=target)
+    return report.Measure(f"controller: {name}", value, unit, target=target)
 
 
 def main() -> int:

@@ -142,15 +142,11 @@ def measure(options: argparse.Namespace) -> list[report.Measure]:
         shutil.rmtree(folder)
     size = f"{options.functions:,} functions"
     return [
-        report.Measure(
-            name=f"discovery: full reading of {size}, best of {READINGS}", value=best, unit="s", target=1
-        ),
-        report.Measure(name=f"discovery: full reading of {size}, median", value=median, unit="s"),
-        report.Measure(name=f"discovery: memory that {size} take", value=memory, unit="MB"),
-        report.Measure(
-            name=f"discovery: processor time of a hot-plug among {size}", value=cpu, unit="ms", target=5
-        ),
-        report.Measure(name="discovery: from its first event to the model", value=waited, unit="ms"),
+        report.Measure(f"discovery: full reading of {size}, best of {READINGS}", best, "s", target=1),
+        report.Measure(f"discovery: full reading of {size}, median", median, "s"),
+        report.Measure(f"discovery: memory that {size} take", memory, "MB"),
+        report.Measure(f"discovery: processor time of a hot-plug among {size}", cpu, "ms", target=5),
+        report.Measure("discovery: from its first event to the model", waited, "ms"),
     ]
 
 

@@ -62,7 +62,7 @@ KINDS = {"escapes": escaped, "labels": labelled, "nested": nested}
 
 
 def fill(server: apiserver.ApiServer, body: Json, count: int) -> None:
-    """Stores the claims, or a new version of each."""
+    """Store the claims, or a new version of each."""
     where = server.registry.catalogue.get(kinds.CLAIM.group, kinds.CLAIM.plural).where
     for number in range(count):
         name = f"hostile-{number}"
@@ -105,7 +105,7 @@ def processor_seconds(pid: int) -> float:
 
 
 async def quiet(pid: int) -> None:
-    """Returns once the process has computed next to nothing for a while."""
+    """Return once the process has computed next to nothing for a while."""
     used = -1.0
     while True:
         now = processor_seconds(pid)
@@ -116,7 +116,7 @@ async def quiet(pid: int) -> None:
 
 
 async def measure(count: int) -> list[report.Measure]:
-    """Runs it with each kind of claim."""
+    """Run it with each kind of claim."""
     found: list[report.Measure] = []
     for kind, make in KINDS.items():
         folder = Path(tempfile.mkdtemp(prefix="bench-"))
@@ -133,15 +133,13 @@ async def measure(count: int) -> list[report.Measure]:
                 watched, rest = memory(pid, "VmHWM"), memory(pid, "VmRSS")
         what = f"hostile: memory, {count} claims of {kind}"
         for name, value in (("after a list", listed), ("after a watch", watched)):
-            found.append(
-                report.Measure(name=f"{what}, largest {name}", value=value, unit="MB", target=MEMORY_MB)
-            )
-        found.append(report.Measure(name=f"{what}, at rest", value=rest, unit="MB"))
+            found.append(report.Measure(f"{what}, largest {name}", value, "MB", target=MEMORY_MB))
+        found.append(report.Measure(f"{what}, at rest", rest, "MB"))
     return found
 
 
 def main() -> int:
-    """Measures, prints, and says whether all targets are met."""
+    """Measure, print, and return whether all targets are met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--claims", type=int, default=CLAIMS)
     arguments = parser.parse_args()

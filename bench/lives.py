@@ -12,6 +12,7 @@ import world
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import client, kinds
+from drawbar.mocks.testing import worlds
 
 Json = dict[str, Any]
 PATIENCE_SECONDS = 600.0
@@ -54,7 +55,7 @@ class Life:
     def attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        """Says that a device is visible, or released, once each."""
+        """Report that a device is visible, or released, once each."""
         found = new or old
         assert found is not None
         if new is None:
@@ -88,24 +89,10 @@ class Life:
         while True:
             name, word = await self._words.get()
             said = meta.transition((), word, status=True, reason="Said", message="", now=world.STAMP)
-            body = {
-                "apiVersion": attachments.API_VERSION,
-                "kind": attachments.KIND,
-                "metadata": {"name": name},
-                "status": {"conditions": [msgspec.to_builtins(said)]},
-            }
-            await self.api.patch(
-                kinds.ATTACHMENT,
-                name,
-                body,
-                content=client.Patch.APPLY,
-                into=Json,
-                subresource="status",
-                manager="drawbar-node",
-            )
+            await worlds.apply_status(self.api, name, "drawbar-node", conditions=[msgspec.to_builtins(said)])
 
     async def end(self) -> None:
-        """Deletes the pods that have run."""
+        """Delete the pods that have run."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         while True:
             name, until = await self._ended.get()
@@ -113,7 +100,7 @@ class Life:
             await self.api.request("DELETE", kinds.POD.path(namespace="default", name=name), body=body)
 
     async def over(self, pods: int) -> None:
-        """Waits until that many pods are gone, and every device is back."""
+        """Wait until that many pods are gone, and every device is back."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while self.gone < pods or self._there:
                 self.changed.clear()

@@ -44,6 +44,7 @@ from drawbar.driver.operation import address as http_address
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 from drawbar.mocks.cluster import deployment
+from drawbar.mocks.testing import worlds
 from drawbar.proto.kubelet.dra.v1 import api_pb2, api_pb2_grpc
 from drawbar.proto.kubelet.drahealth.v1 import api_pb2 as health_pb2
 from drawbar.proto.kubelet.drahealth.v1 import api_pb2_grpc as health_pb2_grpc
@@ -119,14 +120,14 @@ class Load:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def claim_changed(self, _old: object, new: claims.ResourceClaim | None) -> None:
-        """Notes when a claim is first said to have its device visible."""
+        """Record when a claim is first said to have its device visible."""
         kind = bindings.condition_type(DRIVER, bindings.VISIBLE)
         if new is not None and any(meta.is_true(one.conditions, kind) for one in new.status.devices):
             self.visible.setdefault(new.metadata.name, time.perf_counter())
             self.changed.set()
 
     async def until_visible(self, *names: str) -> None:
-        """Waits for all of them."""
+        """Wait for all of them."""
         async with asyncio.timeout(60):
             while not self.visible.keys() >= set(names):
                 self.changed.clear()
@@ -159,16 +160,8 @@ class Load:
         condition = meta.transition(
             (), attachments.ATTACHED, status=True, reason="Attached", message="", now=STAMP
         )
-        status = {"conditions": [msgspec.to_builtins(condition)]}
-        await self.api.patch(
-            kinds.ATTACHMENT,
-            f"fab.{name}",
-            {**body, "metadata": {"name": f"fab.{name}"}, "status": status},
-            content=client.Patch.APPLY,
-            into=Json,
-            subresource="status",
-            manager="drawbar-controller",
-        )
+        condition = msgspec.to_builtins(condition)
+        await worlds.apply_status(self.api, f"fab.{name}", "drawbar-controller", conditions=[condition])
         return uid
 
     async def _allocate(self, name: str) -> Json:
@@ -180,13 +173,7 @@ class Load:
             "spec": {"devices": {"requests": [request]}},
         }
         claim = await self.api.create(kinds.CLAIM, body, namespace="default", into=Json)
-        result: Json = {"request": "r", "driver": DRIVER, "pool": "fab/enc", "device": name}
-        result["bindingConditions"] = list(bindings.binding_conditions(DRIVER))
-        result["bindingFailureConditions"] = list(bindings.failure_conditions(DRIVER))
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
-        devices, where = {"results": [result]}, {"nodeSelectorTerms": [term]}
-        allocation = {"devices": devices, "nodeSelector": where, "allocationTimestamp": STAMP}
-        claim["status"] = {"allocation": allocation}
+        claim["status"] = {"allocation": worlds.allocation(NODE, worlds.result("fab/enc", name), at=STAMP)}
         return await self.api.replace(
             kinds.CLAIM, name, claim, namespace="default", subresource="status", into=Json
         )
@@ -321,8 +308,8 @@ async def idle(folder: Path, pid: int, seconds: float) -> list[report.Measure]:
     }
     name = f"node: memory, idle, {DEVICES} devices"
     return [
-        report.Measure(name=name, value=found["VmRSS"], unit="MB", target=MEMORY_MB),
-        *(report.Measure(name=name, value=value, unit=unit) for name, (value, unit) in plain.items()),
+        report.Measure(name, found["VmRSS"], "MB", target=MEMORY_MB),
+        *(report.Measure(name, value, unit) for name, (value, unit) in plain.items()),
     ]
 
 
@@ -379,8 +366,8 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
     }
     return [
         *found,
-        report.Measure(name="node: uevent to visible p99", value=p99(took), unit="ms", target=VISIBLE_MS),
-        *(report.Measure(name=name, value=value, unit=unit) for name, (value, unit) in plain.items()),
+        report.Measure("node: uevent to visible p99", p99(took), "ms", target=VISIBLE_MS),
+        *(report.Measure(name, value, unit) for name, (value, unit) in plain.items()),
     ]
 
 

@@ -277,24 +277,22 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
     one, many = "prepare: one claim, durable", f"prepare: {PARALLEL} claims at once, durable"
 
     def median(name: str, values: list[float], target: float | None = None) -> report.Measure:
-        return report.Measure(name=name, value=statistics.median(values), unit="ms", target=target)
+        return report.Measure(name, statistics.median(values), "ms", target=target)
 
     return [
         median(f"{one}, p50", prepares, 2),
-        report.Measure(name=f"{one}, p99", value=p99(prepares), unit="ms", target=10),
+        report.Measure(f"{one}, p99", p99(prepares), "ms", target=10),
         median("prepare: unprepare, p50", unprepares, 2),
-        report.Measure(name="prepare: unprepare, p99", value=p99(unprepares), unit="ms", target=10),
+        report.Measure("prepare: unprepare, p99", p99(unprepares), "ms", target=10),
         median("prepare: a call for no claim, p50", nothing),
         median(f"{one}, by Python's gRPC client, p50", library),
         median("prepare: a call for no claim, by Python's gRPC client, p50", library_nothing),
-        report.Measure(
-            name=f"{many}, per claim", value=statistics.median(whole) / PARALLEL, unit="ms", target=2
-        ),
+        report.Measure(f"{many}, per claim", statistics.median(whole) / PARALLEL, "ms", target=2),
         median(f"{many}, a call's p50", each),
-        report.Measure(name=f"{many}, a call's p99", value=p99(each), unit="ms"),
+        report.Measure(f"{many}, a call's p99", p99(each), "ms"),
         median("prepare: the disk alone, a file replaced, p50", replaced),
         median("prepare: the disk alone, within a file, p50", within),
-        report.Measure(name="prepare: the disk alone, within a file, p99", value=p99(within), unit="ms"),
+        report.Measure("prepare: the disk alone, within a file, p99", p99(within), "ms"),
     ]
 
 

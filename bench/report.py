@@ -18,7 +18,7 @@ from rich.table import Table
 LATEST = Path(__file__).with_name("latest.json")
 
 
-class Measure(msgspec.Struct, frozen=True, kw_only=True):
+class Measure(msgspec.Struct, frozen=True):
     """One number.
 
     Attributes:

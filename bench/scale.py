@@ -35,13 +35,12 @@ from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import worlds
 
 Json = dict[str, Any]
 DRIVER = "drawbar.dev"
 FABRIC = "rack"
 NODES, DEVICES, CLAIMS = 5_000, 10_000, 10_000
-POOL_DEVICES = 64
-PORTS = 4
 LOADERS = 8
 CALM_SECONDS = 3.0
 CALM_SHARE = 0.05
@@ -52,28 +51,18 @@ ATTACHMENTS_PATH = "/apis/drawbar.dev/v1alpha1/deviceattachments"
 
 def fabric_of(devices: int, nodes: int) -> configuration.Configuration:
     """Enclosures of 64 devices, and a host per node."""
-    enclosures = tuple(
-        configuration.EnclosureSpec(
-            id=f"chassis-{first // POOL_DEVICES}",
-            devices=tuple(
-                configuration.DeviceSpec(
-                    id=device_id(number),
-                    device_class=contract.DeviceClass.GPU,
-                    model="H200",
-                    vendor="NVIDIA",
-                    memory_bytes=141 << 30,
-                    serial=f"48-b0-2d-00-00-00-{number // 256:02x}-{number % 256:02x}",
-                )
-                for number in range(first, min(first + POOL_DEVICES, devices))
-            ),
+    described = [
+        configuration.DeviceSpec(
+            id=device_id(number),
+            device_class=contract.DeviceClass.GPU,
+            model="H200",
+            vendor="NVIDIA",
+            memory_bytes=141 << 30,
+            serial=f"48-b0-2d-00-00-00-{number // 256:02x}-{number % 256:02x}",
         )
-        for first in range(0, devices, POOL_DEVICES)
-    )
-    hosts = tuple(
-        configuration.HostSpec(id=f"host-{number}", name=node_name(number), ports=PORTS)
-        for number in range(nodes)
-    )
-    return configuration.Configuration(hosts=hosts, enclosures=enclosures)
+        for number in range(devices)
+    ]
+    return world.fabric([node_name(number) for number in range(nodes)], described)
 
 
 def device_id(number: int) -> str:
@@ -89,23 +78,14 @@ def node_name(number: int) -> str:
 def status(number: int, *, attached: bool, nodes: int) -> Json:
     """A claim's status: allocated, and with its conditions where it has a fabric device."""
     node = node_name(number % nodes)
-    pool = f"{FABRIC}/chassis-{number // POOL_DEVICES}" if attached else node
+    pool = f"{FABRIC}/chassis-{number // world.POOL_DEVICES}" if attached else node
     device = device_id(number) if attached else f"gpu-{number // nodes}"
     where = {"driver": DRIVER, "pool": pool, "device": device}
     result: Json = {"request": "gpu", **where}
     if attached:
-        result["bindingConditions"] = list(bindings.binding_conditions(DRIVER))
-        result["bindingFailureConditions"] = list(bindings.failure_conditions(DRIVER))
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        result = worlds.result(pool, device, request="gpu")
     user = {"resource": "pods", "name": f"pod-{number}", "uid": f"00000000-0000-4000-8000-{number:012}"}
-    found: Json = {
-        "allocation": {
-            "devices": {"results": [result]},
-            "nodeSelector": {"nodeSelectorTerms": [term]},
-            "allocationTimestamp": world.STAMP,
-        },
-        "reservedFor": [user],
-    }
+    found: Json = {"allocation": worlds.allocation(node, result, at=world.STAMP), "reservedFor": [user]}
     if attached:
         said = [_condition(kind, node) for kind in bindings.binding_conditions(DRIVER)]
         found["devices"] = [{**where, "conditions": said}]
@@ -119,7 +99,7 @@ def attachment(number: int, uid: str, nodes: int) -> tuple[Json, Json]:
         fabric=FABRIC,
         device_id=device_id(number),
         driver=DRIVER,
-        pool=f"{FABRIC}/chassis-{number // POOL_DEVICES}",
+        pool=f"{FABRIC}/chassis-{number // world.POOL_DEVICES}",
         device=device_id(number),
         node_name=node,
         host_id=f"host-{number % nodes}",
@@ -158,7 +138,7 @@ def _condition(kind: str, node: str) -> Json:
 
 
 async def load(api: apiserver.Api, options: argparse.Namespace) -> None:
-    """Creates nodes, claims and attachments, several at a time."""
+    """Create nodes, claims and attachments, several at a time."""
 
     async def node(item: Json) -> None:
         await api.send("POST", world.NODES_PATH, item)
@@ -207,7 +187,7 @@ async def controller(folder: Path) -> AsyncIterator[int]:
 
 
 async def rest(pid: int, is_done: Callable[[], Awaitable[bool]]) -> float:
-    """Waits until all is done and the process has been calm for a while; gives the seconds until the calm began.
+    """Wait until all is done and the process has been calm for a while; return the seconds until the calm began.
 
     Raises:
         SystemExit: it does not come to rest.
@@ -313,7 +293,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
 
 
 def _measure(name: str, value: float, unit: str, target: float) -> report.Measure:
-    return report.Measure(name=f"scale: {name}", value=value, unit=unit, target=target)
+    return report.Measure(f"scale: {name}", value, unit, target=target)
 
 
 def main() -> int:

@@ -41,7 +41,7 @@ class Client:
         self._socket.close()
 
     def call(self, method: str, request: Any, answer: Any) -> Any:
-        """Sends the message to `/service/method` and waits for one of type `answer`.
+        """Send the message to `/service/method` and wait for one of type `answer`.
 
         Raises:
             SystemExit: the server refused.

@@ -103,7 +103,7 @@ class Builder:
 
 
 def build(root: Path, functions: int) -> None:
-    """Makes a tree of this many functions at ``root``, where nothing is."""
+    """Make a tree of this many functions at ``root``, where nothing is."""
     builder = Builder(root)
     for number, kind in enumerate(itertools.cycle(KINDS)):
         _card(builder, number, kind, functions)
@@ -142,7 +142,7 @@ def _card(builder: Builder, number: int, kind: str, most: int) -> None:
 
 
 def _functions(builder: Builder, folder: str, kind: str, number: int) -> Iterator[tuple[str, str]]:
-    """Makes the first function with what its driver shows, and answers the others."""
+    """Make the first function with what its driver shows, and yield the others."""
     builder.function(folder, kind, driver=kind, serial=0x48B0_2D00_0000_0000 + number)
     above = folder.rpartition(".")[0]
     match kind:

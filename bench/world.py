@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from drawbar.mocks.fabric import configuration
+from drawbar.mocks.testing import worlds
 
 Json = dict[str, Any]
 DRIVER = "gpu.fabric.example"
 NODES = 5_000
 POOLS = 200
 POOL_DEVICES = 64
+PORTS = 4
 NODE_DEVICES = 4
 CLAIMS = 10_000
 STAMP = "2026-01-01T00:00:00Z"
 NODES_PATH = "/api/v1/nodes"
 SLICES_PATH = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+def fabric(nodes: Sequence[str], devices: Sequence[configuration.DeviceSpec]) -> configuration.Configuration:
+    """A fabric of enclosures of `POOL_DEVICES` devices each, with a host per node."""
+    enclosures = tuple(
+        configuration.EnclosureSpec(id=f"chassis-{number}", devices=tuple(part))
+        for number, part in enumerate(
+            devices[first : first + POOL_DEVICES] for first in range(0, len(devices), POOL_DEVICES)
+        )
+    )
+    hosts = tuple(
+        configuration.HostSpec(id=f"host-{number}", name=name, ports=PORTS)
+        for number, name in enumerate(nodes)
+    )
+    return configuration.Configuration(hosts=hosts, enclosures=enclosures)
 
 
 def nodes(count: int) -> Iterator[Json]:
@@ -91,24 +110,10 @@ def claim_name(index: int) -> str:
 def allocation(index: int) -> Json:
     """The status that the scheduler gives a claim."""
     node = f"node-{index % NODES:05}"
-    result = {
-        "request": "gpu",
-        "driver": DRIVER,
-        "pool": f"chassis-{index % POOLS}",
-        "device": f"slot-{index // POOLS % POOL_DEVICES:02}",
-        "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
-        "bindingFailureConditions": [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"],
-    }
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    pool, device = f"chassis-{index % POOLS}", f"slot-{index // POOLS % POOL_DEVICES:02}"
+    result = worlds.result(pool, device, driver=DRIVER, request="gpu")
     user = {"resource": "pods", "name": f"pod-{index}", "uid": f"00000000-0000-4000-8000-{index:012}"}
-    return {
-        "allocation": {
-            "devices": {"results": [result]},
-            "nodeSelector": {"nodeSelectorTerms": [term]},
-            "allocationTimestamp": STAMP,
-        },
-        "reservedFor": [user],
-    }
+    return {"allocation": worlds.allocation(node, result, at=STAMP), "reservedFor": [user]}
 
 
 def conditions(index: int, text: str) -> Json:

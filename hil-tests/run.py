@@ -63,7 +63,7 @@ def _kubernetes(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Runs what the command line says; gives the exit status."""
+    """Run what the command line says; return the exit status."""
     named = os.environ.get("HIL_CONFIG")
     site = Path(named).absolute() if named else None
     options = _arguments()

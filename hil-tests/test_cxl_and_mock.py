@@ -101,7 +101,7 @@ async def of_the_mock(folder):
             take(dict(event.properties))
 
     async def write(path, text):
-        """Returns when it was answered: the file is of 1970 then, and nobody has the lock."""
+        """Return once the request was answered: the file's time is in 1970 then, and its lock is free."""
         file = tree.root / path
 
         async def is_there():

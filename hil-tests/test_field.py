@@ -63,7 +63,7 @@ async def reachable(guest, path):
 
 
 def described(guest, folder):
-    """Writes the fabric's file, and the file that a user of real hardware writes; gives the latter."""
+    """Write the fabric's file, and the file that a user of real hardware writes; return the latter."""
     devices = []
     for name in ("listed", "other"):
         with (folder / name).open("wb") as image:

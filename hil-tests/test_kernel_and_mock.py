@@ -53,7 +53,7 @@ async def uevents(guest):
 
 
 async def seen(events, action, name):
-    """Returns once there was such an event."""
+    """Return once there was such an event."""
 
     async def there():
         return any(one["ACTION"] == action and one["DEVPATH"].endswith(f"/{name}") for one in events())

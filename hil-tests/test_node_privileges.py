@@ -57,12 +57,7 @@ found["openers"] = bool(openers.find(Path("/proc"), {numbers: "/dev/nvme0n1"}))
 print(json.dumps(found))
 """
 EVERYTHING = {"config": True, "buffer": True, "openers": True}
-LOST = {
-    "SYS_ADMIN": "config",
-    "NET_ADMIN": "buffer",
-    "SYS_PTRACE": "openers",
-    "DAC_READ_SEARCH": "openers",
-}
+LOST = {"SYS_ADMIN": "config", "NET_ADMIN": "buffer", "SYS_PTRACE": "openers", "DAC_READ_SEARCH": "openers"}
 
 
 def limited(*names):

@@ -20,7 +20,7 @@ MEMORY, MEMORY_BYTES = "/dev/shm", 512 << 20
 
 
 def _temporary_files_in_memory():
-    """Has this process and all that it starts put temporary files into memory: mocked hosts are thousands of small files.
+    """Have this process and all that it starts put temporary files into memory: mocked hosts are thousands of small files.
 
     Only where there is room, where programs may be started from there, and where nobody has chosen another place.
     """

@@ -48,7 +48,7 @@ class Choice:
 
 
 def choose(tests: Sequence[Test], site: configuration.Site) -> tuple[Choice, ...]:
-    """Decides about each test; the same tests and site give the same devices."""
+    """Decide about each test; the same tests and site give the same devices."""
     return tuple(_decide(test, site.devices) for test in tests)
 
 

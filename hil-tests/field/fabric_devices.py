@@ -86,7 +86,7 @@ class FabricDevices:
         return {}
 
     async def plug(self, card: Card | chassis.Card, port: str) -> None:
-        """Attaches it to the site's host; the port is the fabric's choice. Returns when the fabric is done.
+        """Attach it to the site's host; the port is the fabric's choice. Return when the fabric is done.
 
         Raises:
             errors.LabError: the fabric could not.
@@ -102,7 +102,7 @@ class FabricDevices:
         )
 
     async def out(self, card: Card | chassis.Card) -> None:
-        """Detaches what its node has let go of; returns when the fabric says that it is free.
+        """Detach what its node has let go of; return when the fabric says that it is free.
 
         Raises:
             errors.LabError: the fabric could not.
@@ -133,7 +133,7 @@ class FabricDevices:
         return tuple(name for name, seen in connections.items() if seen is not None and seen.host_id == host)
 
     async def _begin(self, request: contract.AttachRequest | contract.DetachRequest) -> None:
-        """Has it done, to its end."""
+        """Make the request, and wait until the operation has ended."""
         attaches = isinstance(request, contract.AttachRequest)
         seconds = self._site.attach_seconds if attaches else self._site.detach_seconds
         what = f"the {'attach' if attaches else 'detach'} of {request.device_id}"

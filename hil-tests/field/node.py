@@ -37,7 +37,7 @@ class Node(reached.Reached):
         return "/usr/bin/env", path, self._about.python, "-m", name, *arguments
 
     async def hold(self, process: asyncio.subprocess.Process) -> None:
-        """Waits for the agent's hello.
+        """Wait for the agent's hello.
 
         Raises:
             errors.Unavailable: it does not come; says what the command said.

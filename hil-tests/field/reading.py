@@ -90,7 +90,7 @@ class Table:
         ]
 
     def nothing_else(self) -> None:
-        """Notes every key that nobody asked for."""
+        """Record a problem for every key that was not read."""
         for key in self._content:
             if key not in self._known:
                 known = ", ".join(sorted(self._known))

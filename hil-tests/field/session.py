@@ -83,7 +83,7 @@ def _settings(about: configuration.Fabric) -> contract.AdapterConfig:
 
 
 async def look(site: configuration.Site, log: Path) -> Outlook:
-    """Asks fabric and node, and changes nothing.
+    """Ask fabric and node, and change nothing.
 
     Raises:
         configuration.InvalidConfiguration: what they say speaks against the file.

@@ -62,7 +62,7 @@ async def _folder(reached: node.Node) -> AsyncIterator[str]:
 async def _give_back(
     made: worker.Worker, plugs: fabric_devices.FabricDevices, site: configuration.Site
 ) -> None:
-    """Ends what a failed test has left, pods first, and detaches the devices.
+    """End what a failed test has left, pods first, and detach the devices.
 
     Raises:
         errors.LabError: a device is still attached; names it.

@@ -52,7 +52,7 @@ class Agent:
         }
 
     async def handle(self, request: dict[str, Any], stream: link.Stream) -> None:
-        """Answers one."""
+        """Answer a request."""
         await self._answers[request["do"]](request, stream)
 
     async def _read(self, request: dict[str, Any], stream: link.Stream) -> None:

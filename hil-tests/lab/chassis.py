@@ -86,7 +86,7 @@ class Chassis:
         return Controller(name=name, serial=f"SN-{name}", functions=functions)
 
     async def plug(self, device: Card, port: str) -> None:
-        """Plugs it into a port, and returns when QEMU has taken it, not when the kernel has.
+        """Plug it into a port, and return when QEMU has taken it, not when the kernel has.
 
         Raises:
             errors.MonitorRefusal: QEMU does not.
@@ -123,11 +123,11 @@ class Chassis:
         return {"slot": str(number), "pciAddress": f"0000:{number:02x}:00.0"}
 
     async def press(self, device: Card) -> None:
-        """Presses the attention button of its slot: the kernel lets go of it after 5 s, whatever uses it."""
+        """Press the attention button of its slot: the kernel lets go of it after 5 s, whatever uses it."""
         await self._guest.monitor.ask("device_del", {"id": device.name})
 
     async def pull(self, device: Card) -> None:
-        """Takes it out, and returns when it is out. One that the guest let go of already is out.
+        """Take it out, and return when it is out. One that the guest let go of already is out.
 
         Raises:
             errors.GuestSilent: the guest does not let go of it.
@@ -142,7 +142,7 @@ class Chassis:
         await self.out(device)
 
     async def out(self, device: Card, *, seconds: float = UNPLUG_SECONDS) -> None:
-        """Waits until QEMU has taken it out. Of a CXL port it says nothing then (no DEVICE_DELETED), so it is asked.
+        """Wait until QEMU has taken it out. For a CXL port it sends no DEVICE_DELETED, so it is polled.
 
         Raises:
             errors.GuestSilent: it is still in.

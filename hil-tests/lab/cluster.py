@@ -16,6 +16,7 @@ from typing import Any
 from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
+from drawbar.mocks.testing import worlds
 from lab import waiting
 
 DRIVER = "drawbar.dev"
@@ -73,7 +74,7 @@ class Cluster:
         return self.server.kubeconfig(self._folder / f"{name}.kubeconfig", *account, **more).read_text()
 
     async def create(self, kind: kinds.Kind, name: str, **content: Any) -> dict[str, Any]:
-        """Creates an object, in the default namespace if it has one."""
+        """Create an object, in the default namespace if it has one."""
         content["metadata"] = {"name": name} | content.pop("metadata", {})
         body = {"apiVersion": kind.api_version, "kind": kind.kind} | content
         return await self.api.create(kind, body, namespace=_namespace(kind), into=dict)
@@ -88,7 +89,7 @@ class Cluster:
     async def merge(
         self, kind: kinds.Kind, name: str, body: dict[str, Any], subresource: str | None = None
     ) -> None:
-        """Changes an object by a merge patch."""
+        """Change an object by a merge patch."""
         await self.api.patch(
             kind,
             name,
@@ -108,29 +109,17 @@ class Cluster:
         ]
         claim = await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
         results = [
-            {
-                "request": request["name"],
-                "driver": DRIVER,
-                "pool": POOL,
-                "device": device.device,
-                "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
-                "bindingFailureConditions": [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"],
-            }
+            worlds.result(POOL, device.device, request=request["name"])
             for request, device in zip(requests, devices, strict=True)
         ]
-        field = {"key": "metadata.name", "operator": "In", "values": [node]}
-        allocation = {
-            "devices": {"results": results},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-            "allocationTimestamp": _now(),
-        }
+        allocation = worlds.allocation(node, *results, at=_now())
         await self.merge(kinds.CLAIM, name, {"status": {"allocation": allocation}}, "status")
         found = await self.read(kinds.CLAIM, name)
         assert found is not None, claim
         return found
 
     async def deallocate(self, name: str) -> None:
-        """Takes a claim's devices away from it, and the claim out of the world."""
+        """Take a claim's devices away from it, and delete the claim."""
         await self.merge(kinds.CLAIM, name, {"status": {"allocation": None, "reservedFor": None}}, "status")
         await self.api.delete(kinds.CLAIM, name, namespace="default")
 
@@ -160,7 +149,7 @@ class Cluster:
         return pod
 
     async def end_pod(self, name: str, seconds: float = DEADLINE_SECONDS) -> None:
-        """Deletes a pod, and returns when its node has let go of it."""
+        """Delete a pod, and return when its node has let go of it."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
         await self.api.request("DELETE", kinds.POD.path(namespace="default", name=name), body=body)
         await waiting.until(lambda: self.read(kinds.POD, name), lambda value: value is None, seconds)
@@ -201,21 +190,9 @@ class Cluster:
             "message": "",
             "lastTransitionTime": _now(),
         }
-        status = {"conditions": [attached], "connection": {"port": port, "slot": device.slot}}
-        body = {
-            "apiVersion": kinds.ATTACHMENT.api_version,
-            "kind": kinds.ATTACHMENT.kind,
-            "metadata": {"name": device.attachment},
-            "status": status,
-        }
-        await self.api.patch(
-            kinds.ATTACHMENT,
-            device.attachment,
-            body,
-            content=client.Patch.APPLY,
-            into=dict,
-            subresource="status",
-            manager=CONTROLLER,
+        connection = {"port": port, "slot": device.slot}
+        await worlds.apply_status(
+            self.api, device.attachment, CONTROLLER, conditions=[attached], connection=connection
         )
 
     async def attachment(self, device: Device) -> dict[str, Any]:
@@ -235,11 +212,11 @@ class Cluster:
         return (await self.attachment(device))["status"]["node"]
 
     async def begin_release(self, device: Device) -> None:
-        """Asks for the detach."""
+        """Ask for the detach."""
         await self.api.delete(kinds.ATTACHMENT, device.attachment)
 
     async def released(self, device: Device, seconds: float = DEADLINE_SECONDS) -> None:
-        """Returns when the node has let go of it."""
+        """Return when the node has let go of it."""
         await waiting.until(
             lambda: self.condition(device, "Released"), lambda found: found.get("status") == "True", seconds
         )

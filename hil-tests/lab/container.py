@@ -31,7 +31,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> int:
-    """Runs it, and gives its status."""
+    """Run it, and return its status."""
     spec = json.loads(Path(arguments[0]).read_text())
     argv = arguments[arguments.index("--") + 1 :]
     _check(_libc.unshare(CLONE_NEWNS | CLONE_NEWPID), "unshare")

@@ -26,7 +26,7 @@ class Daemons:
         self.pid: int | None = None
 
     async def start(self, *flags: str) -> None:
-        """Starts one, and returns when the kubelet has registered it."""
+        """Start one, and return when the kubelet has registered it."""
         self._begun = len(self._forkserver.errors)
         told = len(self._told())
         line = json.dumps(self._node.arguments(*flags)).encode() + b"\n"
@@ -39,7 +39,7 @@ class Daemons:
         await waiting.until(self._said, lambda said: REGISTERED in said, READY_SECONDS)
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
-        """Ends it; gives its status."""
+        """End it; return its status."""
         await self._node.guest.output("/bin/kill", f"-{int(number)}", str(self.pid))
         return await self.ended()
 

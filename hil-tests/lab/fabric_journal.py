@@ -15,7 +15,7 @@ from lab import waiting
 
 @contextlib.asynccontextmanager
 async def writing(adapter: contract.FabricAdapter, path: Path) -> AsyncIterator[None]:
-    """Writes while the context lasts; the file is there once entered."""
+    """Write while the context lasts; the file is there once entered."""
     version = (await adapter.devices()).version
     hosts = [host.id for host in await adapter.hosts()]
     with journal.Journal(path) as kept:

@@ -20,7 +20,7 @@ LIBRARIES = ("grpc.aio", "aiohttp", "pyudev")
 
 
 def load() -> None:
-    """Imports what a node daemon needs, now or later."""
+    """Import what a node daemon needs, now or later."""
     for name in (PROGRAM, *LIBRARIES):
         importlib.import_module(name)
     for package in PACKAGES:
@@ -29,7 +29,7 @@ def load() -> None:
 
 
 def serve() -> None:
-    """Starts one daemon per line, until there are no more."""
+    """Start one daemon per line, until there are no more."""
     _say({})
     for line in sys.stdin:
         arguments = json.loads(line)

@@ -21,7 +21,7 @@ _COMMAND = struct.Struct("<BBHIIIQQ10I")
 
 
 def main(device: str, amount: str) -> None:
-    """Switches so many functions on, the first first."""
+    """Switch that many functions on, in order."""
     controller = os.open(device, os.O_RDWR)
     try:
         for number in range(1, int(amount) + 1):

@@ -28,7 +28,7 @@ class Guest(reached.Reached):
         self._connection: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Waits for the agent; what it needs of the host's sockets may be offered afterwards.
+        """Wait for the agent; what it needs of the host's sockets may be offered afterwards.
 
         Raises:
             errors.GuestSilent: it does not come up.
@@ -44,7 +44,7 @@ class Guest(reached.Reached):
             ) from error
 
     async def reset(self) -> None:
-        """Presses the reset button: a new boot without a shutdown. What listened or ran is gone.
+        """Press the reset button: a new boot without a shutdown. What listened or ran is gone.
 
         Raises:
             errors.GuestSilent: it does not come up again.
@@ -55,7 +55,7 @@ class Guest(reached.Reached):
         await self.start()
 
     async def cut_power(self) -> None:
-        """Ends QEMU at once, as a power cut does; nothing in the guest is told. `Lab.guest` switches it on again."""
+        """End QEMU at once, as a power cut does; nothing in the guest can react. `Lab.guest` switches it on again."""
         with contextlib.suppress(errors.GuestSilent):  # its answer may get lost on the way
             await self.monitor.ask("quit")
         await self._disconnect()
@@ -73,7 +73,7 @@ class Guest(reached.Reached):
             await asyncio.wait({self._connection}, timeout=5)
 
     async def close(self) -> None:
-        """Lets go of the agent."""
+        """Let go of the agent."""
         await self._disconnect()
 
     def last_words(self) -> str:

@@ -114,7 +114,7 @@ class Lab:
                 await process.wait()
 
     async def _sockets(self, process: asyncio.subprocess.Process, places: machine.Places) -> None:
-        """Waits until QEMU serves its sockets."""
+        """Wait until QEMU serves its sockets."""
         async with asyncio.timeout(SOCKET_SECONDS):
             while not places.channel.exists():
                 if process.returncode is not None:

@@ -76,7 +76,7 @@ class Stream:
         return b"".join(parts)
 
     async def send(self, message: bytes) -> None:
-        """Sends a message, waiting while the other side has not taken what it has.
+        """Send a message, waiting while the other side has not taken what it has.
 
         Raises:
             errors.GuestFailure: the other side gave up.
@@ -89,19 +89,19 @@ class Stream:
         await self._link.send(Kind.DATA, self.number, message)
 
     async def send_all(self, data: bytes) -> None:
-        """Sends bytes in as many messages as they need."""
+        """Send bytes in as many messages as they need."""
         for start in range(0, len(data), MESSAGE_BYTES):
             await self.send(data[start : start + MESSAGE_BYTES])
 
     async def end(self) -> None:
-        """Says that nothing more comes from here."""
+        """Tell the other side that nothing more is sent."""
         if not self._sent_end and self._reset is None:
             self._sent_end = True
             await self._link.send(Kind.END, self.number)
             self._link.release(self)
 
     async def reset(self, reason: str) -> None:
-        """Gives up, both ways."""
+        """Give up in both directions."""
         if self._reset is None and not (self._ended and self._sent_end):
             self._reset = reason
             await self._link.send(Kind.RESET, self.number, reason.encode()[:MESSAGE_BYTES])
@@ -154,7 +154,7 @@ class Link:
         return stream
 
     async def send(self, kind: Kind, number: int, payload: bytes = b"") -> None:
-        """Puts a frame on the channel."""
+        """Put a frame on the channel."""
         if self._broken is not None:
             raise errors.GuestSilent(self._broken)
         async with self._writing:
@@ -170,7 +170,7 @@ class Link:
             self._streams.pop(stream.number, None)
 
     async def run(self) -> None:
-        """Takes frames until the channel closes; everything that is open then is reset."""
+        """Take frames until the channel closes; everything that is open then is reset."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -223,7 +223,7 @@ async def linked(
 
 
 async def relay(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carries bytes between a stream and a socket until both directions have ended."""
+    """Carry bytes between a stream and a socket until both directions have ended."""
 
     async def inwards() -> None:
         while (message := await stream.receive()) is not None:

@@ -70,7 +70,7 @@ class Monitor:
         seconds: float = 30,
         where: Callable[[dict[str, Any]], bool] = lambda data: True,
     ) -> dict[str, Any]:
-        """Waits for an event; gives its data.
+        """Wait for an event; return its data.
 
         Raises:
             errors.GuestSilent: it did not come.

@@ -104,7 +104,7 @@ def qemu() -> str:
 
 
 def tools() -> None:
-    """Makes sure of the small programs that every Debian has.
+    """Check for the small programs that every Debian has.
 
     Raises:
         errors.Unavailable: one is missing.
@@ -115,7 +115,7 @@ def tools() -> None:
 
 
 def file_system(path: Path, size_bytes: int) -> None:
-    """Makes an empty ext4 file system in a file."""
+    """Make an empty ext4 file system in a file."""
     with path.open("wb") as file:
         file.truncate(size_bytes)
     program = shutil.which("mkfs.ext4", path=_PATH) or "mkfs.ext4"
@@ -136,7 +136,7 @@ def _image_package() -> str:
 
 
 def _unpacked(package: str, folder: Path) -> Path:
-    """Downloads a package and unpacks it below the cache folder; gives where."""
+    """Download a package and unpack it below the cache folder; return where."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as text:
         temporary = Path(text)

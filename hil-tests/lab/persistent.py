@@ -37,7 +37,7 @@ async def make_region(machine: guest.Guest, size_bytes: int) -> None:
 
 
 async def delete_region(machine: guest.Guest) -> None:
-    """Gives the region up, with all that stands on it."""
+    """Delete the region, with all that was made of it."""
     await _write(machine, f"{CXL}/devices/{REGION}/commit", 0)
     await _write(machine, f"{CXL}/devices/decoder0.0/delete_region", REGION)
 
@@ -57,7 +57,7 @@ async def make_dax(machine: guest.Guest, size_bytes: int) -> None:
 
 
 async def to_system_memory(machine: guest.Guest) -> list[str]:
-    """Hands the dax device to the kernel as memory, as `daxctl reconfigure-device -m system-ram -N` does; the blocks."""
+    """Hand the dax device to the kernel as memory, as `daxctl reconfigure-device -m system-ram -N` does; return the blocks."""
     await _write(machine, f"{DAX}/drivers/device_dax/unbind", DEVICE)
     await _write(machine, f"{DAX}/drivers/kmem/new_id", DEVICE)
     return await blocks(machine)
@@ -83,7 +83,7 @@ async def states(machine: guest.Guest, names: list[str]) -> set[str]:
 
 
 async def from_system_memory(machine: guest.Guest) -> None:
-    """Takes the memory from the kernel. What is online stays for ever then, and so do its neighbours."""
+    """Take the memory from the kernel. What is online stays for ever then, and so do its neighbours."""
     await _write(machine, f"{DAX}/drivers/kmem/unbind", DEVICE)
     await _write(machine, f"{ND}/drivers/dax_pmem/unbind", DEVICE)
 

@@ -36,7 +36,7 @@ class Plane:
         self.adapter, self.images = adapter, images
 
     async def pod(self, name: str, *, node: str | None = None) -> None:
-        """Makes a pod with a claim to one disk, for that node if one is named; the scheduler does the rest."""
+        """Make a pod with a claim to one disk, for that node if one is named; the scheduler does the rest."""
         spec = {
             "devices": {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}]}
         }
@@ -74,7 +74,7 @@ def first_line(image: Path) -> str:
 
 
 def _describe(nodes: Sequence[worker.Worker], folder: Path, images: dict[str, Path]) -> Path:
-    """Makes the disks, and writes what the adapter reads."""
+    """Make the disks, and write what the adapter reads."""
     devices = []
     for number, (serial, image) in enumerate(images.items()):
         with image.open("wb") as file:

@@ -51,11 +51,11 @@ class Process:
         return b"".join(self._output[b"e"]).decode(errors="replace")
 
     async def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to it and its children."""
+        """Send a signal to it and its children."""
         await self._stream.send(b"s" + str(int(number)).encode())
 
     async def write(self, data: bytes) -> None:
-        """Writes to its stdin."""
+        """Write to its stdin."""
         for start in range(0, len(data), link.MESSAGE_BYTES - 1):
             await self._stream.send(b"i" + data[start : start + link.MESSAGE_BYTES - 1])
 
@@ -70,7 +70,7 @@ class Process:
         return Done(status=self.status, output=self.output, errors=self.errors)
 
     async def says(self, text: str, seconds: float = RUN_SECONDS) -> None:
-        """Waits until its output or errors contain a text.
+        """Wait until its output or errors contain a text.
 
         Raises:
             errors.GuestSilent: they do not by then, or it has ended.
@@ -105,14 +105,14 @@ class Process:
         self.changed.set()
 
     def _keep(self, mark: bytes, data: bytes) -> None:
-        """Remembers the last of what it says."""
+        """Keep the last of its output."""
         kept = self._output[mark]
         kept.append(data)
         while len(kept) > PIECES_MAX:
             del kept[0]
 
     async def follow(self, log: Path | None) -> None:
-        """Takes what it says until it has ended."""
+        """Receive its output until it has ended."""
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(log.open("ab", buffering=0)) if log is not None else None
             while (message := await self._stream.receive()) is not None:

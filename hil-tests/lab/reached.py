@@ -39,7 +39,7 @@ class Reached:
         return ""
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Speaks to the agent until the channel closes."""
+        """Exchange requests with the agent until the channel closes."""
         async with link.linked(reader, writer, first=1, handler=self._serve) as made:
             self._link = made
             await made.ended.wait()
@@ -74,7 +74,7 @@ class Reached:
         return bytes(await self._within(stream.all())).decode(errors="replace")
 
     async def write(self, path: str, content: str | bytes, *, mode: int | None = None) -> None:
-        """Writes a file; below /sys in a single write, and a file there is never made.
+        """Write a file; below /sys in a single write, and a file there is never made.
 
         Raises:
             errors.GuestFailure: the kernel says no; its errno is in the text.
@@ -103,7 +103,7 @@ class Reached:
             return None
 
     async def make_folder(self, path: str) -> None:
-        """Makes a folder and those above it."""
+        """Make a folder and those above it."""
         stream = await self._open(do="make", path=path)
         await stream.end()
         await self._within(stream.all())
@@ -137,7 +137,7 @@ class Reached:
     async def run(
         self, *argv: str, seconds: float = RUN_SECONDS, env: dict[str, str] | None = None
     ) -> processes.Done:
-        """Runs a program to its end."""
+        """Run a program to its end."""
         async with self.process(*argv, env=env) as found:
             return await found.wait(seconds)
 
@@ -164,7 +164,7 @@ class Reached:
     async def offering(
         self, name: str, *, to_port: int | None = None, to_path: Path | None = None, path: str | None = None
     ) -> AsyncIterator[None]:
-        """Lets programs over there reach a loopback port or UNIX socket of this host.
+        """Let programs over there reach a loopback port or UNIX socket of this host.
 
         Args:
             name: of this service.

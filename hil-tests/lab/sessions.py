@@ -64,7 +64,7 @@ class Stock:
 
 
 async def stocked() -> Stock:
-    """Installs and downloads what is missing.
+    """Install and download what is missing.
 
     Raises:
         errors.Unavailable: that cannot be done; says what to do by hand.
@@ -95,7 +95,7 @@ async def stocked() -> Stock:
 
 
 async def _compiled() -> None:
-    """Compiles this checkout's modules: a guest sees the files, and would take a minute for it."""
+    """Compile this checkout's modules: a guest sees the files, and would take a minute for it."""
     command = [sys.executable, "-m", "compileall", "-q", "-j", "2", *_SOURCES]
     async with _process(command) as process:
         await process.wait()
@@ -146,7 +146,7 @@ def halves(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 async def beside(commands: Sequence[str], tests: Sequence[str] = SHORT, *, folder: Path | None = None) -> int:
-    """Runs commands one after the other, and tests of the lab beside them; gives the first status that is not 0.
+    """Run commands one after the other, and tests of the lab beside them; return the first status that is not 0.
 
     A command that fails is the last, and the lab is stopped then. What the lab says is in a file of `folder`, or where
     temporary files are; it is kept where the lab fails.
@@ -250,7 +250,7 @@ async def pytest(
     nice: int = 0,
     folder: Path | None = None,
 ) -> int:
-    """Runs pytest in the checkout; gives its status.
+    """Run pytest in the checkout; return its status.
 
     Consoles and logs are kept where tests fail: in a new folder within `folder`, or where temporary files are.
     """

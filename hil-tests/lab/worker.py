@@ -102,7 +102,7 @@ class Worker:
         await self.daemon.says("the kubelet registered the driver", READY_SECONDS)
 
     async def start_daemon(self, *flags: str) -> None:
-        """Starts the node daemon; it is not ready when this returns."""
+        """Start the node daemon; it is not ready when this returns."""
         self.daemon = await self._daemon.enter_async_context(
             self.guest.process(
                 self.layout.program, *self.arguments(*flags), log=self._logs / f"{self.name}.node.log"
@@ -119,12 +119,12 @@ class Worker:
         )
 
     async def ready(self, seconds: float = READY_SECONDS) -> None:
-        """Returns when the daemon serves the kubelet."""
+        """Return when the daemon serves the kubelet."""
         assert self.daemon is not None
         await self.daemon.says("the kubelet registered the driver", seconds)
 
     async def end_daemon(self, number: signal.Signals = signal.SIGTERM) -> processes.Done:
-        """Ends the node daemon; gives how it ended."""
+        """End the node daemon; return how it ended."""
         assert self.daemon is not None
         await self.daemon.signal(number)
         done = await self.daemon.wait()
@@ -133,19 +133,19 @@ class Worker:
         return done
 
     async def reset(self) -> None:
-        """Resets the machine, and starts everything again."""
+        """Reset the machine, and start everything again."""
         await self.stop()
         await self.guest.reset()
         await self.start()
 
     async def stop(self) -> None:
-        """Lets go of what runs."""
+        """Let go of what runs."""
         self.daemon = None
         await self._daemon.aclose()
         await self._boot.aclose()
 
     async def contained(self, pod: dict[str, Any], *argv: str) -> processes.Done:
-        """Runs a program as in the pod's container: its devices alone, its environment, its mounts."""
+        """Run a program as in the pod's container: its devices alone, its environment, its mounts."""
         spec = f"{self.layout.kubelet}/pods/{pod['metadata']['uid']}/config.json"
         return await self.guest.run(*self.guest.module("lab.container", spec, "--", *argv))
 

@@ -82,7 +82,7 @@ def missing(present: Iterable[str], wanted: Iterable[str] = CONTROL_PLANE) -> st
 
 
 def find(folder: Path, search: str | None = None) -> Binaries:
-    """Looks for the binaries of a release.
+    """Look for the binaries of a release.
 
     Args:
         folder: where the programs of Kubernetes are.
@@ -117,11 +117,7 @@ def find(folder: Path, search: str | None = None) -> Binaries:
 def _version(program: Path) -> Release:
     try:
         done = subprocess.run(
-            [str(program), "--version"],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=VERSION_SECONDS,
+            [str(program), "--version"], check=True, capture_output=True, text=True, timeout=VERSION_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise errors.Unavailable(f"{program} --version fails: {error}: is it for this machine?") from error

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,84 @@ async def _fabric(folder: Path, tree: sysfs.SysfsTree) -> AsyncIterator[Path]:
         component.stop()
 
 
-class Release:
+class Cluster:
+    """A cluster with one node in real containers, and the pods that a stage runs in it.
+
+    Attributes:
+        api: the administrator's client.
+        say: prints a line of progress.
+    """
+
+    ready_seconds, pause_seconds = READY_SECONDS, POLL_SECONDS
+
+    def __init__(
+        self, api: client.Client, say: Callable[[str], None], node: processes.Component | None = None
+    ) -> None:
+        self.api, self.say, self._node = api, say, node
+
+    async def objects(self, kind: kinds.Kind, namespace: str = "default") -> Sequence[dict[str, Any]]:
+        """Return the objects of a kind; of that namespace where it has any."""
+        where = namespace if kind.namespaced else None
+        return (await self.api.list_all(kind, into=dict, namespace=where)).items
+
+    async def left(self, *wanted: kinds.Kind) -> list[str]:
+        """Return a sentence for each object of these kinds."""
+        return [
+            f"{kind.kind} {item['metadata']['name']} is still there"
+            for kind in wanted
+            for item in await self.objects(kind)
+        ]
+
+    async def create(self, kind: kinds.Kind, name: str, spec: dict[str, Any]) -> None:
+        """Create an object with that spec."""
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
+        await self.api.create(kind, body, namespace="default" if kind.namespaced else None, into=dict)
+
+    async def pod(self, name: str, device_class: str, command: str, **spec: Any) -> None:
+        """Create a pod with a device of that class, and the template of its claim.
+
+        Args:
+            name: of both.
+            device_class: such as `nvme`.
+            command: of its container, for the shell of BusyBox.
+            spec: more of the pod's spec.
+        """
+        exactly = {"deviceClassName": f"{device_class}.drawbar.dev"}
+        devices = {"requests": [{"name": "it", "exactly": exactly}]}
+        await self.create(kinds.CLAIM_TEMPLATE, name, {"spec": {"devices": devices}})
+        container = {
+            "name": "main",
+            "image": images.BUSYBOX,
+            "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", command],
+            "resources": {"claims": [{"name": "it"}]},
+        }
+        claims = [{"name": "it", "resourceClaimTemplateName": name}]
+        common = {"containers": [container], "resourceClaims": claims, "terminationGracePeriodSeconds": 1}
+        await self.create(kinds.POD, name, common | spec)
+
+    async def phase(self, pod: str) -> str:
+        """Return the pod's phase, `None` before its kubelet has reported one."""
+        found = await self.api.read(kinds.POD, pod, namespace="default", into=dict)
+        return str(found.get("status", {}).get("phase"))
+
+    async def settle(self, problems: Callable[[], Awaitable[list[str]]]) -> None:
+        """Return when there are no problems any more; see `stages.settle`."""
+        await stages.settle(
+            problems, self.ready_seconds, pause_seconds=self.pause_seconds, depends=self._node
+        )
+
+    def expect(self, holds: bool, what: str) -> None:
+        """Check one thing.
+
+        Raises:
+            errors.RealClusterError: it does not hold.
+        """
+        if not holds:
+            raise errors.RealClusterError(f"not so: {what}")
+
+
+class Release(Cluster):
     """A release of the chart on a node."""
 
     def __init__(
@@ -177,49 +254,50 @@ class Release:
         image: str,
         say: Callable[[str], None],
     ) -> None:
-        self._api, self._engine, self._node, self._about, self._say = api, engine, node, about, say
+        super().__init__(api, say, node)
+        self._engine, self._about = engine, about
         repository, _, tag = image.rpartition(":")
         self._image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
 
     async def whole_life(self) -> None:
         """All that users do with a release."""
         await self._helm("install", chart=str(CHART), values=self._values(100), create_namespace=True)
-        await self._settle(self._not_rolled_out)
-        self._say("controller and node daemon are ready")
+        await self.settle(self._not_rolled_out)
+        self.say("controller and node daemon are ready")
         spec = {"adapter": "grpc", "endpoint": "unix:/run/rack/f.sock", "policy": {"probationSeconds": 0}}
-        await self._create(kinds.FABRIC, FABRIC, spec)
+        await self.create(kinds.FABRIC, FABRIC, spec)
         await self._use("first", "gpu")
         await self._use("second", "nvme")
         await self._helm("upgrade", chart=str(CHART), values=self._values(200))
-        await self._settle(self._not_rolled_out)
+        await self.settle(self._not_rolled_out)
         # The pods that were there have run on, and the new daemons serve another one.
         await self._use("third", "gpu")
         for pod in ("first", "second"):
-            self._expect((await self._phase(pod)) == "Running", f"pod {pod} runs after the upgrade")
+            self.expect((await self.phase(pod)) == "Running", f"pod {pod} runs after the upgrade")
         await self._helm("rollback", revision=1)
-        await self._settle(self._not_rolled_out)
-        self._say("upgraded and rolled back with three pods running")
+        await self.settle(self._not_rolled_out)
+        self.say("upgraded and rolled back with three pods running")
         try:
             await self._helm("uninstall")
         except helm.HelmError as error:
             # Of the two policies that refuse, an API server names either.
-            self._expect(" is still " in str(error), f"the refusal names what is still there: {error}")
+            self.expect(" is still " in str(error), f"the refusal names what is still there: {error}")
         else:
-            self._expect(False, "helm uninstall is refused while devices are attached")
+            self.expect(False, "helm uninstall is refused while devices are attached")
         for pod in ("first", "second", "third"):
-            await self._api.begin_delete(kinds.POD, pod, namespace="default", into=dict)
-        await self._settle(self._not_given_back)
-        await self._api.begin_delete(kinds.FABRIC, FABRIC, into=dict)
-        await self._settle(lambda: self._some(kinds.FABRIC))
+            await self.api.begin_delete(kinds.POD, pod, namespace="default", into=dict)
+        await self.settle(lambda: self.left(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT))
+        await self.api.begin_delete(kinds.FABRIC, FABRIC, into=dict)
+        await self.settle(lambda: self.left(kinds.FABRIC))
         await self._helm("uninstall")
-        await self._settle(self._not_uninstalled)
+        await self.settle(self._not_uninstalled)
 
     async def node_is_ready(self) -> None:
-        """Waits for the Node, and gives it the label by which the chart finds hosts of a fabric."""
-        await self._settle(self._node_unready)
+        """Wait for the Node, and give it the label by which the chart finds hosts of a fabric."""
+        await self.settle(self._node_unready)
         label = yaml.safe_load((CHART / "values.yaml").read_text())["node"]["hostLabels"][0]
         change = {"metadata": {"labels": {label: "true"}}}
-        await self._api.patch(kinds.NODE, NODE, change, content=client.Patch.MERGE, into=dict)
+        await self.api.patch(kinds.NODE, NODE, change, content=client.Patch.MERGE, into=dict)
 
     def _values(self, burst: int) -> dict[str, Any]:
         return {
@@ -244,46 +322,26 @@ class Release:
 
     async def _use(self, name: str, device_class: str) -> None:
         """A pod with a device runs, and its container sees it."""
-        devices = {
-            "requests": [{"name": "it", "exactly": {"deviceClassName": f"{device_class}.drawbar.dev"}}]
-        }
-        await self._create(kinds.CLAIM_TEMPLATE, name, {"spec": {"devices": devices}}, "default")
-        container = {
-            "name": "main",
-            "image": images.BUSYBOX,
-            "imagePullPolicy": "Never",
-            "command": ["/bin/sh", "-c", READS],
-            "resources": {"claims": [{"name": "it"}]},
-        }
-        spec = {
-            "containers": [container],
-            "resourceClaims": [{"name": "it", "resourceClaimTemplateName": name}],
-            "terminationGracePeriodSeconds": 1,
-        }
-        await self._create(kinds.POD, name, spec, "default")
+        await self.pod(name, device_class, READS)
 
         async def unready() -> list[str]:
-            phase = await self._phase(name)
+            phase = await self.phase(name)
             if phase != "Running":
                 return [f"pod {name} is {phase}"]
             said = self._printed(name)
             wanted = ["_PCI_ADDRESS=0000:", "renderD" if device_class == "gpu" else "nvme0n1"]
             return [f"the container of {name} does not see {word}" for word in wanted if word not in said]
 
-        await self._settle(unready)
-        self._say(f"pod {name} runs, and its container sees its {device_class}")
+        await self.settle(unready)
+        self.say(f"pod {name} runs, and its container sees its {device_class}")
 
     def _printed(self, pod: str) -> str:
         files = sorted((self._about.path / "log" / "pods").glob(f"default_{pod}_*/main/*.log"))
         return files[-1].read_text(errors="replace") if files else ""
 
-    async def _phase(self, pod: str) -> str:
-        found = await self._api.read(kinds.POD, pod, namespace="default", into=dict)
-        return str(found.get("status", {}).get("phase"))
-
     async def _node_unready(self) -> list[str]:
         try:
-            found = await self._api.read(kinds.NODE, NODE, into=dict)
+            found = await self.api.read(kinds.NODE, NODE, into=dict)
         except kube_errors.NotFound:
             return ["there is no Node"]
         conditions = found.get("status", {}).get("conditions", ())
@@ -299,7 +357,7 @@ class Release:
             (DEPLOYMENT, "replicas", ("updatedReplicas", "availableReplicas", "replicas")),
             (DAEMON_SET, "desiredNumberScheduled", ("updatedNumberScheduled", "numberAvailable")),
         ):
-            for one in (await self._api.list_all(kind, into=dict, namespace=NAMESPACE)).items:
+            for one in await self.objects(kind, NAMESPACE):
                 status, name = one.get("status", {}), one["metadata"]["name"]
                 number = one["spec"].get("replicas", status.get(wanted, 0))
                 current = status.get("observedGeneration") == one["metadata"]["generation"]
@@ -307,24 +365,11 @@ class Release:
                     found.append(f"{kind.kind} {name} is not rolled out: {status}")
         return found
 
-    async def _not_given_back(self) -> list[str]:
-        return [
-            sentence
-            for kind in (kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
-            for sentence in await self._some(kind)
-        ]
-
-    async def _some(self, kind: kinds.Kind) -> list[str]:
-        namespace = "default" if kind.namespaced else None
-        listing = await self._api.list_all(kind, into=dict, namespace=namespace)
-        return [f"{kind.kind} {one['metadata']['name']} is still there" for one in listing.items]
-
     async def _not_uninstalled(self) -> list[str]:
-        found = await self._some(kinds.DEVICE_CLASS) + await self._some(kinds.SLICE)
+        found = await self.left(kinds.DEVICE_CLASS, kinds.SLICE)
         for kind in (kinds.POD, DEPLOYMENT, DAEMON_SET, kinds.CONFIG_MAP):
-            listing = await self._api.list_all(kind, into=dict, namespace=NAMESPACE)
             # Kubernetes keeps certificates in each namespace.
-            names = [one["metadata"]["name"] for one in listing.items]
+            names = [item["metadata"]["name"] for item in await self.objects(kind, NAMESPACE)]
             found += [f"{kind.kind} {name} is still there" for name in names if not name.endswith("ca.crt")]
         return found
 
@@ -336,16 +381,3 @@ class Release:
             timeout=f"{READY_SECONDS:.0f}s",
             **arguments,
         )
-
-    async def _create(
-        self, kind: kinds.Kind, name: str, spec: dict[str, Any], namespace: str | None = None
-    ) -> None:
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
-        await self._api.create(kind, body, namespace=namespace, into=dict)
-
-    async def _settle(self, problems: Callable[[], Awaitable[list[str]]]) -> None:
-        await stages.settle(problems, READY_SECONDS, depends=self._node)
-
-    def _expect(self, holds: bool, what: str) -> None:
-        if not holds:
-            raise errors.RealClusterError(f"not so: {what}")

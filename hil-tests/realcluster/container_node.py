@@ -139,7 +139,7 @@ async def _join(
 
 
 async def _on_the_host(node: Node, file: Path) -> int:
-    """Serves the API server's port on a UNIX socket, and runs the node."""
+    """Serve the API server's port on a UNIX socket, and run the node."""
     door = node.path / "apiserver.sock"
     door.unlink(missing_ok=True)
     server = await asyncio.start_unix_server(
@@ -215,7 +215,7 @@ def _start_runtime(node: Node) -> int:
 
 
 def _prefer_containers() -> None:
-    """Gives the containers together the processors' time before what else runs on this machine, as on a node of its own."""
+    """Give all containers together more processor weight than the rest of this machine, as on a node of its own."""
     for name, value in (("cpu.shares", CPU_SHARES), ("cpu.weight", CPU_WEIGHT)):
         for parent in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")):
             if not (parent / "cgroup.procs").exists():
@@ -244,7 +244,7 @@ def _do(words: list[str]) -> None:
 
 
 def _remove_cgroups() -> None:
-    """Deletes what killed containers leave behind: empty groups, below one that is named by containerd's namespace."""
+    """Delete what killed containers leave behind: empty groups, below one that is named by containerd's namespace."""
     deadline = time.monotonic() + CGROUP_SECONDS
     while time.monotonic() < deadline:
         left = list(Path("/sys/fs/cgroup").glob(f"**/{NAMESPACE_OF_IMAGES}"))

@@ -126,31 +126,31 @@ class ControlPlane:
         return self.settings.kubeconfig(user)
 
     def start(self, name: str) -> None:
-        """Starts a component and does not wait; in the main thread."""
+        """Start a component without waiting for it; in the main thread."""
         self.components[name].start()
 
     def stop(self, name: str) -> None:
-        """Ends a component in order."""
+        """End a component in order."""
         self.components[name].stop()
 
     def kill(self, name: str) -> None:
-        """Ends a component as `kill -9` does."""
+        """End a component as `kill -9` does."""
         self.components[name].kill()
 
     def restart(self, name: str) -> None:
-        """Ends a component in order, starts it and waits until it serves."""
+        """End a component in order, start it, and wait until it serves."""
         self.stop(name)
         self.start(name)
         self.wait_ready(name)
 
     def schedule_with(self, binding_timeout_seconds: int | None) -> None:
-        """Restarts the scheduler with another patience with binding conditions; None: its default."""
+        """Restart the scheduler with another timeout of binding conditions; None: its default."""
         self.settings = replace(self.settings, binding_timeout_seconds=binding_timeout_seconds)
         self._write_scheduler()
         self.restart(SCHEDULER)
 
     def wait_ready(self, name: str | None = None, seconds: float = READY_SECONDS) -> None:
-        """Waits until a component serves, or all of them. May be called in any thread.
+        """Wait until a component serves, or all of them. May be called in any thread.
 
         Raises:
             errors.ComponentFailed: it ended, or does not by then.
@@ -166,14 +166,14 @@ class ControlPlane:
             self.components[one].until(checks[one], seconds)
 
     def stop_all(self) -> None:
-        """Ends all components, the last started first."""
+        """End all components, the last started first."""
         for name in reversed(COMPONENTS):
             self.components[name].stop()
 
     def service_account_kubeconfig(
         self, path: Path, account: str, *, node: str | None = None, seconds: int = 7200
     ) -> Path:
-        """Asks for a service account's token, as its pods have, and writes a kubeconfig with it.
+        """Ask for a service account's token, as its pods have, and write a kubeconfig with it.
 
         Args:
             path: the file.

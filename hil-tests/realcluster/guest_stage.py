@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,7 @@ from lab import errors as lab_errors
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.mocks.cluster import deployment
-from realcluster import (
-    chart_stage,
-    container_node,
-    control_plane,
-    errors,
-    images,
-    processes,
-    programs,
-    stages,
-)
+from realcluster import chart_stage, container_node, control_plane, images, processes, programs, stages
 
 NODE = "guest-1"
 FABRIC = "rack"
@@ -107,7 +98,7 @@ async def _laboratory(context: stages.Context) -> laboratory.Lab:
 
 
 def _kubelet_files(plane: control_plane.ControlPlane, folder: Path) -> Sequence[str]:
-    """Writes the kubelet's configuration; gives its command line. The guest sees the host's files."""
+    """Write the kubelet's configuration; return its command line. The guest sees the host's files."""
     found = plane.settings.binaries
     gates = programs.kubelet_gates(found.release, plane.settings.gates)
     runtime = f"unix://{FOLDER}/containerd.sock"
@@ -144,8 +135,10 @@ def _controller(plane: control_plane.ControlPlane, folder: Path) -> Any:
         component.stop()
 
 
-class Cluster:
+class Cluster(chart_stage.Cluster):
     """The guest as a node, and what pods of it see."""
+
+    ready_seconds, pause_seconds = READY_SECONDS, POLL_SECONDS
 
     def __init__(
         self,
@@ -155,8 +148,8 @@ class Cluster:
         folder: Path,
         say: Callable[[str], None],
     ) -> None:
-        self._api, self._plane, self._node = api, plane, node
-        self._folder, self._say = folder, say
+        super().__init__(api, say)
+        self._plane, self._about, self._folder = plane, node, folder
         self._guest: guest.Guest
 
     @contextlib.asynccontextmanager
@@ -173,11 +166,11 @@ class Cluster:
         await enter(self._guest.offering("apiserver", to_port=port))
         await self._guest.output("mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
         await self._guest.make_folder(FOLDER)
-        await self._guest.write(f"{FOLDER}/node.json", container_node.as_json(self._node))
+        await self._guest.write(f"{FOLDER}/node.json", container_node.as_json(self._about))
         inside = (sys.executable, "-I", "-S", container_node.__file__, "--inside", f"{FOLDER}/node.json")
         await enter(self._guest.process(*inside, log=self._folder / "node.log"))
-        await self._settle(self._node_unready)
-        self._say(f"the node is Ready after {time.monotonic() - begun:.0f} s")
+        await self.settle(self._node_unready)
+        self.say(f"the node is Ready after {time.monotonic() - begun:.0f} s")
         token = self._plane.service_account_kubeconfig(
             self._folder / "node.kubeconfig", "drawbar:drawbar-node", node=NODE
         )
@@ -195,7 +188,7 @@ class Cluster:
         await daemon.says("the kubelet registered the driver", READY_SECONDS)
 
     async def offer(self) -> None:
-        """Makes the Fabric; its disks and its memory are offered."""
+        """Make the Fabric; its disks and its memory are offered."""
         disks: list[dict[str, Any]] = []
         for number in range(DISKS):
             image = self._folder / f"disk-{number}.img"
@@ -218,7 +211,7 @@ class Cluster:
         described = self._folder / "fabric.json"
         described.write_text(json.dumps({"hosts": hosts, "devices": [*disks, memory]}))
         spec = {"adapter": "qemu", "endpoint": f"file:{described}", "policy": {"probationSeconds": 0}}
-        await self._create(kinds.FABRIC, FABRIC, spec)
+        await self.create(kinds.FABRIC, FABRIC, spec)
 
     async def try_two_pods(self) -> None:
         """Two pods at once read their own disks, and give them back."""
@@ -226,27 +219,27 @@ class Cluster:
         for name in ("reads-1", "reads-2"):
             await self._pod(name)
         lines = {await self._line(name) for name in ("reads-1", "reads-2")}
-        self._expect(
+        self.expect(
             lines == {f"this is disk {number}" for number in range(DISKS)}, f"each reads its own: {lines}"
         )
-        self._say(f"two pods read their disks after {time.monotonic() - begun:.0f} s")
+        self.say(f"two pods read their disks after {time.monotonic() - begun:.0f} s")
         begun = time.monotonic()
         for name in ("reads-1", "reads-2"):
             await self._delete(name)
-        await self._settle(self._not_given_back)
-        self._say(f"both disks are back after {time.monotonic() - begun:.0f} s")
+        await self.settle(self._not_given_back)
+        self.say(f"both disks are back after {time.monotonic() - begun:.0f} s")
 
     async def try_surprise(self) -> None:
         """A disk that is pulled out under its pod evicts the pod, and the other disk serves another pod."""
         await self._pod("loses")
         await self._line("loses")
-        (device,) = [one["spec"]["deviceID"] for one in await self._objects(kinds.ATTACHMENT)]
+        (device,) = [one["spec"]["deviceID"] for one in await self.objects(kinds.ATTACHMENT)]
         begun = time.monotonic()
         await self._guest.monitor.ask("device_del", {"id": f"drawbar.{device}"})
-        await self._settle(lambda: self._gone(kinds.POD))
-        self._say(f"the pod was evicted {time.monotonic() - begun:.0f} s after its disk was pulled out")
+        await self.settle(lambda: self.left(kinds.POD))
+        self.say(f"the pod was evicted {time.monotonic() - begun:.0f} s after its disk was pulled out")
         await self._delete("loses")
-        await self._settle(self._not_given_back)
+        await self.settle(self._not_given_back)
 
     async def try_slot_without_power(self) -> None:
         """Where no slot comes up, a claim is told why, the disk is tainted and taken back, and the pod gets the other one."""
@@ -261,28 +254,28 @@ class Cluster:
         async def untold() -> list[str]:
             return [] if await self._warnings("waits") else ["the claim was not told of its disk"]
 
-        await self._settle(untold)
+        await self.settle(untold)
         told = await self._warnings("waits")
-        self._expect(set(told) == {"DeviceNotFound"}, f"the claim is told the right reason: {told}")
-        self._say(
+        self.expect(set(told) == {"DeviceNotFound"}, f"the claim is told the right reason: {told}")
+        self.say(
             f"the claim was told of the disk that did not come up after {time.monotonic() - begun:.0f} s"
         )
         for slot in slots:
             await self._guest.write(f"{PCIEHP}/bind", slot)
         line = await self._line("waits")
         (tainted,) = await self._tainted()
-        self._expect(
+        self.expect(
             line in {f"this is disk {number}" for number in range(DISKS)} and not line.endswith(tainted[-1]),
             f"with {tainted} tainted the pod reads the other disk: {line!r}",
         )
-        await self._settle(lambda: self._still_attached(tainted))
-        self._say(
+        await self.settle(lambda: self._still_attached(tainted))
+        self.say(
             f"the pod read the other disk after {time.monotonic() - begun:.0f} s, with {tainted} given back"
         )
         await self._delete("waits")
-        await self._settle(self._not_given_back)
+        await self.settle(self._not_given_back)
         await self._probation(0)
-        await self._settle(self._still_tainted)
+        await self.settle(self._still_tainted)
 
     async def try_memory(self) -> None:
         """A pod gets CXL memory: its device file, since Linux 6.1 makes nothing of memory that is persistent."""
@@ -291,10 +284,10 @@ class Cluster:
         line = await self._line("remembers")
         (name,) = await self._memories()
         for wanted in (f"_SERIAL={MEMORY_SERIAL:#x}", "_PCI_ADDRESS=0000:", name):
-            self._expect(wanted in line, f"the container sees {wanted}: {line!r}")
-        self._say(f"a pod has CXL memory after {time.monotonic() - begun:.0f} s")
+            self.expect(wanted in line, f"the container sees {wanted}: {line!r}")
+        self.say(f"a pod has CXL memory after {time.monotonic() - begun:.0f} s")
         await self._delete("remembers")
-        await self._settle(self._not_given_back)
+        await self.settle(self._not_given_back)
 
     async def use_and_cut_power(self) -> tuple[str, list[str]]:
         """The node loses its power under a pod; gives what the pod had read, and what is in the node's ports."""
@@ -308,31 +301,15 @@ class Cluster:
         """Switched on again, the node starts its pod with the disk that it had."""
         begun = time.monotonic()
         again = await self._line("stays")
-        self._expect(again == line, f"after the power cut the pod reads {line!r} again: {again!r}")
-        self._say(
+        self.expect(again == line, f"after the power cut the pod reads {line!r} again: {again!r}")
+        self.say(
             f"the pod reads its disk again {time.monotonic() - begun:.0f} s after the node's programs are back"
         )
         await self._delete("stays")
-        await self._settle(self._not_given_back)
+        await self.settle(self._not_given_back)
 
     async def _pod(self, name: str, device_class: str = "nvme", command: str = READS) -> None:
-        exactly = {"deviceClassName": f"{device_class}.drawbar.dev"}
-        devices = {"requests": [{"name": "it", "exactly": exactly}]}
-        await self._create(kinds.CLAIM_TEMPLATE, name, {"spec": {"devices": devices}}, "default")
-        container = {
-            "name": "main",
-            "image": images.BUSYBOX,
-            "imagePullPolicy": "Never",
-            "command": ["/bin/sh", "-c", command],
-            "resources": {"claims": [{"name": "it"}]},
-        }
-        spec = {
-            "automountServiceAccountToken": False,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [container],
-            "resourceClaims": [{"name": "it", "resourceClaimTemplateName": name}],
-        }
-        await self._create(kinds.POD, name, spec, "default")
+        await self.pod(name, device_class, command, automountServiceAccountToken=False)
 
     async def _line(self, pod: str) -> str:
         """What the pod's container has read, once it runs."""
@@ -342,18 +319,14 @@ class Cluster:
             files = f"/var/log/pods/default_{pod}_*/main/*.log"
             done = await self._guest.run("sh", "-c", f"cat {files} | tail -n 1")
             said[:] = [done.output.strip().partition(" F ")[2]]
-            phase = (
-                (await self._api.read(kinds.POD, pod, namespace="default", into=dict))
-                .get("status", {})
-                .get("phase")
-            )
+            phase = await self.phase(pod)
             return [] if phase == "Running" and said[0] else [f"pod {pod} is {phase} and printed {said[0]!r}"]
 
-        await self._settle(silent)
+        await self.settle(silent)
         return said[0]
 
     async def _not_given_back(self) -> list[str]:
-        found = await self._gone(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
+        found = await self.left(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
         there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
         found += [f"{one['name']} is still plugged in" for one in there if one["name"].startswith("drawbar.")]
         names = await self._guest.names("/sys/bus/pci/drivers/nvme")
@@ -368,7 +341,7 @@ class Cluster:
         """The reasons of Warnings on the claims of a pod."""
         return [
             one["reason"]
-            for one in await self._objects(kinds.EVENT)
+            for one in await self.objects(kinds.EVENT)
             if one.get("type") == "Warning"
             and one.get("regarding", {}).get("kind") == "ResourceClaim"
             and one["regarding"]["name"].startswith(f"{name}-")
@@ -378,7 +351,7 @@ class Cluster:
         """The names of the devices that failed."""
         return [
             device["name"]
-            for one in await self._objects(kinds.SLICE)
+            for one in await self.objects(kinds.SLICE)
             for device in one["spec"].get("devices", ())
             if any(taint["key"] == FAILED for taint in device.get("taints", ()))
         ]
@@ -387,22 +360,15 @@ class Cluster:
         return [f"{name} is still tainted" for name in await self._tainted()]
 
     async def _still_attached(self, device: str) -> list[str]:
-        attached = [one["spec"]["device"] for one in await self._objects(kinds.ATTACHMENT)]
+        attached = [one["spec"]["device"] for one in await self.objects(kinds.ATTACHMENT)]
         return [f"{device} is still attached"] if device in attached else []
 
     async def _probation(self, seconds: int) -> None:
         change = {"spec": {"policy": {"probationSeconds": seconds}}}
-        await self._api.patch(kinds.FABRIC, FABRIC, change, content=client.Patch.MERGE, into=dict)
-
-    async def _gone(self, *wanted: kinds.Kind) -> list[str]:
-        return [
-            f"{kind.kind} {one['metadata']['name']} is still there"
-            for kind in wanted
-            for one in await self._objects(kind)
-        ]
+        await self.api.patch(kinds.FABRIC, FABRIC, change, content=client.Patch.MERGE, into=dict)
 
     async def _node_unready(self) -> list[str]:
-        nodes = {one["metadata"]["name"]: one for one in await self._objects(kinds.NODE)}
+        nodes = {one["metadata"]["name"]: one for one in await self.objects(kinds.NODE)}
         status = nodes.get(NODE, {}).get("status", {})
         conditions = status.get("conditions", [])
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
@@ -410,24 +376,7 @@ class Cluster:
         booted = status.get("nodeInfo", {}).get("bootID") == self._guest.boot_id
         return [] if ready and booted else [f"the Node is not Ready since this boot: {conditions}"]
 
-    async def _objects(self, kind: kinds.Kind) -> Sequence[dict[str, Any]]:
-        namespace = "default" if kind.namespaced else None
-        return (await self._api.list_all(kind, into=dict, namespace=namespace)).items
-
-    async def _create(
-        self, kind: kinds.Kind, name: str, spec: dict[str, Any], namespace: str | None = None
-    ) -> None:
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
-        await self._api.create(kind, body, namespace=namespace, into=dict)
-
     async def _delete(self, name: str) -> None:
         for kind in (kinds.POD, kinds.CLAIM_TEMPLATE):
             with contextlib.suppress(kube_errors.NotFound):
-                await self._api.begin_delete(kind, name, namespace="default", into=dict)
-
-    async def _settle(self, problems: Callable[[], Awaitable[list[str]]]) -> None:
-        await stages.settle(problems, READY_SECONDS, pause_seconds=POLL_SECONDS)
-
-    def _expect(self, holds: bool, what: str) -> None:
-        if not holds:
-            raise errors.RealClusterError(f"not so: {what}")
+                await self.api.begin_delete(kind, name, namespace="default", into=dict)

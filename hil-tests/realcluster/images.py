@@ -32,7 +32,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def busybox(path: Path) -> Path:
-    """Writes an archive of an image with busybox and nothing else; it serves for sandboxes too.
+    """Write an archive of an image with busybox and nothing else; it serves for sandboxes too.
 
     Raises:
         errors.Unavailable: there is no busybox.

@@ -108,7 +108,7 @@ class Installation:
         return self.folder / "journal"
 
     def stop(self) -> None:
-        """Ends all of our daemons, and then the fabric."""
+        """End all of our daemons, and then the fabric."""
         for daemon in reversed(self.daemons.values()):
             daemon.stop()
 
@@ -119,7 +119,7 @@ class Installation:
         return holder if holder in CONTROLLERS else CONTROLLERS[0]
 
     async def insist(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Makes a request until the API server answers it.
+        """Make a request until the API server answers it.
 
         Raises:
             errors.RealClusterError: it does not by then.
@@ -146,7 +146,7 @@ class Installation:
         return list(listing.items)
 
     async def create_pod(self, name: str, claims: int) -> None:
-        """Makes a pod with claims to one disk each, from a template of its name."""
+        """Make a pod with claims to one disk each, from a template of its name."""
         exactly = {"deviceClassName": "nvme.drawbar.dev"}
         wanted: dict[str, Any] = {"devices": {"requests": [{"name": "disk", "exactly": exactly}]}}
         if self._allocates:
@@ -168,7 +168,7 @@ class Installation:
         await self._create(kinds.POD, name, spec)
 
     async def delete_pod(self, name: str) -> None:
-        """Deletes a pod and its template, with what grace the pod has."""
+        """Delete a pod and its template, with what grace the pod has."""
         for kind in (kinds.POD, self.dialect.template):
 
             async def gone(kind: kinds.Kind = kind) -> None:

@@ -114,7 +114,7 @@ class Kubelet:
             made.stop()
 
     def start(self) -> None:
-        """Starts the double and the kubelet, whichever does not run; in the main thread."""
+        """Start the double and the kubelet, whichever does not run; in the main thread."""
         if self.runtime is not None and not self.runtime.running:
             self._socket.unlink(missing_ok=True)
             self.runtime.start()
@@ -122,7 +122,7 @@ class Kubelet:
         self.kubelet.start()
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
-        """Waits until the Node is Ready. May be called in any thread.
+        """Wait until the Node is Ready. May be called in any thread.
 
         Raises:
             errors.ComponentFailed: the kubelet ended, or the Node is not by then.
@@ -130,11 +130,11 @@ class Kubelet:
         self.kubelet.until(self._is_ready, seconds)
 
     def kill(self) -> None:
-        """Ends the kubelet as `kill -9` does; containers go on."""
+        """End the kubelet as `kill -9` does; containers go on."""
         self.kubelet.kill()
 
     def stop(self) -> None:
-        """Ends the kubelet and the double, and unmounts what the kubelet mounted."""
+        """End the kubelet and the double, and unmount what the kubelet mounted."""
         self.kubelet.stop()
         if self.runtime is not None:
             self.runtime.stop()
@@ -169,7 +169,7 @@ def mounts_below(folder: Path, mountinfo: str) -> list[str]:
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmounts everything below a folder, lazily where it is in use."""
+    """Unmount everything below a folder, lazily where it is in use."""
     text = Path("/proc/self/mountinfo").read_text()
     for point in mounts_below(folder.resolve(), text):
         subprocess.run(["umount", "-l", point], check=False, capture_output=True, timeout=30)

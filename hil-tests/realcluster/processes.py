@@ -54,7 +54,7 @@ class Component:
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Starts it; does not wait until it serves. Nothing happens if it runs.
+        """Start it without waiting until it serves. Nothing happens if it runs.
 
         Raises:
             errors.ComponentFailed: it cannot be started.
@@ -81,7 +81,7 @@ class Component:
                 raise errors.ComponentFailed(f"{self.name} cannot be started: {error}") from error
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Ends it in order, and kills it where it does not end by then."""
+        """End it in order, and kill it where it does not end by then."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -94,7 +94,7 @@ class Component:
         self._process = None
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Kills it as `kill -9` does, and waits until it is gone."""
+        """Kill it as `kill -9` does, and wait until it is gone."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -103,7 +103,7 @@ class Component:
         self._process = None
 
     def until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Waits until it serves. May be called in any thread.
+        """Wait until it serves. May be called in any thread.
 
         Raises:
             errors.ComponentFailed: it ended, or did not serve by then.

@@ -228,9 +228,7 @@ def kubeconfig(server: str, authority: str, user: str, token: str) -> dict[str, 
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {"name": "real", "cluster": {"server": server, "certificate-authority": authority}},
-        ],
+        "clusters": [{"name": "real", "cluster": {"server": server, "certificate-authority": authority}}],
         "users": [{"name": user, "user": {"token": token}}],
         "contexts": [{"name": "real", "context": {"cluster": "real", "user": user}}],
         "current-context": "real",

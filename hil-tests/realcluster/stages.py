@@ -74,7 +74,7 @@ class Context:
             yield plane
 
     def pytest(self, arguments: Sequence[str], environment: Mapping[str, str], *, seconds: float) -> Outcome:
-        """Runs pytest in the checkout, its output streamed; kills it after `seconds`."""
+        """Run pytest in the checkout, its output streamed; kill it after `seconds`."""
         report = self.folder / "summary.txt"
         pytest = str(Path(sys.executable).with_name("pytest"))
         # --tb=native: pytest's own format ends with a SystemError on deep structures under Python 3.11.
@@ -158,7 +158,7 @@ async def settle(
     pause_seconds: float = 0.5,
     depends: processes.Component | None = None,
 ) -> None:
-    """Returns when there are no problems any more, one sentence each; where they cannot be read, that is one.
+    """Return when there are no problems any more, one sentence each; where they cannot be read, that is one.
 
     Args:
         problems: reads them.
@@ -225,7 +225,7 @@ def selected(names: str, known: Sequence[Stage] = STAGES) -> list[Stage]:
 
 
 def run(folder: Path, names: str, *, known: Sequence[Stage] = STAGES) -> int:
-    """Runs stages on the binaries of a folder; gives the exit status.
+    """Run stages on the binaries of a folder; return the exit status.
 
     State and logs of a stage that fails stay in a temporary folder, which is named at the end.
 
@@ -297,12 +297,12 @@ class _Lane:
                 process.stop(INTERRUPT_SECONDS)
 
     def show(self) -> None:
-        """Prints what has come since the last time, under a line that says whose it is."""
+        """Print what has come since the last time, under a line that says whose it is."""
         if said := self._said():
             sys.stderr.write(f"== meanwhile, of {self._names}:\n{said.rstrip()}\n")
 
     def wait(self) -> int:
-        """Prints what they say until they have ended, each by its own deadline; gives the exit status."""
+        """Print what they say until they have ended, each by its own deadline; return the exit status."""
         if self._process.status is None:
             sys.stderr.write(f"== only {self._names} still run:\n")
         else:
@@ -350,7 +350,7 @@ def _last_line(text: str) -> str:
 
 @contextlib.contextmanager
 def _deadline(process: "subprocess.Popen[bytes]", seconds: float) -> Iterator[Callable[[], bool]]:
-    """Interrupts the process after a time, and kills it where that does not help; it is ended on leaving."""
+    """Interrupt the process after a time, and kill it where that does not help; it is ended on leaving."""
     late = threading.Event()
 
     def end() -> None:

@@ -207,7 +207,7 @@ class Cluster(worlds.World):
         await self.make_daemon_pod(name)
 
     async def make_daemon_pod(self, node_name):
-        """Makes the pod that the DaemonSet's controller would make; the node's kubelet reports it Ready."""
+        """Make the pod that the DaemonSet's controller would make; the node's kubelet reports it Ready."""
         name = f"drawbar-{node_name}"
         if name in await self.named(kinds.POD, NAMESPACE):
             return
@@ -229,7 +229,7 @@ class Cluster(worlds.World):
         await self.create(kinds.FABRIC, "fab", spec=spec | reference | {"policy": {"probationSeconds": 0}})
 
     async def run_pod(self, name):
-        """Waits until a pod with a disk runs; gives its node."""
+        """Wait until a pod with a disk runs; return its node."""
         request = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}
         await self.pod_from_template(name, {"requests": [request]})
 
@@ -244,7 +244,7 @@ class Cluster(worlds.World):
 
 
 async def roll_out(api):
-    """Says of each Deployment and DaemonSet that its pods run, for which Helm waits; there are none."""
+    """Report that the pods of every Deployment and DaemonSet run, for which Helm waits; there are no pods."""
     conditions = [
         {"type": "Available", "status": "True"},
         {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},

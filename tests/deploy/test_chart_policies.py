@@ -137,10 +137,7 @@ async def test_the_controllers_token_writes_its_own_drivers_slices_alone(install
         mine["spec"]["devices"] = []
         await api.replace(kinds.SLICE, "mine", mine, into=dict)
         await api.delete(kinds.SLICE, "mine")
-        for name, words in (
-            ("foreign", "of the driver drawbar.dev alone"),
-            ("local", "its node daemon's"),
-        ):
+        for name, words in (("foreign", "of the driver drawbar.dev alone"), ("local", "its node daemon's")):
             with denied(words):
                 await api.replace(kinds.SLICE, name, slices[name], into=dict)
             with denied(words):

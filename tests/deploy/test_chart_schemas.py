@@ -64,11 +64,7 @@ OPTIONAL = {
     ),
     "image": (
         {"repository": "registry.example.com/drawbar"},
-        {
-            "repository": "r/d",
-            "digest": "sha256:" + "0" * 64,
-            "pullSecrets": [{"name": "registry"}],
-        },
+        {"repository": "r/d", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "registry"}]},
     ),
     "credentialsSecrets": (["one", "two"], []),
     "uninstallGuard": ({}, {"enabled": False}),

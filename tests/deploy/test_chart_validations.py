@@ -61,12 +61,7 @@ def attachment(name, node, driver="drawbar.dev", **metadata):
 
 def said(name, status="True"):
     """One condition of an attachment."""
-    return {
-        "type": name,
-        "status": status,
-        "reason": "Said",
-        "lastTransitionTime": "2026-01-02T03:04:05Z",
-    }
+    return {"type": name, "status": status, "reason": "Said", "lastTransitionTime": "2026-01-02T03:04:05Z"}
 
 
 def event(controller="drawbar.dev", instance="node-1", about="ResourceClaim", name="mine", **more):
@@ -109,13 +104,7 @@ ATTEMPTS = {
     "drawbar-node-slices": [
         ("", "POST", SLICES, resource_slice(allNodes=True), "must be bound to a node"),
         ("node-1", "POST", SLICES, resource_slice(nodeName="node-2"), "of its own node alone"),
-        (
-            "node-1",
-            "POST",
-            SLICES,
-            resource_slice(pool="node-1", allNodes=True),
-            "of its own node alone",
-        ),
+        ("node-1", "POST", SLICES, resource_slice(pool="node-1", allNodes=True), "of its own node alone"),
         ("node-1", "DELETE", f"{SLICES}/theirs", {}, "of its own node alone"),
         ("node-1", "PATCH", f"{SLICES}/theirs", LABEL, "of its own node alone"),
         (
@@ -135,13 +124,7 @@ ATTEMPTS = {
         ),
     ],
     "drawbar-node-attachments": [
-        (
-            "node-1",
-            "PATCH",
-            f"{ATTACHMENTS}/theirs/status",
-            SEEN,
-            "of its own node alone",
-        ),
+        ("node-1", "PATCH", f"{ATTACHMENTS}/theirs/status", SEEN, "of its own node alone"),
         ("", "PATCH", f"{ATTACHMENTS}/mine/status", SEEN, "of its own node alone"),
         ("node-1", "PATCH", f"{ATTACHMENTS}/foreign/status", SEEN, "of the driver"),
         ("node-1", "PATCH", f"{ATTACHMENTS}/mine", LABEL, "nothing of a DeviceAttachment but its status"),

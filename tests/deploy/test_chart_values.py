@@ -21,10 +21,7 @@ DECIDED = {
         "identity",
         "http.address",
     },
-    "node": {
-        *("driverName", "kubeletDir", "cdiDir", "kubeconfig"),
-        *("nodeName", "podUID", "http.address"),
-    },
+    "node": {*("driverName", "kubeletDir", "cdiDir", "kubeconfig"), *("nodeName", "podUID", "http.address")},
 }
 
 

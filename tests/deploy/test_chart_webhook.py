@@ -280,9 +280,7 @@ async def test_an_upgrade_keeps_the_certificate_that_the_install_made(chart_clus
         await cluster.install(**webhook())
         first = (await cluster.named(kinds.SECRET, "drawbar"))[f"{NAME}-tls"]["data"]
         await cluster.helm(
-            "upgrade",
-            chart=str(cluster.chart),
-            values={"image": {"repository": "r/d"}} | webhook(replicas=1),
+            "upgrade", chart=str(cluster.chart), values={"image": {"repository": "r/d"}} | webhook(replicas=1)
         )
         second = (await cluster.named(kinds.SECRET, "drawbar"))[f"{NAME}-tls"]["data"]
         assert second == first

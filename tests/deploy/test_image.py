@@ -153,7 +153,7 @@ class Installed:
         self.processes = {}
 
     async def start(self, workload, environment):
-        """Starts the only container's command of a workload, with the file of settings that its pods get."""
+        """Start the only container's command of a workload, with the file of settings that its pods get."""
         name = workload["metadata"]["name"]
         maps = await self.cluster.named(kinds.CONFIG_MAP, "drawbar")
         ((key, text),) = maps[name]["data"].items()
@@ -186,7 +186,7 @@ class Installed:
 
 
 async def end(process):
-    """Ends it; gives its status."""
+    """End it; return its status."""
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     return await process.wait()

@@ -48,7 +48,7 @@ def section(title):
 
 
 def write_blocks(root, title):
-    """Writes the new files of a section, and makes its changes of others."""
+    """Write the new files of a section, and make its changes of others."""
     for path, kind, text in BLOCK.findall(section(title)):
         file = root / path
         if kind == "python":
@@ -90,7 +90,7 @@ def copy(tmp_path_factory):
 
 
 def run(root, *words):
-    """Runs Python on the copy, and gives what came of it."""
+    """Run Python on the copy, and return what came of it."""
     places = os.pathsep.join(str(root / name) for name in SOURCES)
     environment = os.environ | {"PYTHONPATH": places}
     command = [sys.executable, *(str(word) for word in words)]

@@ -21,12 +21,12 @@ from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.testing import worlds
 
 DRIVER = "drawbar.dev"
 NODES = ("node-1", "node-2")
 POOL = "fab/enc-1"
 ROOT = Path(__file__).parents[2]
-FAILURES = [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"]
 
 
 def fabric_file(path, **changes):
@@ -88,7 +88,7 @@ class World(clusters.Cluster):
         return await made
 
     async def stop(self):
-        """Ends the controller that was started first."""
+        """End the controller that was started first."""
         one = self.controllers.pop(0)
         one.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -110,31 +110,18 @@ class World(clusters.Cluster):
         return await waiting.until(self.slices, bool)
 
     async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", pool=POOL, at="", **result):
-        """Does what a scheduler does; `at` is the timestamp, now unless it is given, and None for none."""
+        """Do what a scheduler does; `at` is the timestamp, now unless it is given, and None for none."""
         requests = [
             {"name": f"r{number}", "exactly": {"deviceClassName": "any"}} for number in range(len(devices))
         ]
         claim = await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
-        field = {"key": "metadata.name", "operator": "In", "values": [node]}
         results = [
-            {
-                "request": f"r{number}",
-                "driver": DRIVER,
-                "pool": pool,
-                "device": device,
-                "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
-                "bindingFailureConditions": FAILURES,
-                **result,
-            }
+            worlds.result(pool, device, request=f"r{number}") | result
             for number, device in enumerate(devices)
         ]
         now = daemon._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         claim["status"] = {
-            "allocation": {
-                "devices": {"results": results},
-                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-                **({} if at is None else {"allocationTimestamp": at or now}),
-            },
+            "allocation": worlds.allocation(node, *results, at=None if at is None else at or now),
             "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],
         }
         return await self.api.replace(
@@ -159,7 +146,7 @@ class World(clusters.Cluster):
     async def node_says(self, name, condition, status="True", reason="Said"):
         """What the node daemon would apply."""
         told = scenes.condition(condition, status, reason)
-        await scenes.apply_status(self.api, name, "drawbar-node", conditions=[told])
+        await worlds.apply_status(self.api, name, "drawbar-node", conditions=[told])
 
     async def attached(self, device, claim="c1"):
         """Wait until the claim's status says that the device is attached; return what it says."""

@@ -1,7 +1,6 @@
 """DeviceAttachments, as values and as the documents that an API server takes."""
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.kube import client, kinds
 
 DELETED_AT = "2026-01-02T03:00:00Z"
 
@@ -101,13 +100,6 @@ def document(name, node, *, held=False, metadata=None, **spec):
 def condition(kind, status="True", reason="Said", at="2026-01-02T03:04:05Z"):
     """Return the document of a condition."""
     return {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at}
-
-
-async def apply_status(api, name, manager, **status):
-    """Apply these fields of the status as a daemon does."""
-    body = _document(name, status=status)
-    options = {"content": client.Patch.APPLY, "subresource": "status", "manager": manager}
-    await api.patch(kinds.ATTACHMENT, name, body, into=dict, **options)
 
 
 def _document(name, *, metadata=None, **content):

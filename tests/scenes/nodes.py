@@ -12,20 +12,14 @@ from drawbar.driver.node import daemon, settings
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.cluster import deployment
+from drawbar.mocks.testing import worlds
 from drawbar.proto.kubelet.dra.v1 import api_pb2, api_pb2_grpc
 
 NODE, DRIVER, NAME = "node-1", "drawbar.dev", "fab.nvme-0"
 ACCOUNT = "drawbar:drawbar-node"
 ALLOCATED = "2026-01-02T03:04:05Z"
 DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
-RESULT = {
-    "request": "one",
-    "driver": DRIVER,
-    "pool": "fab/enc",
-    "device": "nvme-0",
-    "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
-    "bindingFailureConditions": [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"],
-}
+RESULT = worlds.result("fab/enc", "nvme-0", request="one")
 
 
 class Node(clusters.Cluster):
@@ -54,12 +48,7 @@ class Node(clusters.Cluster):
     async def allocated(self, node=NODE, **result):
         """Return the claim `c1`, which the scheduler gave the disk, or the device of these fields."""
         await self.claim("c1", "nvme")
-        field = {"key": "metadata.name", "operator": "In", "values": [node]}
-        allocation = {
-            "devices": {"results": [RESULT | result]},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-            "allocationTimestamp": ALLOCATED,
-        }
+        allocation = worlds.allocation(node, RESULT | result, at=ALLOCATED)
         consumer = {"resource": "pods", "name": "pod-1", "uid": "pod-1"}
         return await self.set_status(kinds.CLAIM, "c1", {"allocation": allocation, "reservedFor": [consumer]})
 
@@ -79,7 +68,7 @@ class Node(clusters.Cluster):
     async def controller_says(self, **status):
         """Apply what the controller applies once the fabric has connected the device."""
         known = {"conditions": [scenes.condition("Attached")]}
-        await scenes.apply_status(self.api, NAME, "drawbar-controller", **known | status)
+        await worlds.apply_status(self.api, NAME, "drawbar-controller", **known | status)
 
     async def attachment(self):
         return await self.api.read(kinds.ATTACHMENT, NAME, into=dict)

@@ -89,7 +89,7 @@ class ClassicLab(lab.Lab):
         await self.create(kinds.POD, name, "default", spec=spec | selector)
 
     async def end(self, pod):
-        """Deletes a pod, and waits until it is gone."""
+        """Delete a pod, and wait until it is gone."""
         await self.api.delete(kinds.POD, pod, namespace="default")
         await self.gone(pod)
 
@@ -121,7 +121,7 @@ class ClassicLab(lab.Lab):
         return None
 
     async def serves(self):
-        """Waits until the Fabric's hosts are Nodes, from when on the controller serves claims."""
+        """Wait until the Fabric's hosts are Nodes, from when on the controller serves claims."""
 
         def mapped(fabric):
             conditions = fabric.get("status", {}).get("conditions", ())

@@ -8,7 +8,7 @@ from tests.driver.flows import lab, sites
 
 @pytest.fixture(scope="session", autouse=True)
 def _components():
-    """Ends the real components that tests have started."""
+    """End the real components that tests have started."""
     yield
     sites.close()
 

@@ -48,7 +48,7 @@ class Lab(worlds.World):
         return self.site.server
 
     async def until(self, read, holds, seconds=None):
-        """Reads until it holds; gives what was read then."""
+        """Read until it holds; return what was read then."""
         return await super().until(read, holds, seconds or self.site.patience_seconds)
 
     async def takes_nothing_back(self):
@@ -195,7 +195,7 @@ class Lab(worlds.World):
         }
 
     async def tainted(self, device, *taints):
-        """Waits until the device has these taints and no others."""
+        """Wait until the device has these taints and no others."""
         await self.until(lambda: self.taints(device), lambda value: value == set(taints))
 
     async def version(self):
@@ -229,11 +229,11 @@ class Lab(worlds.World):
         return [one["note"] for one in listing.items if one["reason"] == reason]
 
     async def noted(self, reason, words=""):
-        """Waits for an Event with this reason and these words: it comes by a request of its own."""
+        """Wait for an Event with this reason and these words: it comes by a request of its own."""
         await self.until(lambda: self.notes(reason), lambda found: any(words in one for one in found))
 
     async def told(self, pod, reason):
-        """Waits for an Event with this reason about the pod."""
+        """Wait for an Event with this reason about the pod."""
         await self.until(lambda: self.reasons(pod), lambda found: reason in found)
 
     async def reasons(self, pod):
@@ -241,7 +241,7 @@ class Lab(worlds.World):
         return {one["reason"] for one in listing.items if one["regarding"]["name"] == pod}
 
     async def is_free(self, device):
-        """Waits until the device is back: no object, no connection, nothing in a slot, no CDI file."""
+        """Wait until the device is back: no object, no connection, nothing in a slot, no CDI file."""
         await self.until(self.attachments, lambda value: device not in value)
         assert device not in await self.connected()
         in_use = len(await self.connected())

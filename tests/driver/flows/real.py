@@ -129,7 +129,7 @@ KEPT = Kept()
 
 
 def close():
-    """Ends what runs."""
+    """End what runs."""
     KEPT.close()
 
 
@@ -148,7 +148,7 @@ class Real:
         pytest.skip(OF_THE_DOUBLE)
 
     def kubeconfig(self, path, account, *, node=None):
-        """Asks for a token of a service account, and writes a kubeconfig."""
+        """Ask for a token of a service account, and write a kubeconfig."""
         return self.plane.service_account_kubeconfig(path, account, node=node)
 
     async def takes_nothing_back(self, api):
@@ -161,7 +161,7 @@ class Real:
         return Held(api)
 
     async def allow_immediate(self, api):
-        """Widens the policy on claims as the chart does where immediate allocation is on."""
+        """Widen the policy on claims as the chart does where immediate allocation is on."""
         template = deployment.folder() / "drawbar" / "templates" / "policies.yaml"
         at_once = AT_ONCE.search(template.read_text())[1].replace("%s", "drawbar.dev")
         policy = await api.read(kinds.ADMISSION_POLICY, CLAIMS_POLICY, into=dict)
@@ -177,7 +177,7 @@ class Real:
         )
 
     async def tidy(self, api):
-        """Takes away what a test has made: pods first, while our daemons still run to give their devices back."""
+        """Take away what a test has made: pods first, while our daemons still run to give their devices back."""
         for kind in (kinds.ADMISSION_BINDING, kinds.ADMISSION_POLICY):
             await discard(api, kind, "no-detach")
         claim, template = (served(kind, self.release) for kind in (kinds.CLAIM, kinds.CLAIM_TEMPLATE))
@@ -258,7 +258,7 @@ async def standing(options, folder):
 
 
 async def sweep(api, path, release):
-    """Takes away by force what is left once our daemons are gone."""
+    """Take away by force what is left once our daemons are gone."""
     for kind, namespace in (
         (kinds.POD, "default"),
         (served(kinds.CLAIM, release), "default"),

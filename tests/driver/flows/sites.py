@@ -55,11 +55,11 @@ class Doubles:
         self.connection = config.from_kubeconfig(server.kubeconfig(path / "admin", "admin"))
 
     def kubeconfig(self, path, account, *, node=None):
-        """Writes a kubeconfig of a service account."""
+        """Write a kubeconfig of a service account."""
         return self.server.kubeconfig(path, account, node=node)
 
     async def takes_nothing_back(self, _):
-        """Refuses every deletion of an attachment."""
+        """Refuse every deletion of an attachment."""
         lift = self.server.faults.add(NO_DETACH).lift
 
         class Held:
@@ -113,7 +113,7 @@ def standing(options):
 
 
 def close():
-    """Ends real components, if any were started."""
+    """End real components, if any were started."""
     if os.environ.get(BINARIES):
         from tests.driver.flows import real
 

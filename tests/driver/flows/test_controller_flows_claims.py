@@ -23,7 +23,7 @@ def writes(cluster):
 
 
 async def made(cluster, *expected):
-    """Waits for as many writes, and they are these: the last ones come when the pod runs, or the device is free."""
+    """Wait for as many writes, and expect these: the last ones come when the pod runs, or the device is free."""
 
     async def read():
         return writes(cluster)

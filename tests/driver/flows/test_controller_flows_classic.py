@@ -35,7 +35,7 @@ async def first_version(cluster, kind, since, is_so):
 
 
 async def deallocated(cluster, claim):
-    """Waits until nothing is left of an allocation of a claim."""
+    """Wait until nothing is left of an allocation of a claim."""
     left = await cluster.until(
         lambda: cluster.read(claim),
         lambda one: not one.get("status", {}).get("allocation") and not one["metadata"].get("finalizers"),

@@ -74,7 +74,7 @@ async def allocated(cluster, name="early", holds=bool):
 
 
 async def ready(cluster, name="early"):
-    """Waits until both binding conditions hold."""
+    """Wait until both binding conditions hold."""
 
     def both(one):
         devices = one.get("status", {}).get("devices", ())

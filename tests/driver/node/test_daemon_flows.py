@@ -12,6 +12,7 @@ from tests.scenes import nodes, waiting
 from drawbar.driver.api import meta
 from drawbar.driver.node.discovery import reader
 from drawbar.mocks import sysfs
+from drawbar.mocks.testing import worlds
 
 DISK = nodes.DISK
 
@@ -40,7 +41,7 @@ class Node(nodes.Node):
         """What a daemon that ran before has said."""
         known = {"phase": "Ready", "conditions": [condition(seen, "Visible")]}
         report = seen["status"]["node"] | node
-        await scenes.apply_status(self.api, nodes.NAME, "drawbar-node", node=report, **known)
+        await worlds.apply_status(self.api, nodes.NAME, "drawbar-node", node=report, **known)
 
     async def node_until(self, holds):
         """Waits for what the node says of the device."""

@@ -10,6 +10,8 @@ import datetime
 import json
 
 import pytest
+from tests.scenes import attachments as scenes
+from tests.scenes import clusters
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import daemon, settings
@@ -82,10 +84,11 @@ def adapter_of(fabric, lives, asked):
     return Fused
 
 
-class Storm:
+class Storm(clusters.Cluster):
     """The cluster: an API server double, a simulated fabric, nodes that this class plays, and controllers."""
 
     def __init__(self, loop, path, nodes, devices):
+        super().__init__(api=None)
         self.loop, self.path, self.nodes, self.devices = loop, path, nodes, devices
         self._stack = contextlib.AsyncExitStack()
         self._serial = 0
@@ -127,13 +130,8 @@ class Storm:
         for name in self.nodes:
             await self._add_node(name)
         policy = {"probationSeconds": 30, "attachTimeoutSeconds": 60, "keepAttachedSeconds": keep_seconds}
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "Fabric",
-            "metadata": {"name": "f"},
-            "spec": {"adapter": "fused", "endpoint": "here", "policy": policy},
-        }
-        await self.api.create(kinds.FABRIC, body, into=dict)
+        spec = {"adapter": "fused", "endpoint": "here", "policy": policy}
+        await self.create(kinds.FABRIC, "f", spec=spec)
         self.start_controller()
 
     async def end(self):
@@ -143,7 +141,7 @@ class Storm:
     # Controllers.
 
     def start_controller(self, *, skew_seconds=0.0):
-        """Starts one whose clock is so much ahead of all others."""
+        """Start a controller whose clock is ahead of all others by `skew_seconds`."""
 
         def clock():
             return self.loop.now() + datetime.timedelta(seconds=skew_seconds)
@@ -151,9 +149,7 @@ class Storm:
         lives = asyncio.Event()
         lives.set()
         options = settings.Settings(
-            kubeconfig=str(self.path / "controller"),
-            leader_election=False,
-            http=settings.Http(address="off"),
+            kubeconfig=str(self.path / "controller"), leader_election=False, http=settings.Http(address="off")
         )
         adapter = adapter_of(self.fabric, lives, self.asked)
         around = daemon.Surroundings(clock=clock, adapters=lambda _: adapter)
@@ -186,28 +182,10 @@ class Storm:
         self._serial += 1
         name = f"c{self._serial}"
         request = {"name": "r", "exactly": {"deviceClassName": "any"}}
-        body = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": name},
-            "spec": {"devices": {"requests": [request]}},
-        }
-        claim = await self.api.create(kinds.CLAIM, body, namespace="default", into=dict)
-        result = {
-            "request": "r",
-            "driver": DRIVER,
-            "pool": pool or pools[device],
-            "device": device,
-            "bindingConditions": [f"{DRIVER}/attached", f"{DRIVER}/visible"],
-            "bindingFailureConditions": [f"{DRIVER}/attach-failed", f"{DRIVER}/node-failed"],
-        }
-        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        claim = await self.create(kinds.CLAIM, name, spec={"devices": {"requests": [request]}})
+        result = worlds.result(pool or pools[device], device)
         claim["status"] = {
-            "allocation": {
-                "devices": {"results": [result]},
-                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-                "allocationTimestamp": meta.timestamp(self.loop.now()),
-            },
+            "allocation": worlds.allocation(node, result, at=meta.timestamp(self.loop.now())),
             "reservedFor": [{"resource": "pods", "name": name, "uid": name}],
         }
         await self._write_status(claim)
@@ -247,7 +225,7 @@ class Storm:
                 claim["metadata"] = known["metadata"]
 
     async def claims(self):
-        return list((await self.api.list_all(kinds.CLAIM, into=dict)).items)
+        return list(await self.list(kinds.CLAIM))
 
     # Nodes.
 
@@ -310,8 +288,7 @@ class Storm:
             await self._add_node(name)
 
     async def _add_node(self, name):
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-        await self.api.create(kinds.NODE, body, into=dict)
+        await self.create(kinds.NODE, name)
 
     # Operators and others.
 
@@ -334,21 +311,8 @@ class Storm:
                 await self.fabric.console.surprise_detach(device)
 
     async def attach_by_hand(self, device, node):
-        body = {
-            "apiVersion": "drawbar.dev/v1alpha1",
-            "kind": "DeviceAttachment",
-            "metadata": {"name": f"f.{device}"},
-            "spec": {
-                "fabric": "f",
-                "deviceID": device,
-                "driver": DRIVER,
-                "pool": "f/e",
-                "device": device,
-                "nodeName": node,
-                "hostID": f"h-{node}",
-                "identity": {"deviceClass": "gpu"},
-            },
-        }
+        fields = {"fabric": "f", "deviceID": device, "pool": "f/e", "device": device, "hostID": f"h-{node}"}
+        body = scenes.document(f"f.{device}", node, **fields)
         with contextlib.suppress(kube_errors.AlreadyExists):
             await self.api.create(kinds.ATTACHMENT, body, into=dict)
 
@@ -368,10 +332,10 @@ class Storm:
     # What anybody can see.
 
     async def attachments(self):
-        return list((await self.api.list_all(kinds.ATTACHMENT, into=dict)).items)
+        return list(await self.list(kinds.ATTACHMENT))
 
     async def specs(self):
-        return [one["spec"] for one in (await self.api.list_all(kinds.SLICE, into=dict)).items]
+        return [item["spec"] for item in await self.list(kinds.SLICE)]
 
     def connections(self):
         return {

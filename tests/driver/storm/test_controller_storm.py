@@ -200,7 +200,7 @@ class StormMachine(RuleBasedStateMachine):
         self.began = False
 
     def does(self, *steps, turns=0):
-        """Takes steps, lets the event loop turn so many times, and looks at the outcome."""
+        """Take steps, let the event loop run `turns` times, and check the outcome."""
 
         async def all_of_it():
             for step in steps:

@@ -114,6 +114,52 @@ async def vanish(api: client.Client, name: str) -> None:
         await api.patch(kinds.ATTACHMENT, name, bare, content=client.Patch.MERGE, into=dict)
 
 
+def result(pool: str, device: str, *, driver: str = "drawbar.dev", request: str = "r") -> dict[str, Any]:
+    """Return a device of an allocation, with the binding conditions under which the driver publishes it."""
+    return {
+        "request": request,
+        "driver": driver,
+        "pool": pool,
+        "device": device,
+        "bindingConditions": [f"{driver}/attached", f"{driver}/visible"],
+        "bindingFailureConditions": [f"{driver}/attach-failed", f"{driver}/node-failed"],
+    }
+
+
+def allocation(node: str, *results: Mapping[str, Any], at: str | None) -> dict[str, Any]:
+    """Return a claim's `status.allocation` as a scheduler writes it for devices on a node.
+
+    Args:
+        node: its name.
+        results: the devices, as `result` makes them.
+        at: the timestamp, as RFC 3339; None for an allocation without one.
+    """
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {
+        "devices": {"results": list(results)},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+        **({} if at is None else {"allocationTimestamp": at}),
+    }
+
+
+async def apply_status(api: client.Client, name: str, manager: str, **status: Any) -> None:
+    """Apply these fields of a DeviceAttachment's status as the daemon does that owns them.
+
+    Args:
+        api: with the right to do it.
+        name: the DeviceAttachment's.
+        manager: the field manager, `drawbar-controller` or `drawbar-node`.
+        status: the fields.
+    """
+    head = {
+        "apiVersion": kinds.ATTACHMENT.api_version,
+        "kind": kinds.ATTACHMENT.kind,
+        "metadata": {"name": name},
+    }
+    options: dict[str, Any] = {"content": client.Patch.APPLY, "subresource": "status", "manager": manager}
+    await api.patch(kinds.ATTACHMENT, name, head | {"status": status}, into=dict, **options)
+
+
 def disk(number: int) -> dict[str, Any]:
     """An NVMe disk in the configuration of the simulated fabric."""
     identity = {"serial": f"SN000{number}", "pciVendor": 0x144D, "pciDevice": 0xA824}
