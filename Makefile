@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Of the storm: each some 75 random steps of a whole cluster.
 EXAMPLES ?= 140
+# Each program that a test starts would compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv demo lint types test contract kubernetes chart storm lab hil hil-short bench generate clean
 
