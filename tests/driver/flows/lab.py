@@ -64,12 +64,12 @@ class Lab(worlds.World):
         )
         self.run(name, controller.run(options))
 
-    def start_node(self, name, *, daemon=None, **changes):
-        """The daemon of a node, called as the node unless it is one of two."""
+    def start_node(self, name, *, daemon=None, kubeconfig=None, **changes):
+        """Start a daemon of a node, called as the node unless it is one of two."""
         home = self.path / name
         options = node_settings.Settings(
             node_name=name,
-            kubeconfig=str(self.path / f"{name}.kubeconfig"),
+            kubeconfig=str(kubeconfig or self.path / f"{name}.kubeconfig"),
             kubelet_dir=home / "k",
             cdi_dir=home / "k" / "cdi",
             sysfs=home / "sys",
@@ -79,23 +79,13 @@ class Lab(worlds.World):
         self.run(daemon or name, node.run(options))
 
     def start_second(self, driver):
-        """Another driver's daemons, on the same nodes."""
+        """Start another driver's daemons, on the same nodes."""
         self.site.kubeconfig(self.path / "second", f"drawbar:drawbar-controller-{driver}")
         self.start_controller(name="second", driver=driver)
         for name in NODES:
-            home, key = self.path / name, f"{name}-second"
-            kubeconfig = self.site.kubeconfig(self.path / key, f"drawbar:drawbar-node-{driver}", node=name)
-            options = node_settings.Settings(
-                node_name=name,
-                driver=driver,
-                kubeconfig=str(kubeconfig),
-                kubelet_dir=home / "k",
-                cdi_dir=home / "k" / "cdi",
-                sysfs=home / "sys",
-                uevents=f"unix:{home / 'uevents'}",
-                health=HEALTH,
-            )
-            self.run(key, node.run(options))
+            key = f"{name}-second"
+            file = self.site.kubeconfig(self.path / key, f"drawbar:drawbar-node-{driver}", node=name)
+            self.start_node(name, daemon=key, kubeconfig=file, driver=driver)
 
     async def change(self, kind, name, namespace=None, **content):
         await self.api.patch(

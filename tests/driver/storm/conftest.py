@@ -190,6 +190,14 @@ class Storm(clusters.Cluster):
         }
         await self._write_status(claim)
 
+    async def use(self, *devices, node="n1"):
+        """Allocate the devices on a node, which reports them visible."""
+        for device in devices:
+            await self.allocate(device, node)
+        await asyncio.sleep(5)
+        await self.nodes_do_their_duty()
+        await asyncio.sleep(1)
+
     async def release(self, number, *, deletes):
         claims = await self.claims()
         if not claims:
@@ -336,6 +344,19 @@ class Storm(clusters.Cluster):
 
     async def specs(self):
         return [item["spec"] for item in await self.list(kinds.SLICE)]
+
+    async def taints(self):
+        """Return by published device the keys of its taints, without the driver's name."""
+        return {
+            device["name"]: [taint["key"].removeprefix(f"{DRIVER}/") for taint in device.get("taints", ())]
+            for spec in await self.specs()
+            for device in spec.get("devices", ())
+        }
+
+    async def condition(self, kind):
+        """Return that condition of the Fabric."""
+        status = (await self.api.read(kinds.FABRIC, "f", into=dict))["status"]
+        return next(condition for condition in status["conditions"] if condition["type"] == kind)
 
     def connections(self):
         return {

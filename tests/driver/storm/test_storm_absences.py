@@ -5,17 +5,9 @@ import asyncio
 from drawbar.driver.kube import client, kinds
 
 
-async def in_use(storm):
-    """A claim has d0 on n1, and the node shows it."""
-    await storm.allocate("d0", "n1")
-    await asyncio.sleep(5)
-    await storm.nodes_do_their_duty()
-    await asyncio.sleep(1)
-
-
 def test_a_node_that_is_deleted_and_created_again_keeps_its_devices(in_storm):
     async def steps(storm):
-        await in_use(storm)
+        await storm.use("d0")
         for _ in range(3):
             await storm.a_node_dies("n1")
             # Its pods are deleted with it, and the kubelet is still ending them.
@@ -35,7 +27,7 @@ def test_a_node_that_is_deleted_and_created_again_keeps_its_devices(in_storm):
 
 def test_the_devices_of_a_node_that_stays_away_come_back_after_the_grace_period(in_storm):
     async def steps(storm):
-        await in_use(storm)
+        await storm.use("d0")
         await storm.release(0, deletes=True)
         await asyncio.sleep(1)
         await storm.a_node_dies("n1")
@@ -53,25 +45,20 @@ async def annotate(storm, value):
     await asyncio.sleep(1)
 
 
-async def condition(storm, kind):
-    status = (await storm.api.read(kinds.FABRIC, "f", into=dict))["status"]
-    return next(one for one in status["conditions"] if one["type"] == kind)
-
-
 def test_a_fabric_that_is_gone_for_good_is_given_up_after_saying_what_that_means(in_storm):
     async def steps(storm):
-        await in_use(storm)
+        await storm.use("d0")
         storm.fabric.console.pause()
         await storm.kill_controller()
         storm.start_controller()
         await asyncio.sleep(60)
         await storm.release(0, deletes=True)
         await annotate(storm, "true")
-        said = await condition(storm, "Degraded")
+        said = await storm.condition("Degraded")
         assert "devices stay connected to their hosts" in said["message"]
         assert "devices-stay-connected" in said["message"]
         await annotate(storm, "devices-stay-connected")
-        assert "has no effect" in (await condition(storm, "Degraded"))["message"], "it is not being deleted"
+        assert "has no effect" in (await storm.condition("Degraded"))["message"], "it is not being deleted"
         await storm.nodes_do_their_duty()
         assert len(await storm.attachments()) == 1
         await storm.api.begin_delete(kinds.FABRIC, "f", into=dict)
@@ -90,11 +77,11 @@ def test_a_fabric_that_is_gone_for_good_is_given_up_after_saying_what_that_means
 
 def test_a_fabric_that_is_given_up_and_answers_detaches_all_the_same(in_storm):
     async def steps(storm):
-        await in_use(storm)
+        await storm.use("d0")
         await annotate(storm, "devices-stay-connected")
         await storm.api.begin_delete(kinds.FABRIC, "f", into=dict)
         await asyncio.sleep(1)
-        assert (await condition(storm, "Published"))["reason"] == "GivenUp"
+        assert (await storm.condition("Published"))["reason"] == "GivenUp"
         await storm.release(0, deletes=True)
         await asyncio.sleep(1)
         await storm.nodes_do_their_duty()

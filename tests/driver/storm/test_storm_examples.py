@@ -42,12 +42,6 @@ async def until_free(storm, seconds):
     raise AssertionError(f"after {seconds} s: {await storm.attachments()}, {storm.connections()}")
 
 
-async def degraded(storm):
-    """The Fabric's condition."""
-    status = (await storm.api.read(kinds.FABRIC, "f", into=dict))["status"]
-    return next(one for one in status["conditions"] if one["type"] == "Degraded")
-
-
 @pytest.mark.parametrize("dies", [False, True], ids=["the-controller-lives", "another-controller"])
 @pytest.mark.parametrize("kind", list(contract.OperationKind))
 def test_an_operation_whose_record_vanished_is_ended_and_the_device_is_usable_again(in_storm, kind, dies):
@@ -66,7 +60,7 @@ def test_an_operation_whose_record_vanished_is_ended_and_the_device_is_usable_ag
             await asyncio.sleep(5)
         await storm.release(0, deletes=True)
         await until_free(storm, 60)
-        assert (await degraded(storm))["status"] == "False"
+        assert (await storm.condition("Degraded"))["status"] == "False"
 
     in_storm(steps)
 
@@ -92,7 +86,7 @@ def test_a_fabric_that_cannot_cancel_is_reported_until_the_operation_ends(in_sto
             await storm.nodes_do_their_duty()
             await asyncio.sleep(5)
         (stuck,) = storm.fabric._world.unfinished()
-        condition = await degraded(storm)
+        condition = await storm.condition("Degraded")
         assert condition["status"] == "True"
         assert f"detach operation {stuck.operation.id}" in condition["message"]
         assert "of this cluster, without a DeviceAttachment" in condition["message"]
@@ -103,7 +97,7 @@ def test_a_fabric_that_cannot_cancel_is_reported_until_the_operation_ends(in_sto
         await storm.fabric._works.cancel(stuck.operation.id)
         await until_free(storm, 120)
         await asyncio.sleep(1)
-        assert (await degraded(storm))["status"] == "False"
+        assert (await storm.condition("Degraded"))["status"] == "False"
 
     in_storm(steps)
 

@@ -29,28 +29,6 @@ def lacking(monkeypatch):
     return lack
 
 
-async def in_use(storm, *devices):
-    """Claims have the devices, and their nodes show them."""
-    for device in devices:
-        await storm.allocate(device, "n1")
-    await asyncio.sleep(5)
-    await storm.nodes_do_their_duty()
-    await asyncio.sleep(1)
-
-
-async def taints(storm):
-    return {
-        one["name"]: [taint["key"].removeprefix("drawbar.dev/") for taint in one.get("taints", ())]
-        for spec in await storm.specs()
-        for one in spec.get("devices", ())
-    }
-
-
-async def degraded(storm):
-    status = (await storm.api.read(kinds.FABRIC, "f", into=dict))["status"]
-    return next(one for one in status["conditions"] if one["type"] == "Degraded")
-
-
 LABEL = "fabric.drawbar.dev/f"
 ALL = ("d0", "d1", "d2", "d3")
 
@@ -58,7 +36,7 @@ ALL = ("d0", "d1", "d2", "d3")
 @pytest.mark.parametrize("restarted", [False, True], ids=["while-it-runs", "at-its-start"])
 def test_one_empty_listing_evicts_nobody(in_storm, lacking, restarted):
     async def steps(storm):
-        await in_use(storm, "d0", "d1")
+        await storm.use("d0", "d1")
         before = await storm.attachments()
         if restarted:
             await storm.kill_controller()
@@ -66,13 +44,13 @@ def test_one_empty_listing_evicts_nobody(in_storm, lacking, restarted):
         if restarted:
             storm.start_controller()
         await asyncio.sleep(5)
-        condition = await degraded(storm)
+        condition = await storm.condition("Degraded")
         assert (condition["status"], condition["reason"]) == ("True", "DevicesMissing")
-        assert await taints(storm) == {name: [] for name in ALL}
+        assert await storm.taints() == {name: [] for name in ALL}
         await asyncio.sleep(60)
-        assert await taints(storm) == {name: [] for name in ALL}
+        assert await storm.taints() == {name: [] for name in ALL}
         assert await storm.attachments() == before
-        assert (await degraded(storm))["status"] == "False"
+        assert (await storm.condition("Degraded"))["status"] == "False"
 
     in_storm(steps)
 
@@ -86,7 +64,7 @@ async def labelled(storm):
 @pytest.mark.parametrize("restarted", [False, True], ids=["while-it-runs", "at-its-start"])
 def test_one_listing_without_hosts_takes_no_node_away_and_fails_no_claim(in_storm, monkeypatch, restarted):
     async def steps(storm):
-        await in_use(storm, "d0")
+        await storm.use("d0")
         before = await labelled(storm)
         assert before
         if restarted:
@@ -103,12 +81,12 @@ def test_one_listing_without_hosts_takes_no_node_away_and_fails_no_claim(in_stor
             storm.start_controller()
         await asyncio.sleep(5)
         assert left == [0]
-        assert (await degraded(storm))["reason"] == "DevicesMissing"
+        assert (await storm.condition("Degraded"))["reason"] == "DevicesMissing"
         assert await labelled(storm) == before
         await storm.allocate("d1", "n2")
         await asyncio.sleep(15)
         assert await labelled(storm) == before
-        assert (await degraded(storm))["status"] == "False"
+        assert (await storm.condition("Degraded"))["status"] == "False"
         assert storm.connections().keys() == {"d0", "d1"}
 
     in_storm(steps)
@@ -118,11 +96,11 @@ def test_a_device_that_no_listing_shows_is_kept_while_its_node_shows_it_and_is_d
     in_storm, lacking
 ):
     async def steps(storm):
-        await in_use(storm, "d0")
+        await storm.use("d0")
         lacking(storm, ("d0",))
         await asyncio.sleep(120)
-        assert (await taints(storm))["d0"] == []
-        assert "(d0)" in (await degraded(storm))["message"]
+        assert (await storm.taints())["d0"] == []
+        assert "(d0)" in (await storm.condition("Degraded"))["message"]
         await storm.release(0, deletes=True)
         for _ in range(24):
             await asyncio.sleep(5)
@@ -137,14 +115,14 @@ def test_a_device_that_no_listing_shows_is_kept_while_its_node_shows_it_and_is_d
 
 def test_a_device_that_was_taken_out_is_lost_when_its_node_agrees_and_its_record_goes(in_storm):
     async def steps(storm):
-        await in_use(storm, "d0")
+        await storm.use("d0")
         await storm.fabric.console.remove_device("d0")
         await asyncio.sleep(60)
-        assert (await taints(storm))["d0"] == []
+        assert (await storm.taints())["d0"] == []
         (one,) = await storm.attachments()
         await storm._node_says(one, "Visible", "False", reason="DeviceLost")
         await asyncio.sleep(1)
-        assert "device-lost" in (await taints(storm))["d0"]
+        assert "device-lost" in (await storm.taints())["d0"]
         await storm.release(0, deletes=True)
         await asyncio.sleep(1)
         await storm.nodes_do_their_duty()

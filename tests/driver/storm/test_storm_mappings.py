@@ -14,12 +14,6 @@ async def swap_the_hosts(storm):
     )
 
 
-async def taints(storm):
-    return [
-        taint for spec in await storm.specs() for one in spec["devices"] for taint in one.get("taints", ())
-    ]
-
-
 @pytest.mark.parametrize("seconds", [0.5, 1.5, 5.0], ids=["asked", "nearly-connected", "connected"])
 def test_a_mapping_that_changes_in_mid_attach_ends_on_the_right_host_and_blames_no_device(in_storm, seconds):
     async def steps(storm):
@@ -33,7 +27,7 @@ def test_a_mapping_that_changes_in_mid_attach_ends_on_the_right_host_and_blames_
                 # The node sees what its host has, and reports what it is asked to release.
                 if one["spec"]["hostID"] == "h-n2" or "deletionTimestamp" in one["metadata"]:
                     await storm._node_acts(one)
-            tainted += await taints(storm)
+            tainted += [key for keys in (await storm.taints()).values() for key in keys]
         assert storm.connections() == {"d0": "h-n2"}
         (one,) = await storm.attachments()
         assert (one["spec"]["hostID"], one["spec"]["nodeName"]) == ("h-n2", "n1")
@@ -47,10 +41,7 @@ def test_a_mapping_that_changes_in_mid_attach_ends_on_the_right_host_and_blames_
 
 def test_a_device_in_use_stays_where_it_is_when_the_mapping_changes(in_storm):
     async def steps(storm):
-        await storm.allocate("d0", "n1")
-        await asyncio.sleep(5)
-        await storm.nodes_do_their_duty()
-        await asyncio.sleep(1)
+        await storm.use("d0")
         before = await storm.attachments()
         await swap_the_hosts(storm)
         await asyncio.sleep(60)
