@@ -274,7 +274,7 @@ def test_the_index_follows_claims_and_gives_the_devices_concerned():
     assert index.of(key("a")) == ()
     assert index.of(key("c")) == (second,)
     assert set(index.change(second, None)) == {key("b"), key("c")}
-    assert (list(index.keys()), index.pools("f")) == ([], {})
+    assert (list(index.devices()), index.pools("f")) == ([], {})
 
 
 @pytest.mark.parametrize(

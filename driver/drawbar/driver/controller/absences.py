@@ -1,16 +1,17 @@
 """Nodes without a Node object, and when each of them counts as gone.
 
 A Node that is deleted and created again under a living kubelet keeps what it has: the object has to be missing for
-`policy.nodeGoneSeconds` of the Fabric first. An administrator's word, the taint out-of-service, counts at once. What gives
-up for a dead node reads this: detaches without a report, classic attempts, and allocations that were made at once.
+`policy.nodeGoneSeconds` of the Fabric first. An administrator's taint out-of-service counts at once. Read by what gives up
+for a dead node: detaches without a report, classic attempts, and immediate allocations.
 """
 
 import datetime
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from drawbar.driver import sightings
-from drawbar.driver.api import core, fabrics
+from drawbar.driver.api import core
+from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.kube import mirror
 
 # Nodes that never come back are remembered up to this number; the grace of one beyond it begins anew.
 ABSENT_LIMIT = 4096
@@ -18,40 +19,23 @@ ABSENT_LIMIT = 4096
 _LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
-class _Nodes(Protocol):
-    """The Node objects by name."""
-
-    def get(self, name: str, /) -> core.Node | None:
-        """Return the Node, or None."""
-        ...
-
-
-class _Session(Protocol):
-    """A Fabric that is served."""
-
-    spec: fabrics.FabricSpec
-
-
-class _Sessions(Protocol):
-    """The Fabrics that are served, by name."""
-
-    def get(self, name: str, /) -> _Session | None:
-        """Return the Fabric's session, or None."""
-        ...
-
-
 class Absences:
     """Since when Node objects have been missing, as this process saw it.
 
     Args:
         known: the Node objects.
-        sessions: the Fabrics, for their policies.
+        fabrics: the Fabrics that are served, for their policies.
         clock: the time.
     """
 
-    def __init__(self, known: _Nodes, sessions: _Sessions, clock: Callable[[], datetime.datetime]) -> None:
+    def __init__(
+        self,
+        known: mirror.Mirror[core.Node],
+        fabrics: sessions.Sessions,
+        clock: Callable[[], datetime.datetime],
+    ) -> None:
         self._nodes = known
-        self._sessions = sessions
+        self._sessions = fabrics
         self._clock = clock
         self._missing: sightings.Sightings[str] = sightings.Sightings(ABSENT_LIMIT)
 
@@ -71,8 +55,8 @@ class Absences:
         node = self._nodes.get(name)
         if node is not None:
             return _LONG_AGO if node.out_of_service else None
-        sessions = (self._sessions.get(fabric) for fabric in of_fabrics)
-        grace = max((one.spec.policy.node_gone_seconds for one in sessions if one is not None), default=0)
+        served = (self._sessions.get(fabric) for fabric in of_fabrics)
+        grace = max((one.spec.policy.node_gone_seconds for one in served if one is not None), default=0)
         since = self._missing.since(name)
         assert since is not None
         return since + datetime.timedelta(seconds=grace)

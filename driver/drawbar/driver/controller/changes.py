@@ -1,7 +1,7 @@
-"""Takes over what the API server and the fabric managers report: updates the indexes, and wakes who is concerned.
+"""Takes over what the API server and the fabric managers report: updates the indexes, and wakes the reconcilers.
 
-Which change wakes whom is decided in `routing`. Changes are taken over while another controller leads, too, so that this one
-begins at once; what they wake waits in the queues.
+Which change wakes which reconciler is decided in `routing`. Changes are taken over while another controller leads, too, so
+that this one begins at once; what they wake waits in the queues.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import assert_never
 
 from drawbar.driver.api import attachments, claims, core, fabrics, meta, slices
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing
+from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing, watches
 from drawbar.driver.controller.attachments import calls, observation, plan
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import losses
@@ -45,6 +45,16 @@ class Changes:
     _tasks: asyncio.TaskGroup | None = None
     # The devices by the uid of their attachment.
     _keys: dict[str, names.DeviceKey] = field(default_factory=dict)
+
+    def follow(self, watched: watches.Watches) -> None:
+        """Have all changes that the API server reports taken over."""
+        watched.fabrics.follow(self.fabric_changed)
+        watched.attachments.follow(self.attachment_changed)
+        watched.nodes.follow(self.node_changed)
+        watched.claims.follow(self.claim_changed, self.claim_too_large)
+        watched.slices.follow(self.slice_changed)
+        if watched.daemons is not None:
+            watched.daemons.follow(self.daemon_changed)
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Connect to the fabrics and have everything looked at, since this controller leads."""
@@ -205,11 +215,11 @@ class Changes:
         if key is None or side is None:
             return
         now = asyncio.get_running_loop().time()
-        # What the call's answer told already may be overtaken by now.
-        known = self.context.calls.view(uid, side, now).state == plan.CallState.SUCCEEDED
+        # What the call's answer reported already may be outdated by now.
+        is_reported = self.context.calls.view(uid, side, now).state == plan.CallState.SUCCEEDED
         self.context.calls.settle(uid, side, operation, now, watched=True)
         session = self.cluster.sessions.get(fabric)
-        if session is not None and operation.succeeded and operation.device is not None and not known:
+        if session is not None and operation.succeeded and operation.device is not None and not is_reported:
             session.learn(operation.device)
         self._route(routing.OperationChange(devices=(key,)))
 
@@ -221,10 +231,10 @@ class Changes:
         """Return by device name what the nodes report of the fabric's attachments."""
         absences = self.cluster.absences
         return {
-            one.spec.device: losses.witness(
-                one, node_gone=absences.is_gone(one.spec.node_name, (one.spec.fabric,))
+            attachment.spec.device: losses.witness(
+                attachment, node_gone=absences.is_gone(attachment.spec.node_name, (fabric,))
             )
-            for one in self.cluster.placed.of(fabric)
+            for attachment in self.cluster.placed.of(fabric)
         }
 
     def published(self, fabric: str) -> frozenset[str]:
@@ -237,9 +247,9 @@ class Changes:
 
     def connection_changed(self, fabric: str) -> None:
         """Take over that the manager is reached, or no longer."""
-        known = tuple(key for key in self._known_devices() if key.fabric == fabric)
+        devices = tuple(key for key in self._known_devices() if key.fabric == fabric)
         after = self.jobs.grace_seconds(fabric)
-        self._route(routing.ConnectionChange(fabric=fabric, publish_after=after, devices=known))
+        self._route(routing.ConnectionChange(fabric=fabric, publish_after=after, devices=devices))
 
     # What the controller's own parts report.
 
@@ -255,7 +265,7 @@ class Changes:
 
     def _known_devices(self) -> tuple[names.DeviceKey, ...]:
         """Return the devices that are attached or were given to a claim, each once."""
-        return tuple(dict.fromkeys((*self._keys.values(), *self.cluster.allocated.keys())))
+        return tuple(dict.fromkeys((*self._keys.values(), *self.cluster.allocated.devices())))
 
     def _has_moved(self, key: names.DeviceKey, claim: claims.ResourceClaim | None) -> bool:
         """Return whether the device was given to the claim out of a pool that its enclosure does not have."""

@@ -1,19 +1,20 @@
-"""Which claims want which fabric device, kept current from the watch of all claims.
+"""Claims by the fabric device that they were given, kept current from the watch of all claims.
 
-Only results count that carry our binding condition: devices that node daemons publish from their own nodes are
-under the same driver and none of the controller's business. The API has no selector for claims, so all are watched
-and this index holds only ours.
+Only results count that carry our binding condition: devices that node daemons publish from their own nodes have the same
+driver and are not attached by the controller. The API has no selector for claims, so all are watched, and this index holds
+only ours.
 """
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters
 from drawbar.driver.controller import names
 
-# Nothing tells this allocation from the next one of the claim, and the API server refuses the timestamp that the scheduler
+# Nothing distinguishes this allocation from the next one of the claim, and the API server refuses the timestamp that the scheduler
 # adds when it reserves the claim for a pod (`status.allocation: field is immutable`, 1.36).
 NO_TIMESTAMP = attachments.Failure(
     reason="NoAllocationTimestamp",
@@ -23,6 +24,7 @@ NO_TIMESTAMP = attachments.Failure(
     ),
 )
 ClaimKey = tuple[str, str]
+K = TypeVar("K")
 Clock = Callable[[], datetime.datetime]
 
 
@@ -70,32 +72,30 @@ class Wish:
 def devices(
     claim: claims.ResourceClaim | None, driver: str
 ) -> dict[names.DeviceKey, claims.AllocationResult]:
-    """The fabric devices that a claim has been given."""
-    if claim is None:
-        return {}
-    wanted = bindings.condition_type(driver, bindings.ATTACHED)
-    return {
-        names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device): result
-        for result in claim.results(driver)
-        if wanted in result.binding_conditions
-    }
+    """Return the fabric devices that a claim has been given."""
+    attached = bindings.condition_type(driver, bindings.ATTACHED)
+    return _devices(claim, driver, lambda result: attached in result.binding_conditions)
 
 
 def without_conditions(
     claim: claims.ResourceClaim | None, driver: str
 ) -> dict[names.DeviceKey, claims.AllocationResult]:
     """Return the devices that a claim was given without binding conditions, those of a node's own pool among them."""
-    if claim is None:
-        return {}
+    return _devices(claim, driver, lambda result: not result.binding_conditions)
+
+
+def _devices(
+    claim: claims.ResourceClaim | None, driver: str, counts: Callable[[claims.AllocationResult], bool]
+) -> dict[names.DeviceKey, claims.AllocationResult]:
     return {
         names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device): result
-        for result in claim.results(driver)
-        if not result.binding_conditions
+        for result in (claim.results(driver) if claim is not None else ())
+        if counts(result)
     }
 
 
 def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
-    """Whether all fabric devices that it has been given are attached and visible."""
+    """Return whether all fabric devices that the claim was given are attached and visible."""
     return all(
         meta.is_true(claim.conditions(result), condition)
         for result in devices(claim, driver).values()
@@ -104,7 +104,7 @@ def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
 
 
 def has_failed(claim: claims.ResourceClaim, driver: str) -> bool:
-    """Whether the claim's status says that the attach of one of its fabric devices failed."""
+    """Return whether the claim's status says that the attach of one of its fabric devices failed."""
     failed = bindings.condition_type(driver, bindings.ATTACH_FAILED)
     return any(meta.is_true(claim.conditions(result), failed) for result in devices(claim, driver).values())
 
@@ -129,19 +129,12 @@ class Index:
     def change(
         self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None
     ) -> tuple[names.DeviceKey, ...]:
-        """Takes over a change and gives the devices that it may concern."""
+        """Take over a change; return the devices that it may concern."""
         before, after = self._devices(old, self._driver), self._devices(new, self._driver)
-        for key in before.keys() - after.keys():
-            assert old is not None
-            known = self._claims.get(key, {})
-            known.pop((old.metadata.namespace, old.metadata.name), None)
-            if not known:
-                self._claims.pop(key, None)
-        for key in after:
-            assert new is not None
-            self._claims.setdefault(key, {})[new.metadata.namespace, new.metadata.name] = new
-        self._change_pods(old if before else None, new if after else None)
-        self._see(old if before else None, new if after else None)
+        old, new = old if before else None, new if after else None
+        _move(self._claims, old, new, before, after)
+        _move(self._by_pod, old, new, _pods(old), _pods(new))
+        self._see(old, new)
         keys = tuple(before | after)
         for key in keys:
             if key not in before or key not in after or before[key].pool != after[key].pool:
@@ -149,12 +142,12 @@ class Index:
         return keys
 
     def _note_pool(self, key: names.DeviceKey) -> None:
-        found, known = self.of(key), self._pools.setdefault(key.fabric, {})
-        if found:
-            known[key.device] = self._devices(found[0], self._driver)[key].pool
+        given, pools = self.of(key), self._pools.setdefault(key.fabric, {})
+        if given:
+            pools[key.device] = self._devices(given[0], self._driver)[key].pool
         else:
-            known.pop(key.device, None)
-            if not known:
+            pools.pop(key.device, None)
+            if not pools:
                 del self._pools[key.fabric]
 
     def _see(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
@@ -174,43 +167,31 @@ class Index:
         self._failed.see(key, state if failed and unused else None, now)
 
     def seen(self, claim: claims.ResourceClaim) -> Seen:
-        """Return since when its allocation and its failure are known; for a claim that is not in the index, now."""
+        """Return when its allocation and its failure were first seen; for a claim that is not in the index, now."""
         key = claim.metadata.namespace, claim.metadata.name
         return Seen(
             allocated=self._allocated.since(key) or self._clock(),
             failed=self._failed.since(key),
         )
 
-    def _change_pods(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        for uid in _pods(old) - _pods(new):
-            assert old is not None
-            known = self._by_pod.get(uid, {})
-            known.pop((old.metadata.namespace, old.metadata.name), None)
-            if not known:
-                self._by_pod.pop(uid, None)
-        for uid in _pods(new):
-            assert new is not None
-            self._by_pod.setdefault(uid, {})[new.metadata.namespace, new.metadata.name] = new
-
     def __iter__(self) -> Iterator[claims.ResourceClaim]:
         """Each claim once per device that it was given."""
-        return iter([claim for known in self._claims.values() for claim in known.values()])
+        return iter([claim for given in self._claims.values() for claim in given.values()])
 
-    def keys(self) -> Iterator[names.DeviceKey]:
-        """All devices that some claim was given."""
+    def devices(self) -> Iterator[names.DeviceKey]:
+        """Return all devices that some claim was given."""
         return iter(tuple(self._claims))
 
     def pools(self, fabric: str) -> Mapping[str, str]:
-        """By the name of each device of the fabric that a claim has the pool that the oldest allocation names."""
+        """Return by device name, of the fabric's devices that claims have, the pool that the oldest allocation names."""
         return self._pools.get(fabric, {})
 
     def of(self, key: names.DeviceKey) -> tuple[claims.ResourceClaim, ...]:
-        """The claims that were given this device, the oldest allocation first."""
-        found = self._claims.get(key, {}).values()
-        return tuple(sorted(found, key=_age))
+        """Return the claims that were given this device, the oldest allocation first."""
+        return tuple(sorted(self._claims.get(key, {}).values(), key=_age))
 
     def failed_with(self, claim: claims.ResourceClaim) -> tuple[claims.ResourceClaim, ...]:
-        """The claims on which a failure of this one must stand, this one last.
+        """Return the claims on which a failure of this one must stand, this one last.
 
         The scheduler stops at the first claim of a pod that is not ready, so the failure stands on all of those that some
         pod uses together with this one. One that is ready hides nothing, and other pods may be running with it: there a
@@ -229,13 +210,14 @@ class Index:
 def wish(
     claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, host_id: str | None, seen: Seen
 ) -> Wish | None:
-    """What a claim asks for this device; None if its allocation names no single node."""
+    """Return what a claim asks for this device; None if its allocation names no single node."""
     allocation = claim.status.allocation
     result = devices(claim, driver).get(key)
     if allocation is None or result is None or allocation.node is None:
         return None
     where = bindings.Key(pool=result.pool, device=result.device)
-    said, unfit = configurations.judged(allocation, driver)
+    asked, unfit = configurations.judged(allocation, driver)
+    seconds = asked.get(where, parameters.NOTHING).attach_timeout_seconds
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
     return Wish(
@@ -250,19 +232,14 @@ def wish(
         visible_said=bindings.said(claim, driver, where, bindings.VISIBLE),
         failed_at=seen.failed,
         unfit=unfit,
-        patience=_patience(said.get(where, parameters.NOTHING)),
+        patience=None if seconds is None else datetime.timedelta(seconds=seconds),
     )
-
-
-def _patience(said: parameters.DeviceParameters) -> datetime.timedelta | None:
-    seconds = said.attach_timeout_seconds
-    return None if seconds is None else datetime.timedelta(seconds=seconds)
 
 
 def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) -> attachments.ClaimReference:
     requests: dict[tuple[str, str], set[str]] = {}
     allocation = claim.status.allocation
-    # Only the claim itself tells of admin access, of shares and of parameters.
+    # Admin access, shares and parameters stand in the claim alone.
     plain = (
         not configurations.speaks(allocation, driver)
         and allocation is not None
@@ -284,8 +261,26 @@ def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) ->
     )
 
 
+def _move(
+    index: dict[K, dict[ClaimKey, claims.ResourceClaim]],
+    old: claims.ResourceClaim | None,
+    new: claims.ResourceClaim | None,
+    before: Iterable[K],
+    after: Collection[K],
+) -> None:
+    """Take a claim out of the entries that it was in, and put it into those where it is now."""
+    if old is not None:
+        for key in before:
+            index[key].pop((old.metadata.namespace, old.metadata.name), None)
+            if not index[key] and key not in after:
+                del index[key]
+    if new is not None:
+        for key in after:
+            index.setdefault(key, {})[new.metadata.namespace, new.metadata.name] = new
+
+
 def _pods(claim: claims.ResourceClaim | None) -> set[str]:
-    """Uids of the pods that may use the claim."""
+    """Return the uids of the pods that may use the claim."""
     consumers = claim.status.reserved_for if claim is not None else ()
     return {consumer.uid for consumer in consumers if consumer.resource == "pods"}
 

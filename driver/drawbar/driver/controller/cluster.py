@@ -5,8 +5,9 @@ import datetime
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from drawbar.driver import backoff
+from drawbar.driver import backoff, claimstatus
 from drawbar.driver.api import attachments, claims, core, drivers, fabrics, meta, slices
 from drawbar.driver.controller import absences, attachment_index, daemons, refusals
 from drawbar.driver.controller import claims as claim_index
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 MANAGER = "drawbar-controller"
 NAMESPACE = "kube-system"
 PAUSE_FIRST_SECONDS = 1.0
+_Claim = claims.ResourceClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,13 @@ class Cluster:
     def manager(self) -> str:
         """The field manager of what the controller writes."""
         return drivers.manager(MANAGER, self.driver)
+
+    async def apply_to_claim(
+        self, claim: _Claim, body: dict[str, Any], *, manager: str | None = None
+    ) -> None:
+        """Apply to a claim's status, as `claimstatus.apply` does; the mirror has the stored claim at once."""
+        stored = await claimstatus.apply(self.api, claim, body, manager=manager or self.manager)
+        self.claims.learn(stored)
 
 
 class _Namespace(meta.Struct, frozen=True):

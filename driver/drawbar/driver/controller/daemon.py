@@ -143,7 +143,7 @@ class _Controller:
         self._context.calls.settled = self._changes.call_settled
         self._jobs.done = self._changes.job_done
         self._cluster.sessions.follow(self._changes)
-        watched.follow(self._changes)
+        self._changes.follow(watched)
         shown = gauges.Gauges(
             cluster=self._cluster, devices_queue=self._devices, fabrics_queue=lambda: self._jobs.waiting
         )

@@ -1,7 +1,7 @@
-"""Job is done per Fabric, or for all nodes: pools, statuses, finalizers, labels.
+"""Reconciles pools, statuses and finalizers of each Fabric, the labels of all nodes, and claims with admin access.
 
-Each chore looks at everything anew and writes only what differs, so it may be asked for as often as one likes; asking
-twice before it is done is asking once.
+Each job observes everything anew and writes only what differs, so it may be added as often as one likes; adding it twice
+before it is done is adding it once.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
-from drawbar.driver import claimstatus
 from drawbar.driver.api import drivers, fabrics, meta, slices
 from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, routing
 from drawbar.driver.controller.cluster import Cluster
@@ -41,9 +40,9 @@ RESYNC_SECONDS = 300.0
 # Fabrics that were connected together are not published together ever after.
 RESYNC_SPREAD = 0.2
 LOOK_AGAIN_SECONDS = 0.1
-# Job refuses one node's labels may refuse all; the next round begins with nodes that were not refused.
+# What refuses one node's labels may refuse all; the next round begins with nodes that were not refused.
 REFUSED_NODES_MAX = 10
-# A manager of its own: an apply takes back what its manager left out, and attachments speak under another.
+# A field manager of its own: an apply takes back what its manager left out, and attachments are written under another.
 ADMIN_MANAGER = "drawbar-controller-admin-access"
 
 
@@ -51,7 +50,7 @@ _NODE = "node "
 
 
 class FabricReconciler:
-    """The chores and their queue. Run `work()` in one or more tasks."""
+    """The jobs and their queue. Run `work()` in one or more tasks."""
 
     def __init__(self, cluster: Cluster, watchdog: readiness.Watchdog) -> None:
         self._cluster = cluster
@@ -62,46 +61,46 @@ class FabricReconciler:
         self.done: Callable[[Job], None] | None = None
         self._queue: workers.WorkQueue[tuple[Job, str]] = workers.WorkQueue()
 
-    def add(self, what: Job, fabric: str = "", *, after: float = 0.0) -> None:
-        """Asks for a chore, now or after some seconds."""
-        if what is Job.LABELS and after:
+    def add(self, job: Job, fabric: str = "", *, after: float = 0.0) -> None:
+        """Add a job, to be done now or after some seconds."""
+        if job is Job.LABELS and after:
             after += GATHER_SECONDS_PER_NODE * len(self._cluster.nodes)
-        view = self._cluster.sessions.get(fabric) if what is Job.PUBLISH and after else None
+        view = self._cluster.sessions.get(fabric) if job is Job.PUBLISH and after else None
         if view is not None:
             after += GATHER_SECONDS_PER_DEVICE * view.count
         if after:
-            self._queue.add_after((what, fabric), after)
+            self._queue.add_after((job, fabric), after)
         else:
-            self._queue.add((what, fabric))
+            self._queue.add((job, fabric))
 
     @property
     def waiting(self) -> int:
-        """How many chores wait to be done."""
+        """How many jobs wait to be done."""
         return len(self._queue)
 
     async def work(self) -> None:
-        """Does chores until cancelled."""
-        await self._queue.run(self._reconcile, lambda chore: {"chore": chore[0].value, "object": chore[1]})
+        """Do jobs until cancelled."""
+        await self._queue.run(self._reconcile, lambda key: {"job": key[0].value, "object": key[1]})
 
-    async def _reconcile(self, chore: tuple[Job, str]) -> float | None:
-        what, name = chore
+    async def _reconcile(self, key: tuple[Job, str]) -> float | None:
+        job, name = key
         again: float | None = None
-        with self._watchdog.watching(f"{what} {name}"):
-            match what:
+        with self._watchdog.watching(f"{job} {name}"):
+            match job:
                 case Job.PUBLISH:
                     again = await self._publish(name)
                 case Job.STATUS | Job.FINALIZER:
                     # One after the other: each makes what the other has seen of the object stale.
                     async with self._locks.setdefault(name, asyncio.Lock()):
-                        await (self._write_status if what is Job.STATUS else self._write_finalizer)(name)
+                        await (self._write_status if job is Job.STATUS else self._write_finalizer)(name)
                 case Job.ADMIN:
-                    await self._answer_admin(name)
+                    await self._write_admin_access(name)
                 case Job.LABELS:
                     await self._write_labels()
                 case _:
-                    assert_never(what)
+                    assert_never(job)
         if self.done is not None:
-            self.done(what)
+            self.done(job)
         return again
 
     async def _publish(self, fabric: str) -> float | None:
@@ -126,7 +125,7 @@ class FabricReconciler:
         return min(moment for moment in moments if moment is not None)
 
     def _grace_left(self, name: str) -> float | None:
-        """Seconds until the silence of the manager shows in its pools; None if it shows, or there is none."""
+        """Return the seconds until the silence of the manager shows in its pools; None if it shows, or there is none."""
         view = self._cluster.sessions.get(name)
         if view is None or view.silent_since is None:
             return None
@@ -135,7 +134,7 @@ class FabricReconciler:
         return max(left, LOOK_AGAIN_SECONDS) if left > 0 else None
 
     def grace_seconds(self, fabric: str) -> float:
-        """When a change of the connection shows in the pools: at once, or once the silence has lasted."""
+        """Return the seconds until a change of the connection shows in the pools: at once, or once the silence has lasted."""
         view = self._cluster.sessions.get(fabric)
         if view is None or view.silent_since is None:
             return routing.GATHER_SECONDS
@@ -166,7 +165,7 @@ class FabricReconciler:
         )
 
     async def _write_finalizer(self, name: str) -> None:
-        """Keeps a Fabric while something is attached through it."""
+        """Keep a Fabric while something is attached through it."""
         fabric = self._cluster.fabrics.get(name)
         if fabric is None:
             return
@@ -183,8 +182,8 @@ class FabricReconciler:
         with self._cluster.refusals.attempt((name,), f"finalizer of Fabric {name}"):
             await self._cluster.fabrics.merge(fabric, {"metadata": metadata}, manager=self._cluster.manager)
 
-    async def _answer_admin(self, claim_name: str) -> None:
-        """Tells a claim with admin access whether its devices are where it is."""
+    async def _write_admin_access(self, claim_name: str) -> None:
+        """Write on a claim with admin access whether its devices are where it is."""
         namespace, _, name = claim_name.partition("/")
         claim, subject = self._cluster.claims.get(name, namespace), f"claim {claim_name}"
         if claim is None:
@@ -200,8 +199,7 @@ class FabricReconciler:
             return
         with self._cluster.refusals.attempt({key.fabric for key in known}, subject):
             manager = drivers.manager(ADMIN_MANAGER, self._cluster.driver)
-            stored = await claimstatus.apply(self._cluster.api, claim, body, manager=manager)
-        self._cluster.claims.learn(stored)
+            await self._cluster.apply_to_claim(claim, body, manager=manager)
 
     async def _write_labels(self) -> None:
         value = drivers.label_value(self._cluster.driver)
@@ -240,13 +238,13 @@ class FabricReconciler:
             await self._cluster.nodes.merge(node, body, manager=self._cluster.manager)
 
     def map(self, fabric: str) -> None:
-        """Finds out which nodes the fabric's hosts are; what depends on it becomes a chore."""
+        """Map the fabric's hosts to nodes, and add the jobs that depend on a change of that."""
         view = self._cluster.sessions.get(fabric)
         if view is None or not view.listed:
             return
         held = {host: node for node, host in view.nodes.host_of.items()}
         if not held:
-            # Just begun: what is attached tells who was which host.
+            # Just begun: what is attached shows which node was which host.
             held = {one.spec.host_id: one.spec.node_name for one in self._cluster.placed.of(fabric)}
         mapped = hosts.node_map(view.spec, view.hosts, self._cluster.nodes, held)
         if mapped != view.nodes:
@@ -266,7 +264,7 @@ class FabricReconciler:
         return found
 
     def _with_room(self, view: session.Session) -> frozenset[str]:
-        """The nodes that can take one more device and are not at fault."""
+        """Return the nodes that can take one more device and are not at fault."""
         fabric = self._cluster.fabrics.get(view.name)
         blamed = _blamed(self._cluster, fabric) if fabric is not None else {}
         for until in blamed.values():

@@ -1,13 +1,14 @@
-"""Tells users why they wait, where that takes more than a moment.
+"""Emits Events about why claims wait, where that takes more than a moment.
 
-Looked at now and then, and not on the way of each attach: who gets a device at once needs no word. Each cause is told
-once per allocation, whatever its words are by then: those of a manager that is down change with every try, and the Fabric's
-condition has the latest. An Event that found no room, or that the API server did not take, is not repeated. Bounded by the
-devices that claims wait for.
+Looked at now and then, and not at each attach: a claim that gets its device at once needs no Event. Each cause is emitted
+once per allocation, whatever its message is by then: that of a manager that is down changes with every try, and the Fabric's
+condition has the latest. An Event for which the queue is full, or that the API server refuses, is not repeated. Bounded by
+the allocations that wait.
 """
 
 import asyncio
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import attachments, claims
@@ -37,21 +38,43 @@ class Cause(enum.Enum):
     BUSY = "the fabric manager is busy"
 
 
+_Allocation = tuple[names.DeviceKey, str, str]
+"""A device with the uid of a claim and the timestamp of its allocation."""
+
+
+class _Reported:
+    """The causes that an Event was emitted about, by allocation."""
+
+    def __init__(self) -> None:
+        self._causes: dict[_Allocation, set[Cause | None]] = {}
+
+    def is_new(self, key: names.DeviceKey, claim: claims.ResourceClaim, cause: Cause | None = None) -> bool:
+        """Note the cause; return whether it was not noted before."""
+        causes = self._causes.setdefault(_allocation(key, claim), set())
+        is_new = cause not in causes
+        causes.add(cause)
+        return is_new
+
+    def retain(self, waiting: Iterable[_Allocation]) -> None:
+        """Drop all other allocations."""
+        for over in self._causes.keys() - set(waiting):
+            del self._causes[over]
+
+
 @dataclass(slots=True, kw_only=True)
 class Delays:
-    """Those who wait, and what they were told of their allocation."""
+    """Emits Events about the claims that wait."""
 
     context: observation.Context
-    _told: dict[names.DeviceKey, tuple[tuple[str, str], set[Cause]]] = field(default_factory=dict)
-    _told_of_node: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
-    _told_never: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
+    _attaching: _Reported = field(default_factory=_Reported)
+    _at_node: _Reported = field(default_factory=_Reported)
+    _never: _Reported = field(default_factory=_Reported)
 
     async def run(self) -> None:
-        """Looks until cancelled, for those too who waited before this process led."""
-        for told in (self._told, self._told_of_node, self._told_never):
-            told.clear()
-        keys = self.context.cluster.allocated.keys()
-        self.context.latency.resume(key for key in keys if not self._is_attached(key))
+        """Look until cancelled, also at claims that have waited since before this process led."""
+        self._attaching, self._at_node, self._never = _Reported(), _Reported(), _Reported()
+        keys = self.context.cluster.allocated.devices()
+        self.context.latency.resume(key for key in keys if self._attached(key) is None)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.look(PATIENCE_SECONDS)
@@ -59,89 +82,76 @@ class Delays:
             self.look_at_allocations()
 
     def look(self, patience_seconds: float) -> None:
-        """Tells everybody who has waited as long as that, unless that was told."""
-        waiting = self.context.latency.waiting(patience_seconds)
-        for over in self._told.keys() - set(waiting):
-            del self._told[over]
-        for key in waiting:
+        """Emit why devices are not attached that claims have waited for as long as that."""
+        cluster, waiting = self.context.cluster, []
+        for key in self.context.latency.waiting(patience_seconds):
             claim = self._claim(key)
-            why = cause(
-                key,
-                claim,
-                self.context.cluster.sessions.get(key.fabric),
-                self.context.cluster.attachments.get(key.attachment),
-            )
-            if claim is None or why is None:
+            if claim is None:
                 continue
-            told = self._told.get(key)
-            if told is None or told[0] != _allocation(claim):
-                told = self._told[key] = (_allocation(claim), set())
-            if why[0] not in told[1]:
-                told[1].add(why[0])
-                self._tell(claim, key, REASON, why[1])
+            waiting.append(_allocation(key, claim))
+            session, attachment = cluster.sessions.get(key.fabric), cluster.attachments.get(key.attachment)
+            why = cause(key, claim, session, attachment)
+            if why is not None and self._attaching.is_new(key, claim, why[0]):
+                self._emit(claim, key, why[1])
+        self._attaching.retain(waiting)
 
     def look_at_nodes(self, patience_seconds: float) -> None:
-        """Tells everybody whose device is attached and has waited for its node as long as that, once per allocation."""
-        now, waiting = self.context.cluster.clock(), set()
-        given = self.context.cluster.allocated.keys()
-        for key in given:
-            known = self.context.cluster.attachments.get(key.attachment)
-            if known is None or known.deleting or not known.holds(attachments.ATTACHED):
+        """Emit that devices are attached which their nodes have not reported ready for as long as that."""
+        cluster, waiting = self.context.cluster, []
+        for key in cluster.allocated.devices():
+            attachment = self._attached(key)
+            if attachment is None or attachment.deleting:
                 continue
-            for claim in self.context.cluster.allocated.of(key):
-                seen = self.context.cluster.allocated.seen(claim)
-                wish = claim_index.wish(claim, self.context.cluster.driver, key, None, seen)
+            for claim in cluster.allocated.of(key):
+                wish = self._wish(key, claim)
                 if wish is None or not wish.attached_said or wish.visible_said or wish.failed_said:
                     continue
-                waiting.add(key)
-                since = self.context.cluster.placed.attached_since(key.attachment) or now
-                told = (claim.metadata.uid, wish.allocation_timestamp or "")
-                if (now - since).total_seconds() >= patience_seconds and self._told_of_node.get(key) != told:
-                    self._told_of_node[key] = told
+                waiting.append(_allocation(key, claim))
+                now = cluster.clock()
+                waited = now - (cluster.placed.attached_since(key.attachment) or now)
+                if waited.total_seconds() >= patience_seconds and self._at_node.is_new(key, claim):
                     message = f"attached, waiting for its node {wish.node} to report it ready"
-                    self._tell(claim, key, REASON, message)
-        for over in self._told_of_node.keys() - waiting:
-            del self._told_of_node[over]
+                    self._emit(claim, key, message)
+        self._at_node.retain(waiting)
 
     def look_at_allocations(self) -> None:
-        """Tells everybody who was given a fabric device without binding conditions, once per allocation."""
-        here, given = set(), self.context.cluster.unattached.keys()
-        for key in given:
-            fabric = self.context.cluster.sessions.get(key.fabric)
+        """Emit which fabric devices were given to claims without binding conditions."""
+        cluster, given = self.context.cluster, []
+        for key in cluster.unattached.devices():
+            session = cluster.sessions.get(key.fabric)
             # A node's own pool may have the name of a Fabric.
-            if fabric is None or fabric.device(key.device) is None:
+            if session is None or session.device(key.device) is None:
                 continue
-            here.add(key)
-            for claim in self.context.cluster.unattached.of(key):
-                if self._told_never.get(key) != _allocation(claim):
-                    self._told_never[key] = _allocation(claim)
-                    self._tell(claim, key, NEVER_ATTACHED, NO_CONDITIONS, warning=True)
-        for over in self._told_never.keys() - here:
-            del self._told_never[over]
+            for claim in cluster.unattached.of(key):
+                given.append(_allocation(key, claim))
+                if self._never.is_new(key, claim):
+                    self._emit(claim, key, NO_CONDITIONS, reason=NEVER_ATTACHED, warning=True)
+        self._never.retain(given)
 
-    def _tell(
+    def _emit(
         self,
         claim: claims.ResourceClaim,
         key: names.DeviceKey,
-        reason: str,
         message: str,
         *,
+        reason: str = REASON,
         warning: bool = False,
     ) -> None:
-        statements.emit(
-            self.context.cluster.recorder, claim, key, warning=warning, reason=reason, message=message
-        )
+        recorder = self.context.cluster.recorder
+        statements.emit(recorder, claim, key, warning=warning, reason=reason, message=message)
 
-    def _is_attached(self, key: names.DeviceKey) -> bool:
-        known = self.context.cluster.attachments.get(key.attachment)
-        return known is not None and known.holds(attachments.ATTACHED)
+    def _attached(self, key: names.DeviceKey) -> attachments.DeviceAttachment | None:
+        attachment = self.context.cluster.attachments.get(key.attachment)
+        return attachment if attachment is not None and attachment.holds(attachments.ATTACHED) else None
+
+    def _wish(self, key: names.DeviceKey, claim: claims.ResourceClaim) -> claim_index.Wish | None:
+        cluster = self.context.cluster
+        return claim_index.wish(claim, cluster.driver, key, None, cluster.allocated.seen(claim))
 
     def _claim(self, key: names.DeviceKey) -> claims.ResourceClaim | None:
-        """The claim that has waited longest and was not told that it failed."""
+        """Return the oldest claim that has the device and is neither attached nor failed."""
         for claim in self.context.cluster.allocated.of(key):
-            wish = claim_index.wish(
-                claim, self.context.cluster.driver, key, None, self.context.cluster.allocated.seen(claim)
-            )
+            wish = self._wish(key, claim)
             if wish is not None and not wish.failed_said and not wish.attached_said:
                 return claim
         return None
@@ -153,7 +163,7 @@ def cause(
     fabric: session.Session | None,
     attachment: attachments.DeviceAttachment | None,
 ) -> tuple[Cause, str] | None:
-    """Why the device is not attached yet, in words for its user; None where nothing is known to be in the way."""
+    """Return why the device is not attached yet, with a sentence for its user; None where nothing is in the way."""
     if fabric is None:
         return Cause.NO_FABRIC, f"there is no Fabric {key.fabric} any more"
     if not fabric.connection.connected:
@@ -165,11 +175,9 @@ def cause(
     return None
 
 
-def _allocation(claim: claims.ResourceClaim) -> tuple[str, str]:
-    """Return what identifies the claim's allocation."""
+def _allocation(key: names.DeviceKey, claim: claims.ResourceClaim) -> _Allocation:
     allocation = claim.status.allocation
-    stamp = allocation.allocation_timestamp if allocation is not None else None
-    return claim.metadata.uid, stamp or ""
+    return key, claim.metadata.uid, (allocation.allocation_timestamp if allocation else None) or ""
 
 
 def _is_for(attachment: attachments.DeviceAttachment, claim: claims.ResourceClaim | None) -> bool:

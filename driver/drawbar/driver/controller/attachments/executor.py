@@ -11,7 +11,6 @@ from typing import Any, assert_never
 
 import msgspec
 
-from drawbar.driver import claimstatus
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, names, outcomes
@@ -24,13 +23,13 @@ from drawbar.fabric import errors as fabric_errors
 
 log = logging.getLogger(__name__)
 
-# Whoever waits for a place is told when it has one; this is for the deadline that may pass meanwhile.
+# A device that waits for a place is woken when it gets one; this is for the deadline that may pass meanwhile.
 WAIT_SECONDS = 5.0
 # An operation without a record is waited for so long: less than a claim waits for its device.
 BLOCKER_SECONDS = 60.0
 # Of each fabric.
 WORKERS = 4
-_SOMEBODY_MUST_ACT = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured)
+_LASTING = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured)
 
 
 async def work(
@@ -41,12 +40,12 @@ async def work(
         reconcile,
         lambda key: {"attachment": key.attachment},
         retried=(kube_errors.KubeError, fabric_errors.FabricError),
-        level=lambda error: logging.WARNING if isinstance(error, _SOMEBODY_MUST_ACT) else logging.INFO,
+        level=lambda error: logging.WARNING if isinstance(error, _LASTING) else logging.INFO,
     )
 
 
 async def reconcile(context: observation.Context, key: names.DeviceKey) -> float | None:
-    """One round for one device; gives the seconds after which to look again, if time alone can change it.
+    """Reconcile one device once; return the seconds after which to look again, if time alone can change it.
 
     A round that changed something is followed by another at once (0.0): what it did is observed, not assumed.
 
@@ -66,7 +65,7 @@ async def reconcile(context: observation.Context, key: names.DeviceKey) -> float
                 await work.write(action, now)
                 again = 0.0 if isinstance(action, actions.Taint) else again
     except kube_errors.KubeError:
-        # What the API server refuses may stay refused for long, and others want the fabric.
+        # What the API server refuses may stay refused for long, and other devices wait for the fabric.
         work.give_place()
         raise
     work.give_place()
@@ -74,7 +73,7 @@ async def reconcile(context: observation.Context, key: names.DeviceKey) -> float
 
 
 class _Round:
-    """One device as it is observed once, and what is done about it."""
+    """One device as observed once, and the actions on it."""
 
     def __init__(self, context: observation.Context, key: names.DeviceKey) -> None:
         self._context = context
@@ -86,7 +85,7 @@ class _Round:
         self.observed = seen.whole()
 
     async def talk(self, action: actions.Talk) -> float:
-        """Says something to the fabric, or asks it; gives the seconds after which to look at what it did."""
+        """Carry out an action at the fabric; return the seconds after which to observe what it did."""
         match action:
             case actions.Ask(side=side):
                 await self._ask(side)
@@ -108,13 +107,13 @@ class _Round:
         return 0.0
 
     def give_place(self) -> None:
-        """Lets others have the fabric, unless it is busy with this device or is yet to be."""
+        """Free the place at the fabric, unless an operation of this device runs or waits for it."""
         uid = self._attachment.metadata.uid if self._attachment else ""
         if self._session is not None and not self._waits and not self._context.calls.is_running(uid):
             self._session.give_place(self._key)
 
     async def write(self, action: actions.Write, now: datetime.datetime) -> None:
-        """Says something to the API server."""
+        """Carry out an action at the API server."""
         match action:
             case actions.Create(wish=wish):
                 await self._create(wish)
@@ -131,7 +130,7 @@ class _Round:
             case actions.SayAttached(wish=wish):
                 await self._say_attached(wish, now)
             case actions.RecordAttached() | actions.RecordFailure():
-                await self._write_down(action, now)
+                await self._record_outcome(action, now)
             case actions.Taint():
                 # The pool's plan sees the recorded failure; this only waits for its write.
                 await self._cluster.pools.publish(self._key.fabric)
@@ -139,7 +138,7 @@ class _Round:
                 await self._say_failed(wish, failure, now)
             case actions.Delete(abandoned=abandoned):
                 await self._cluster.attachments.delete(self._known)
-                self._tell_of_release(abandoned)
+                self._report_release(abandoned)
             case actions.RemoveFinalizer():
                 await self._remove_finalizer()
                 self._context.calls.forget(self._known.metadata.uid)
@@ -188,7 +187,7 @@ class _Round:
 
     async def _store(self, body: object) -> attachments.DeviceAttachment:
         stored = await self._cluster.attachments.create(body)
-        # Made just now, so nobody can have called the fabric for it.
+        # Made just now, so the fabric was not called for it.
         for side in outcomes.Side:
             self._context.calls.never_asked(stored.metadata.uid, side)
         return stored
@@ -207,7 +206,7 @@ class _Round:
         self._settle(side, operation, seen if under_way else None)
 
     async def _cancel(self, side: outcomes.Side) -> None:
-        """Some fabrics cannot; then the operation ends by itself or never, and this is tried again."""
+        """Cancel the operation where the fabric can; elsewhere it ends by itself or never, and this is tried again."""
         if not self._open.turns.can.cancel:
             return
         adapter, seen = self._open.adapter(), self._device
@@ -283,14 +282,14 @@ class _Round:
             self._open.report(self._key.device)
             self._settle(side, operation, seen)
             if side is outcomes.Side.ATTACH and not operation.done:
-                self._tell_of_the_wait()
+                self._report_wait()
 
-    def _tell_of_the_wait(self) -> None:
-        """A fabric that takes its time makes users ask."""
+    def _report_wait(self) -> None:
+        """Emit an Event about an attach that takes more than a moment."""
         claim = self._claim(self.observed.wish) if self.observed.wish is not None else None
         if claim is not None:
             message = f"being connected to host {self._known.spec.host_id}"
-            self._tell(claim, warning=False, reason="DeviceAttaching", message=message)
+            self._emit(claim, warning=False, reason="DeviceAttaching", message=message)
 
     @property
     def _by_force(self) -> bool:
@@ -301,7 +300,7 @@ class _Round:
     def _settle(
         self, side: outcomes.Side, operation: contract.Operation, seen: contract.Device | None
     ) -> None:
-        """Take over an answer; what it says of the device only if nothing newer was told since it was `seen`."""
+        """Take over an answer; the device in it only if nothing newer was reported since it was `seen`."""
         now, watched = asyncio.get_running_loop().time(), self._open.turns.can.watch
         self._context.calls.settle(self._known.metadata.uid, side, operation, now, watched=watched)
         if not operation.done:
@@ -320,26 +319,26 @@ class _Round:
             return
         body = statements.claim_attached(claim, self._cluster.driver, self._key, self._where(), now)
         if body is not None:
-            await self._apply_to(claim, body)
+            await self._cluster.apply_to_claim(claim, body)
             self._context.latency.told(self._key)
-            self._tell(claim, warning=False, reason="DeviceAttached", message=self._where())
+            self._emit(claim, warning=False, reason="DeviceAttached", message=self._where())
 
     async def _say_failed(
         self, wish: claim_index.Wish, failure: attachments.Failure, now: datetime.datetime
     ) -> None:
-        """The wish's own claim comes last: its condition says that all the others are written."""
+        """Write the failure on all claims that it fails; the wish's own last: its condition says that the others are written."""
         own = self._claim(wish)
         if own is None:
             return
         for claim in self._cluster.allocated.failed_with(own):
             body = statements.claim_failed(claim, self._cluster.driver, failure, now)
             if body is not None:
-                await self._apply_to(claim, body)
+                await self._cluster.apply_to_claim(claim, body)
         log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
         self._context.latency.failed(self._key, failure.reason)
-        self._tell(own, warning=True, reason=failure.reason, message=failure.message)
+        self._emit(own, warning=True, reason=failure.reason, message=failure.message)
 
-    def _tell_of_release(self, abandoned: claim_index.Wish | None) -> None:
+    def _report_release(self, abandoned: claim_index.Wish | None) -> None:
         """The scheduler goes on counting the device of an abandoned allocation as given until that is gone."""
         log.info("release asked for", extra=self._extras())
         claim = self._claim(abandoned) if abandoned is not None else None
@@ -348,9 +347,9 @@ class _Round:
                 "the attach failed and nobody took the allocation back, so it is rolled back; the device is offered again "
                 "when the allocation is gone: delete the claim, or the pod that it was made for"
             )
-            self._tell(claim, warning=True, reason=statements.ROLLED_BACK, message=message)
+            self._emit(claim, warning=True, reason=statements.ROLLED_BACK, message=message)
 
-    def _tell(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
+    def _emit(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
         statements.emit(
             self._cluster.recorder, claim, self._key, warning=warning, reason=reason, message=message
         )
@@ -359,11 +358,7 @@ class _Round:
         claim = self._cluster.claims.get(wish.claim.name, wish.claim.namespace)
         return claim if claim is not None and claim.metadata.uid == wish.claim.uid else None
 
-    async def _apply_to(self, claim: claims.ResourceClaim, body: dict[str, Any]) -> None:
-        stored = await claimstatus.apply(self._cluster.api, claim, body, manager=self._cluster.manager)
-        self._cluster.claims.learn(stored)
-
-    async def _write_down(
+    async def _record_outcome(
         self, outcome: actions.RecordAttached | actions.RecordFailure, now: datetime.datetime
     ) -> None:
         operation = self._context.calls.record(self._known.metadata.uid, outcomes.Side.ATTACH)
@@ -408,7 +403,7 @@ class _Round:
     async def _patch(
         self, metadata: dict[str, Any] | None = None, *, spec: dict[str, Any] | None = None
     ) -> None:
-        """Changes the attachment, if it is still as it was seen."""
+        """Change the attachment, if it is still as it was observed."""
         known = self._known.metadata
         precondition = {"uid": known.uid, "resourceVersion": known.resource_version}
         body = {"metadata": precondition | (metadata or {}), "spec": spec or {}}

@@ -1,12 +1,12 @@
 """How long the steps of each attach and detach take, and how they end, as this process sees it.
 
-A device has at most two latency at a time: one to the node of its next claim, one back from that of its last. A step is
-the time between two milestones that follow each other directly; what this process did not see begin, such as the steps
-around its own start, is not counted. An allocation is counted from the moment at which the watch told of it; of a classic
-claim, which is allocated last, the attempt is, and what the attachment says counts as told.
+A device is measured in two directions at most: to the node of its next claim, and back from that of its last. A step is the
+time between two milestones that follow each other directly; what this process did not see begin, such as the steps around
+its own start, is not counted. An allocation is counted from when the watch reported it; for a classic claim, which is
+allocated last, from the attempt, and the condition of the attachment counts in place of the claim's.
 
-The latency are bounded by the devices that claims have: one ends when the device is ready, has failed, is free, or
-its claim is gone.
+Bounded by the devices that claims have: a measurement ends when the device is ready, has failed, is free, or its claim is
+gone.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-# Of a journey whose beginning nobody saw; no milestone follows it directly.
+# Of a measurement whose beginning was not seen; no milestone follows it directly.
 BEFORE = -2
 
 
@@ -55,7 +55,7 @@ BEFORE = -2
 class _Journey:
     """The last milestone, when it was reached, and when the first was; in seconds of one clock.
 
-    One that began before this process knew of it is not whole. One for a classic claim lasts until its allocation.
+    It is not whole if it began before this process saw it. For a classic claim it lasts until the allocation.
     """
 
     last: int
@@ -66,7 +66,7 @@ class _Journey:
 
 
 class _Journeys:
-    """The latency in one direction."""
+    """The devices that are measured in one direction."""
 
     def __init__(self, steps: tuple[prometheus.Histogram, ...]) -> None:
         self._steps = steps
@@ -76,7 +76,7 @@ class _Journeys:
         self.known[key] = _Journey(last, now, now, last == 0)
 
     def reach(self, key: names.DeviceKey, milestone: int, now: float) -> None:
-        """A milestone that was reached before, or one of no journey, says nothing."""
+        """Count a step; a milestone that was reached before, or of a device that is not measured, is ignored."""
         journey = self.known.get(key)
         if journey is None or milestone <= journey.last:
             return
@@ -86,7 +86,7 @@ class _Journeys:
 
 
 class Latency:
-    """The latency of all devices, in both directions; call it as things happen."""
+    """Measures attaches and detaches of all devices; called as things happen."""
 
     def __init__(self, measured: metrics.Metrics, clock: Callable[[], float] = _loop_time) -> None:
         self._metrics = measured
@@ -95,18 +95,18 @@ class Latency:
         self._back = _Journeys(measured.steps_back)
 
     def clear(self) -> None:
-        """What was under way is another's, or was for a while."""
+        """Drop all measurements: another controller led meanwhile."""
         self._there.known.clear()
         self._back.known.clear()
 
     def resume(self, keys: Iterable[names.DeviceKey]) -> None:
-        """Claims wait for these devices already, and since when is not known."""
+        """Begin for devices that claims wait for already, since a time that is not known."""
         now = self._clock()
         for key in keys:
             self._there.begin(key, now, last=BEFORE)
 
     def waiting(self, seconds: float) -> tuple[names.DeviceKey, ...]:
-        """The devices that claims have waited for as long as that, and that the fabric has not connected."""
+        """Return the devices that claims have waited for as long as that, and that the fabric has not connected."""
         since = self._clock() - seconds
         known = self._there.known.items()
         return tuple(key for key, one in known if one.last < There.CONNECTED and one.began <= since)
@@ -117,7 +117,7 @@ class Latency:
         old: claims.ResourceClaim | None,
         new: claims.ResourceClaim | None,
     ) -> None:
-        """A claim was given these devices, or let go of them: then nobody waits for them any more."""
+        """Begin where a claim was given these devices; end where it was deallocated."""
         before, after = (one is not None and one.status.allocation is not None for one in (old, new))
         now = self._clock()
         for key in keys if before != after else ():
@@ -127,18 +127,18 @@ class Latency:
                 self._there.known.pop(key, None)
 
     def asked(self, key: names.DeviceKey, side: outcomes.Side) -> None:
-        """The fabric is about to be asked."""
+        """Note that the fabric is called now."""
         self._reach(key, side, There.ASKED, Back.ASKED)
 
     def settled(self, key: names.DeviceKey, side: outcomes.Side, reason: str | None) -> None:
-        """The fabric did what it was asked, or failed for that reason."""
+        """Note that a call to the fabric succeeded, or failed for that reason."""
         if reason is None:
             self._reach(key, side, There.CONNECTED, Back.DISCONNECTED)
         else:
             self._metrics.failed_operations.labels(metrics.SIDES[side], outcomes.failure(reason)).inc()
 
     def told(self, key: names.DeviceKey) -> None:
-        """The claim says that its device is attached."""
+        """Note that the claim's status says attached."""
         now = self._clock()
         journey = self._there.known.get(key)
         # One that was handed on was neither created for this claim nor asked for.
@@ -154,23 +154,23 @@ class Latency:
                 del self._there.known[key]
 
     def begun(self, key: names.DeviceKey) -> None:
-        """A classic claim is to get the device."""
+        """Begin for a device that is being attached for a classic claim."""
         self._there.begin(key, self._clock())
         self._there.known[key].classic = True
 
     def never_begun(self, key: names.DeviceKey) -> None:
-        """It could not even be recorded that it is to get the device."""
+        """Drop an attempt for a classic claim whose DeviceAttachment could not be created."""
         self._there.known.pop(key, None)
 
     def allocated(self, key: names.DeviceKey) -> None:
-        """A classic claim got it, attached and ready; one whose attach this process did not see is counted now."""
+        """Note that a classic claim was allocated the device; one whose attach this process did not see is counted now."""
         journey = self._there.known.get(key)
         if journey is None or journey.last < There.TOLD:
             self.told(key)
         self._there.known.pop(key, None)
 
     def failed(self, key: names.DeviceKey, reason: str) -> None:
-        """The claim says that it will not come about."""
+        """Note that the claim's status says failed."""
         self._metrics.attaches[outcomes.failure(reason)].inc()
         self._there.known.pop(key, None)
 
@@ -180,7 +180,7 @@ class Latency:
         old: attachments.DeviceAttachment | None,
         new: attachments.DeviceAttachment | None,
     ) -> None:
-        """An attachment is new, different, or gone."""
+        """Take over a change of an attachment."""
         now = self._clock()
         journey = self._there.known.get(key)
         if journey is not None and journey.classic:
@@ -203,7 +203,7 @@ class Latency:
     def _classic_changed(
         self, key: names.DeviceKey, journey: _Journey, new: attachments.DeviceAttachment | None
     ) -> None:
-        """An attempt whose attachment goes has come to nothing."""
+        """Drop an attempt whose attachment is being deleted."""
         if new is None or new.deleting:
             del self._there.known[key]
         elif journey.last < There.TOLD and new.holds(attachments.ATTACHED):
@@ -218,7 +218,7 @@ class Latency:
     def _look_whether_ready(
         self, key: names.DeviceKey, attachment: attachments.DeviceAttachment, now: float
     ) -> None:
-        """The last milestone; a node may be quicker than the controller, whose word counts all the same."""
+        """Note the last milestone, once the claim says attached, however early the node reported the device."""
         journey = self._there.known.get(key)
         if journey is not None and journey.last == There.TOLD and attachment.holds(attachments.VISIBLE):
             self._there.reach(key, There.READY, now)
