@@ -27,7 +27,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one verb and gives the exit status. What a user can mend is one sentence on stderr."""
+    """Runs one verb and gives the exit status. An error that a user can mend is one sentence on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:

@@ -184,10 +184,10 @@ def test_a_claim_without_an_allocation_is_not_current():
 
 def test_a_statement_was_said_if_its_condition_is_true_for_this_very_device():
     found = claim(devices=(said("d1", condition(VISIBLE)), said("d2", condition(VISIBLE, "False"))))
-    assert bindings.said(found, DRIVER, KEY, bindings.VISIBLE)
-    assert not bindings.said(found, DRIVER, OTHER, bindings.VISIBLE)
-    assert not bindings.said(found, DRIVER, KEY, bindings.ATTACHED)
-    assert not bindings.said(found, "other.dev", KEY, bindings.VISIBLE)
+    assert bindings.is_true(found, DRIVER, KEY, bindings.VISIBLE)
+    assert not bindings.is_true(found, DRIVER, OTHER, bindings.VISIBLE)
+    assert not bindings.is_true(found, DRIVER, KEY, bindings.ATTACHED)
+    assert not bindings.is_true(found, "other.dev", KEY, bindings.VISIBLE)
 
 
 def test_each_condition_has_one_writer_and_all_of_them_are_published():

@@ -48,7 +48,7 @@ def allocation(*config, results=(("req", "disk-1"),), driver="drawbar.dev"):
 
 
 def held(*config, **more):
-    return configurations.of_devices(allocation(*config, **more), "drawbar.dev")
+    return configurations.by_device(allocation(*config, **more), "drawbar.dev")
 
 
 def refused(*config, **more):
@@ -68,9 +68,9 @@ def test_a_class_may_say_everything():
 def test_what_was_recorded_is_read_again_with_what_a_newer_version_wrote_besides():
     said = decoded(**EVERYTHING)
     written = parameters.document(said)
-    assert parameters.recorded(msgspec.json.decode(msgspec.json.encode(written))) == said
-    assert parameters.recorded(written | {"colour": "red"}) == said
-    assert parameters.recorded({"attachTimeoutSeconds": "soon"}) == parameters.NOTHING
+    assert parameters.from_record(msgspec.json.decode(msgspec.json.encode(written))) == said
+    assert parameters.from_record(written | {"colour": "red"}) == said
+    assert parameters.from_record({"attachTimeoutSeconds": "soon"}) == parameters.NOTHING
     assert parameters.document(parameters.NOTHING) == {}
 
 
@@ -205,9 +205,9 @@ def test_of_two_entries_of_one_source_the_later_wins():
 
 def test_what_is_for_another_driver_is_none_of_ours():
     other = allocation(("FromClaim", (), {"anything": 1}), driver="gpu.example.com")
-    assert configurations.of_devices(other, "drawbar.dev") == {}
-    assert not configurations.speaks(other, "drawbar.dev")
-    assert configurations.speaks(allocation(("FromClaim", (), {})), "drawbar.dev")
+    assert configurations.by_device(other, "drawbar.dev") == {}
+    assert not configurations.has_parameters(other, "drawbar.dev")
+    assert configurations.has_parameters(allocation(("FromClaim", (), {})), "drawbar.dev")
 
 
 def test_what_a_class_says_wrong_is_told_with_the_request():
@@ -237,7 +237,7 @@ def test_whatever_is_written_is_decoded_or_refused_in_words(document, source, he
         words = invalid.problems
     else:
         words = ("decoded",)
-        assert parameters.recorded(parameters.document(said)) == said
+        assert parameters.from_record(parameters.document(said)) == said
         assert source is CLASS or not (said.claim_variables or said.attach_timeout_seconds)
     assert words
     assert all(problem and "\n" not in problem for problem in words)

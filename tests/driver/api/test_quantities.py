@@ -32,4 +32,4 @@ def test_what_is_no_quantity_is_refused(text):
     [(0, "0"), (1000, "1000"), (80 * 1024**3, "80Gi"), (1536, "1536"), (3 * 1024, "3Ki")],
 )
 def test_quantities_are_canonical(amount, text):
-    assert quantities.of_bytes(amount) == text
+    assert quantities.format_bytes(amount) == text

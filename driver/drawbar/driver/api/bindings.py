@@ -1,4 +1,4 @@
-"""The binding conditions of a device, and how each writer says its own.
+"""The binding conditions of a device, and how each writer applies its own.
 
 | condition type           | writer      |                                                                |
 |---|---|---|
@@ -7,9 +7,9 @@
 | `<driver>/attach-failed` | controller  | the fabric could not attach it                                 |
 | `<driver>/node-failed`   | node daemon | it never appeared, is the wrong device, or would not initialise |
 
-Server-side apply takes back whatever a manager applied before and leaves out now, so each apply carries everything
-its writer ever said about any device of the claim: `applied` gathers it. The claim's uid and resourceVersion go with
-it, so that a view that is stale fails instead of marking a new allocation ready.
+Server-side apply removes what a manager applied before and leaves out now, so each apply carries all conditions of its
+writer on all devices of the claim (`applied`), and the claim's uid and resourceVersion: a write that was made from an
+outdated claim fails instead of marking a new allocation ready.
 
 Source: KEP-5007; server-side apply, "Field management".
 """
@@ -41,7 +41,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a writer says of one device."""
+    """A condition of one device, to be applied."""
 
     condition: str
     status: bool
@@ -50,27 +50,27 @@ class Statement:
 
 
 def condition_type(driver: str, condition: str) -> str:
-    """The condition's type as published and applied."""
+    """Return the condition's type as published and applied."""
     return f"{driver}/{condition}"
 
 
 def binding_conditions(driver: str) -> tuple[str, ...]:
-    """What must be True before a pod is bound."""
+    """Return the conditions that must be True before a pod is bound."""
     return condition_type(driver, ATTACHED), condition_type(driver, VISIBLE)
 
 
 def failure_conditions(driver: str) -> tuple[str, ...]:
-    """What ends the wait when True."""
+    """Return the conditions that end the wait when True."""
     return condition_type(driver, ATTACH_FAILED), condition_type(driver, NODE_FAILED)
 
 
-def said(claim: claims.ResourceClaim, driver: str, key: Key, condition: str) -> bool:
-    """Whether the claim's status has this condition True for this device."""
-    return meta.is_true(_known(claim, driver, key), condition_type(driver, condition))
+def is_true(claim: claims.ResourceClaim, driver: str, key: Key, condition: str) -> bool:
+    """Whether this condition of the device is True in the claim's status."""
+    return meta.is_true(_conditions(claim, driver, key), condition_type(driver, condition))
 
 
 def is_current(claim: claims.ResourceClaim, *, uid: str, allocation_timestamp: str | None) -> bool:
-    """Whether the claim still is the one meant, under the same allocation."""
+    """Whether the claim has this uid and this allocation."""
     allocation = claim.status.allocation
     return (
         claim.metadata.uid == uid
@@ -87,13 +87,13 @@ def applied(
     statements: Mapping[Key, Statement],
     now: str,
 ) -> dict[str, Any] | None:
-    """The object for a server-side apply to the claim's status, or None if it would change nothing.
+    """Return the object for a server-side apply to the claim's status, or None if it would change nothing.
 
     Args:
         claim: as read; its uid and resourceVersion guard the write.
         driver: whose devices.
-        own: the conditions this writer may say.
-        statements: what is new.
+        own: the conditions of this writer.
+        statements: the new ones.
         now: RFC 3339; used where a status changes.
     """
     types = {condition_type(driver, condition) for condition in own}
@@ -121,7 +121,7 @@ def applied(
 
 
 def document(claim: claims.ResourceClaim, devices: list[dict[str, Any]]) -> dict[str, Any]:
-    """The object for a server-side apply, guarded by the claim's uid and resourceVersion."""
+    """Return the object for a server-side apply, guarded by the claim's uid and resourceVersion."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -136,46 +136,43 @@ def document(claim: claims.ResourceClaim, devices: list[dict[str, Any]]) -> dict
 
 
 def operations(claim: claims.ResourceClaim, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A JSON patch that says what the object of a server-side apply says, and touches nothing else of the claim.
-
-    Conditions of other writers stay. The claim's uid and resourceVersion go with it.
-    """
+    """Return a JSON patch with the same content as a server-side apply; conditions of other writers stay."""
     metadata = body["metadata"]
-    found: list[dict[str, Any]] = [
+    patch: list[dict[str, Any]] = [
         {"op": "replace", "path": f"/metadata/{name}", "value": metadata[name]}
         for name in ("uid", "resourceVersion")
     ]
-    known = [(one.driver, one.pool, one.device, one.share_id or "") for one in claim.status.devices]
-    if not known:
-        return [*found, {"op": "add", "path": "/status/devices", "value": body["status"]["devices"]}]
+    keys = [(entry.driver, entry.pool, entry.device, entry.share_id or "") for entry in claim.status.devices]
+    if not keys:
+        return [*patch, {"op": "add", "path": "/status/devices", "value": body["status"]["devices"]}]
     for device in body["status"]["devices"]:
         key = (device["driver"], device["pool"], device["device"], device.get("shareID", ""))
-        if key not in known:
-            found.append({"op": "add", "path": "/status/devices/-", "value": device})
+        if key not in keys:
+            patch.append({"op": "add", "path": "/status/devices/-", "value": device})
             continue
-        index, fresh = known.index(key), device["conditions"]
+        index, fresh = keys.index(key), device["conditions"]
         types = {condition["type"] for condition in fresh}
         kept = [
-            msgspec.to_builtins(one)
-            for one in claim.status.devices[index].conditions
-            if one.type not in types
+            msgspec.to_builtins(condition)
+            for condition in claim.status.devices[index].conditions
+            if condition.type not in types
         ]
-        found.append({"op": "add", "path": f"/status/devices/{index}/conditions", "value": [*kept, *fresh]})
-    return found
+        patch.append({"op": "add", "path": f"/status/devices/{index}/conditions", "value": [*kept, *fresh]})
+    return patch
 
 
 def entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...]) -> dict[str, Any]:
-    """One device of the claim's status with all that a writer says of it."""
-    found: dict[str, Any] = {
+    """Return one device of the claim's status with all conditions of a writer."""
+    device: dict[str, Any] = {
         "driver": result.driver,
         "pool": result.pool,
         "device": result.device,
         "conditions": [msgspec.to_builtins(condition) for condition in conditions],
     }
-    return found | ({"shareID": result.share_id} if result.share_id else {})
+    return device | ({"shareID": result.share_id} if result.share_id else {})
 
 
-def _known(claim: claims.ResourceClaim, driver: str, key: Key) -> tuple[meta.Condition, ...]:
+def _conditions(claim: claims.ResourceClaim, driver: str, key: Key) -> tuple[meta.Condition, ...]:
     for device in claim.status.devices:
         if (device.driver, device.pool, device.device) == (driver, key.pool, key.device):
             return device.conditions

@@ -180,7 +180,7 @@ def _allocation(result: AllocationResult | None, driver: str) -> classic.Allocat
     )
     content = next(ours, None)
     try:
-        handle = handles.recorded(content) if content is not None else None
+        handle = handles.from_document(content) if content is not None else None
     except handles.InvalidHandle:
         handle = None
     return classic.Allocation(

@@ -1,7 +1,7 @@
-"""Which parameters hold for each device of a claim: what its class says, then what the claim adds.
+"""The parameters of each device of a claim: those of its class, then those that the claim adds.
 
-Invariant: a claim changes nothing that its class said, and sets no variable that its class does not let it set. So
-whoever may write claims has no more of a device than its administrator gives.
+Invariant: a claim changes no value of its class, and sets no variable that its class does not allow. So the right to
+write claims gives no more of a device than its administrator allows.
 
 Of several entries of one source the later wins. An entry with requests holds for the devices of these requests alone.
 Source: `resource.k8s.io` DeviceAllocationConfiguration.
@@ -40,28 +40,28 @@ class Layer:
         )
 
 
-def speaks(allocation: claims.Allocation | None, driver: str) -> bool:
+def has_parameters(allocation: claims.Allocation | None, driver: str) -> bool:
     """Whether the allocation has parameters for this driver."""
     return any(True for _ in _entries(allocation, driver))
 
 
-def judged(
+def checked(
     allocation: claims.Allocation | None, driver: str
 ) -> tuple[dict[bindings.Key, parameters.DeviceParameters], attachments.Failure | None]:
-    """What `of_devices` finds, and why nobody can obey it: then it is nothing."""
+    """Return the result of `by_device`; where it raises, none and the failure."""
     try:
-        return of_devices(allocation, driver), None
+        return by_device(allocation, driver), None
     except parameters.Invalid as invalid:
         return {}, attachments.Failure(reason=REASON, message=str(invalid))
 
 
-def of_devices(
+def by_device(
     allocation: claims.Allocation | None, driver: str
 ) -> dict[bindings.Key, parameters.DeviceParameters]:
-    """The parameters of each of the driver's devices that has some; those of all its requests together.
+    """Return the parameters of each of the driver's devices that has some; those of all its requests together.
 
     Raises:
-        parameters.Invalid: some cannot be obeyed.
+        parameters.Invalid: some are invalid.
     """
     layers, problems = _layers(allocation, driver)
     if problems:
@@ -80,23 +80,23 @@ def of_devices(
 
 
 def merged(layers: Sequence[Layer]) -> parameters.DeviceParameters:
-    """One device's parameters.
+    """Return one device's parameters.
 
     Raises:
-        parameters.Invalid: the claim says what is not its to say.
+        parameters.Invalid: the claim sets what only its class may set.
     """
-    by_class = _laid([one.said for one in layers if one.source is parameters.Source.CLASS])
-    by_claim = _laid([one.said for one in layers if one.source is parameters.Source.CLAIM])
+    by_class = _merged([layer.said for layer in layers if layer.source is parameters.Source.CLASS])
+    by_claim = _merged([layer.said for layer in layers if layer.source is parameters.Source.CLAIM])
     problems = tuple(
-        f"opaque parameters of the claim: {problem}" for problem in _presumptions(by_class, by_claim)
+        f"opaque parameters of the claim: {problem}" for problem in _violations(by_class, by_claim)
     )
     if problems:
         raise parameters.Invalid(problems)
-    # What a claim may say is of no more use.
-    return msgspec.structs.replace(_laid([by_class, by_claim]), claim_variables=())
+    # The list of allowed variables is of no more use.
+    return msgspec.structs.replace(_merged([by_class, by_claim]), claim_variables=())
 
 
-def _presumptions(
+def _violations(
     by_class: parameters.DeviceParameters, by_claim: parameters.DeviceParameters
 ) -> Iterator[str]:
     for name in by_claim.environment:
@@ -119,10 +119,10 @@ def _presumptions(
 
 
 def _layers(allocation: claims.Allocation | None, driver: str) -> tuple[list[Layer], tuple[str, ...]]:
-    """The entries for this driver, and what is wrong with any of them."""
+    """Return the entries for this driver, and the problems of all of them."""
     layers, problems = [], []
     for entry in _entries(allocation, driver):
-        # Who is not known to be an administrator is none.
+        # Only what is marked as a class's is an administrator's.
         source = parameters.Source.CLAIM
         if entry.source == parameters.Source.CLASS:
             source = parameters.Source.CLASS
@@ -146,8 +146,8 @@ def _entries(allocation: claims.Allocation | None, driver: str) -> Iterator[clai
             yield entry
 
 
-def _laid(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceParameters:
-    """One over the other."""
+def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceParameters:
+    """Return the layers as one; a later layer takes precedence."""
     result = parameters.NOTHING
     for layer in layers:
         timeout = layer.attach_timeout_seconds

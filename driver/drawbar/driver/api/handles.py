@@ -1,4 +1,4 @@
-"""What an allocation of classic dynamic resource allocation tells the kubelet plugin, in one versioned document.
+"""The versioned document by which an allocation of classic dynamic resource allocation reaches the kubelet plugin.
 
 The controller writes it when it allocates: with v1alpha2 it is `resourceHandles[].data`, which the kubelet hands to the
 plugin; with v1alpha3 it stands among `allocation.devices.config[]` as opaque parameters of this driver, where whoever
@@ -68,13 +68,13 @@ class Handle(meta.Struct, frozen=True):
 
 
 def document(handle: Handle) -> dict[str, Any]:
-    """The handle with its version and kind, as JSON values."""
-    found: dict[str, Any] = msgspec.to_builtins(handle)
-    return {"apiVersion": API_VERSION, "kind": KIND} | found
+    """Return the handle with its version and kind, as JSON values."""
+    content: dict[str, Any] = msgspec.to_builtins(handle)
+    return {"apiVersion": API_VERSION, "kind": KIND} | content
 
 
 def encode(handle: Handle) -> str:
-    """The handle as one line of JSON.
+    """Return the handle as one line of JSON.
 
     Raises:
         TooLarge: it has more than `DATA_BYTES`.
@@ -89,7 +89,7 @@ def encode(handle: Handle) -> str:
 
 
 def decode(data: str) -> Handle:
-    """The handle that a ResourceHandle's data holds.
+    """Return the handle in a ResourceHandle's data.
 
     Raises:
         InvalidHandle: it holds none.
@@ -100,11 +100,11 @@ def decode(data: str) -> Handle:
         raise InvalidHandle(f"{_shown(data)} is no JSON: {error}") from error
     except RecursionError as error:
         raise _too_deep() from error
-    return recorded(content)
+    return from_document(content)
 
 
-def recorded(content: object) -> Handle:
-    """The handle that JSON values hold; unknown fields, of a newer controller perhaps, are passed over.
+def from_document(content: object) -> Handle:
+    """Return the handle in JSON values; unknown fields, perhaps of a newer controller, are skipped.
 
     Raises:
         InvalidHandle: they hold none.

@@ -1,8 +1,8 @@
-"""Opaque parameters of classes and claims: what may stand in them, and what is wrong with them.
+"""Opaque parameters of classes and claims: their fields, and their problems.
 
 One kind, `DeviceParameters`, stands in `opaque.parameters` of a DeviceClass or of a claim. It is decoded strictly: an
-unknown field, a value of another type, or one that cannot be is refused, since nothing would obey it. Some fields are an
-administrator's alone; in a claim they are refused. Nothing here reads a clock or a file.
+unknown field, a value of another type, or an impossible one is refused, since it would have no effect. Some fields are
+refused in a claim, since only an administrator may set them. Nothing here reads a clock or a file.
 
 Source: `resource.k8s.io` OpaqueDeviceConfiguration; `docs/parameters.md`.
 """
@@ -22,7 +22,7 @@ from drawbar.driver.api import meta
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "DeviceParameters"
-# The other kind of the group, for whoever allocates by itself with v1alpha3; it says nothing of how a device is used.
+# The other kind of the group, for allocation by Drawbar with v1alpha3; it has no effect on how a device is used.
 ALLOCATION_KIND = "AllocationParameters"
 
 VARIABLES_MAX = 64
@@ -32,7 +32,7 @@ ID_MAX = 2**32 - 2  # the last one means "unchanged" to the kernel (chown(2))
 TIMEOUT_MAX_SECONDS = 86_400
 SHOWN_CHARS = 40
 PROBLEMS_SHOWN = 4
-# More are not looked for: what is wrong in a thousand places is anybody's to write, and looked at by a process that all share.
+# A bound on the work for one document, which any user may write.
 PROBLEMS_MAX = 16
 # The variables that name the device to the container.
 RESERVED_PREFIX = "DRAWBAR_"
@@ -51,14 +51,14 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Source(enum.StrEnum):
-    """Who says it, in the words of an allocation."""
+    """Where parameters come from, as an allocation names it."""
 
     CLASS = "FromClass"
     CLAIM = "FromClaim"
 
     @property
     def owner(self) -> str:
-        """In words."""
+        """Its name in a message."""
         return "the DeviceClass" if self is Source.CLASS else "the claim"
 
 
@@ -89,7 +89,7 @@ class Network(meta.Struct, frozen=True):
 
 
 class DeviceParameters(meta.Struct, frozen=True):
-    """What a class or a claim says of its devices.
+    """The parameters that a class or a claim gives its devices.
 
     Attributes:
         environment: variables for the containers that use the device.
@@ -108,7 +108,7 @@ NOTHING = DeviceParameters()
 
 
 class Invalid(Exception):
-    """Parameters that nobody can obey.
+    """Invalid parameters.
 
     Attributes:
         problems: one clause each, with its place and what to do.
@@ -128,7 +128,7 @@ class _Field:
     Attributes:
         problems: what is wrong with a value: clauses to follow its place. None for an object.
         fields: of an object; None for a value.
-        by_class: only an administrator may say it.
+        by_class: only an administrator may set it.
     """
 
     problems: Callable[[Any], Iterator[tuple[str, str]]] | None = None
@@ -137,15 +137,15 @@ class _Field:
 
 
 def decode(document: object, source: Source, *, path: str = "") -> DeviceParameters:
-    """The parameters that a document holds.
+    """Return the parameters in a document.
 
     Args:
         document: `opaque.parameters` as JSON values.
-        source: who says it.
+        source: where it comes from.
         path: of the document, for the messages.
 
     Raises:
-        Invalid: it holds none, or they cannot be; lists everything, `PROBLEMS_MAX` problems at most.
+        Invalid: with all problems, `PROBLEMS_MAX` at most.
     """
     problems = tuple(
         f"{_joined(path, where) or 'the document'}{clause}"
@@ -157,8 +157,8 @@ def decode(document: object, source: Source, *, path: str = "") -> DeviceParamet
     return _converted(document)
 
 
-def recorded(document: Mapping[str, Any]) -> DeviceParameters:
-    """Parameters that were decoded once and written down, by a newer version perhaps: what is not known is passed over."""
+def from_record(document: Mapping[str, Any]) -> DeviceParameters:
+    """Return parameters from a record that may be of a newer version; unknown fields are skipped."""
     try:
         return _converted(document)
     except msgspec.ValidationError:
@@ -166,9 +166,9 @@ def recorded(document: Mapping[str, Any]) -> DeviceParameters:
 
 
 def document(parameters: DeviceParameters) -> dict[str, Any]:
-    """As `recorded` reads them; empty where nothing is said."""
-    found: dict[str, Any] = msgspec.to_builtins(parameters)
-    return {key: value for key, value in found.items() if value not in ({}, [])}
+    """Return the record that `from_record` reads; empty for default parameters."""
+    record: dict[str, Any] = msgspec.to_builtins(parameters)
+    return {key: value for key, value in record.items() if value not in ({}, [])}
 
 
 def _converted(document: Mapping[str, Any]) -> DeviceParameters:
@@ -189,7 +189,7 @@ def _problems(document: object, source: Source) -> Iterator[tuple[str, str]]:
             if value != wanted:
                 was = f" is {_shown(value)}" if name in document else " is missing"
                 yield name, f"{was}: this version of Drawbar takes {wanted}"
-        # What another kind means nobody knows.
+        # The fields of another kind are unknown.
         return
     rest = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
     yield from _object(rest, _FIELDS, source, "")

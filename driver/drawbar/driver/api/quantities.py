@@ -22,7 +22,7 @@ def parse(text: str) -> int | float:
     return int(value) if value == value.to_integral_value() else float(value)
 
 
-def of_bytes(amount: int) -> str:
+def format_bytes(amount: int) -> str:
     """Return an amount of bytes in canonical form, as the API server does: with the largest binary unit that divides it."""
     units = (suffix for suffix, unit in reversed(_BINARY.items()) if amount and amount % unit == 0)
     suffix = next(units, "")

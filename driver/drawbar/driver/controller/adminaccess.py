@@ -47,7 +47,7 @@ def applied(
     node = claim.status.allocation.node if claim.status.allocation else None
     wanted = devices(claim, driver)
     elsewhere = [key for key in wanted if not _may_come(known.get(key), node)]
-    _, unfit = configurations.judged(claim.status.allocation, driver)
+    _, unfit = configurations.checked(claim.status.allocation, driver)
     refusal = unfit or _absent(elsewhere, known)
     entries = []
     changed = False

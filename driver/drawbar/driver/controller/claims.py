@@ -216,7 +216,7 @@ def wish(
     if allocation is None or result is None or allocation.node is None:
         return None
     where = bindings.Key(pool=result.pool, device=result.device)
-    asked, unfit = configurations.judged(allocation, driver)
+    asked, unfit = configurations.checked(allocation, driver)
     seconds = asked.get(where, parameters.NOTHING).attach_timeout_seconds
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
@@ -227,9 +227,9 @@ def wish(
         pool=result.pool,
         allocation_timestamp=allocation.allocation_timestamp,
         seen_at=seen.allocated,
-        attached_said=bindings.said(claim, driver, where, bindings.ATTACHED),
-        failed_said=bindings.said(claim, driver, where, bindings.ATTACH_FAILED),
-        visible_said=bindings.said(claim, driver, where, bindings.VISIBLE),
+        attached_said=bindings.is_true(claim, driver, where, bindings.ATTACHED),
+        failed_said=bindings.is_true(claim, driver, where, bindings.ATTACH_FAILED),
+        visible_said=bindings.is_true(claim, driver, where, bindings.VISIBLE),
         failed_at=seen.failed,
         unfit=unfit,
         patience=None if seconds is None else datetime.timedelta(seconds=seconds),
@@ -241,7 +241,7 @@ def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) ->
     allocation = claim.status.allocation
     # Admin access, shares and parameters stand in the claim alone.
     plain = (
-        not configurations.speaks(allocation, driver)
+        not configurations.has_parameters(allocation, driver)
         and allocation is not None
         and not any(
             result.admin_access or result.share_id

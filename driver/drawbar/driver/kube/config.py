@@ -1,9 +1,8 @@
-"""Where the API server is and how to prove who we are.
+"""The address of the API server and the credentials for it.
 
-In a pod this is the mounted service account; elsewhere a kubeconfig. Credentials that stand in the kubeconfig
-(token, token file, client certificate) are read here; what needs a program or a protocol to log in (`exec`,
-`auth-provider`) is left to the `kubernetes` package, which is large and so an extra, `drawbar[login]`.
-What would silently be another connection than the one asked for (a proxy, another user) is refused.
+In a pod these come from the mounted service account, elsewhere from a kubeconfig. Token, token file and client certificate
+are read here; logins by a program or a protocol (`exec`, `auth-provider`) are left to the `kubernetes` package, which is
+large and so an extra, `drawbar[login]`. Settings that would be ignored silently (a proxy, another user) are refused.
 
 Source: "Organizing Cluster Access Using kubeconfig Files", "Accessing the Kubernetes API from a Pod".
 """
@@ -35,9 +34,9 @@ class Connection:
     Attributes:
         server: base URL without a trailing slash.
         tls: TLS settings for https, else None.
-        authorization: gives the value of the Authorization header, or None. Called for every request, since the
-            kubelet rotates the token file under us.
-        origin: where this came from, for messages.
+        authorization: returns the Authorization header or None; called for every request, since the kubelet rotates
+            the token file.
+        origin: the source of the settings, for messages.
     """
 
     server: str
@@ -52,10 +51,10 @@ class Connection:
 def load(
     path: str | None = None, *, environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT
 ) -> Connection:
-    """The connection asked for: `path`, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+    """Return the connection by `path`, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
     Raises:
-        errors.ConfigError: none of them is there, or the one found cannot be used.
+        errors.ConfigError: there is none of them, or it cannot be used.
     """
     named = path or environ.get("KUBECONFIG")
     if named:
@@ -146,8 +145,8 @@ def _named(content: dict[str, Any], listing: str, key: str, name: object, path: 
     entries = content.get(listing)
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(key), dict):
-            found: dict[str, Any] = entry[key]
-            return found
+            section: dict[str, Any] = entry[key]
+            return section
     raise errors.ConfigError(f"kubeconfig {path} has no {key} named {name!r} in {listing}")
 
 
@@ -214,10 +213,10 @@ def _file(entry: dict[str, Any], key: str, path: Path) -> Iterator[Path | None]:
     """
     data, name = _text(entry, f"{key}-data", path), _text(entry, key, path)
     if not data:
-        found = path.parent / name if name else None
-        if found is not None and not os.access(found, os.R_OK):
-            raise errors.ConfigError(f"kubeconfig {path}: cannot read {key} {found}")
-        yield found
+        file_path = path.parent / name if name else None
+        if file_path is not None and not os.access(file_path, os.R_OK):
+            raise errors.ConfigError(f"kubeconfig {path}: cannot read {key} {file_path}")
+        yield file_path
         return
     try:
         raw = base64.b64decode("".join(data.split()), validate=True)

@@ -1,4 +1,4 @@
-"""What the API server serves of an API group.
+"""The versions and resources that an API server serves of a group.
 
 Source: Kubernetes API concepts, "Discovery API"; `/apis/<group>`.
 """
@@ -38,19 +38,19 @@ T = TypeVar("T")
 
 
 async def resources(api: client.Client, group: str) -> Mapping[str, frozenset[str]]:
-    """By version of the group the resources that it serves; nothing where the group is not served.
+    """Return the resources of each version of a group; empty where the group is not served.
 
     Raises:
-        errors.KubeError: the API server does not tell.
+        errors.KubeError: the API server does not answer, or not allow the request.
     """
-    found = {}
-    for one in (await _asked(api, f"/apis/{group}", _Group)).versions:
-        listed = await _asked(api, f"/apis/{group}/{one.version}", _Resources)
-        found[one.version] = frozenset(resource.name for resource in listed.resources)
-    return found
+    served = {}
+    for version in (await _read(api, f"/apis/{group}", _Group)).versions:
+        answer = await _read(api, f"/apis/{group}/{version.version}", _Resources)
+        served[version.version] = frozenset(resource.name for resource in answer.resources)
+    return served
 
 
-async def _asked(api: client.Client, path: str, into: type[T]) -> T:
+async def _read(api: client.Client, path: str, into: type[T]) -> T:
     try:
         answer = await api.request("GET", path)
     except errors.NotFound:
@@ -62,8 +62,8 @@ async def _asked(api: client.Client, path: str, into: type[T]) -> T:
 
 
 async def settled(api: client.Client, group: str) -> Mapping[str, frozenset[str]]:
-    """The same, asked until the API server answers; nothing where it does not allow the question."""
-    pauses, said = backoff.Backoff(), ""
+    """As `resources`, repeated until the API server answers; empty where it does not allow the request."""
+    pauses, logged = backoff.Backoff(), ""
     while True:
         try:
             return await resources(api, group)
@@ -71,7 +71,7 @@ async def settled(api: client.Client, group: str) -> Mapping[str, frozenset[str]
             log.warning("may not learn what the API server serves, taking it for a recent one: %s", error)
             return {}
         except errors.KubeError as error:
-            if str(error) != said:
-                said = str(error)
+            if str(error) != logged:
+                logged = str(error)
                 log.warning("cannot learn what the API server serves, trying again: %s", error)
         await asyncio.sleep(pauses.failed())

@@ -1,16 +1,15 @@
 """A local copy of a collection, kept current by list and watch.
 
 Guarantees: `synced` is set once the first list is in; `changed(old, new)` is called once for every difference, in the
-order the API server tells them, whether it came by watch or was found by a new list; nothing is polled. An API server
-that denies, does not answer, or ends its watches at once is asked again after growing, jittered pauses; the reason is
-said once per change of the reason.
+API server's order, whether by watch or by a new list; nothing is polled. After an error, or a watch that ends at once, it
+lists and watches again after growing, jittered pauses; each new reason is logged once.
 
 What is written through the copy (`create`, `apply`, `merge`, `delete`) is in it once the write is done, before the watch
-reports it. Whatever the order in which its answer, the watch and a list come in, the newest state stays, and an object that
-was deleted does not come back.
+reports it. In whatever order the answer, the watch and a list arrive, the newest state stays, and an object that was
+deleted does not come back.
 
-An object that is larger than `bodies.LIMIT_BYTES` is not read: it stays as it was last read, if it was, until it is gone
-or smaller, and `too_large(metadata)` is called once for it; all other objects are followed as ever.
+An object that is larger than `decoding.LIMIT_BYTES` is not read: its last state stays until it is gone or smaller, and
+`too_large(metadata)` is called once for it; all other objects are followed.
 """
 
 import asyncio
@@ -25,10 +24,10 @@ from drawbar.driver.kube import client, errors, kinds
 
 log = logging.getLogger(__name__)
 
-# The answer of a write is late by seconds at most; so many objects do not go in that time.
+# The answer of a write is late by seconds at most; fewer objects are deleted in that time.
 DELETED_LIMIT = 1000
 FRESH_SECONDS = 10.0
-"""So long a list is taken for what there is now."""
+"""For this long a list is regarded as current."""
 
 
 class Item(Protocol):
@@ -73,14 +72,14 @@ class Mirror(Generic[T]):
         self._fields = fields
         # For what this API server cannot select itself.
         self._keep = keep
-        self._tell_too_large: Callable[[meta.ObjectMeta], None] | None = None
+        self._on_too_large: Callable[[meta.ObjectMeta], None] | None = None
         self.too_large: dict[str, meta.ObjectMeta] = {}
         self._items: dict[Key, T] = {}
-        # What `learn` put there and neither watch nor list has confirmed yet.
+        # Keys that `learn` stored and neither watch nor list has confirmed yet.
         self._ahead: set[Key] = set()
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self._backoff = backoff.Backoff()
-        self._said = ""
+        self._logged = ""
         self._listed_at = -FRESH_SECONDS
         self._stale = asyncio.Event()
         self.synced = asyncio.Event()
@@ -91,10 +90,10 @@ class Mirror(Generic[T]):
         too_large: Callable[[meta.ObjectMeta], None] | None = None,
     ) -> None:
         """Have `changed` and `too_large` called from now on, in place of whatever was called before."""
-        self._changed, self._tell_too_large = changed, too_large
+        self._changed, self._on_too_large = changed, too_large
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """The object as last seen, or None."""
+        """Return the object as last seen, or None."""
         return self._items.get((namespace, name))
 
     def __iter__(self) -> Iterator[T]:
@@ -184,10 +183,10 @@ class Mirror(Generic[T]):
         self._drop(_key(item.metadata), item.metadata.uid)
 
     async def renew(self) -> None:
-        """Lists again, unless that was a moment ago, and returns once that is in.
+        """List again, unless that was done within `FRESH_SECONDS`; return once the list is in.
 
-        For whoever is about to act on what is *not* there: a watch whose peer went without a word tells nothing for as
-        long as the connection takes to notice.
+        For callers that act on the absence of an object: a watch whose peer vanished is silent until the connection
+        fails.
         """
         if self.synced.is_set() and asyncio.get_running_loop().time() - self._listed_at < FRESH_SECONDS:
             return
@@ -196,7 +195,7 @@ class Mirror(Generic[T]):
         await self.synced.wait()
 
     async def run(self) -> None:
-        """Lists and watches until cancelled."""
+        """List and watch until cancelled."""
         while True:
             self._stale.clear()
             async with asyncio.TaskGroup() as tasks:
@@ -218,10 +217,10 @@ class Mirror(Generic[T]):
             except errors.KubeError as error:
                 version = ""
                 asked = error.retry_after_seconds if isinstance(error, errors.Throttled) else 0.0
-                self._say(error)
+                self._log(error)
             lived = loop.time() - watching_since if watching_since is not None else 0.0
             if lived >= backoff.HEALTHY_SECONDS:
-                self._said = ""
+                self._logged = ""
             await asyncio.sleep(self._backoff.ended(lived, asked))
 
     async def _list(self) -> str:
@@ -233,14 +232,14 @@ class Mirror(Generic[T]):
             _key(item.metadata): item for item in listing.items if self._keep is None or self._keep(item)
         }
         unread = {_key(metadata) for metadata in listing.too_large}
-        for key, known in tuple(self._items.items()):
+        for key, item in tuple(self._items.items()):
             if key in unread:
                 continue
-            # The list may have been made before a write whose answer is known already.
-            if key in self._ahead and _later(known.metadata.resource_version, listing.resource_version):
+            # The list may have been made before a write whose answer is stored already.
+            if key in self._ahead and _later(item.metadata.resource_version, listing.resource_version):
                 fresh.pop(key, None)
             elif key not in fresh:
-                self._drop(key, known.metadata.uid)
+                self._drop(key, item.metadata.uid)
         for item in fresh.values():
             self._put(item, by_list=True)
             self._confirm(item)
@@ -250,17 +249,17 @@ class Mirror(Generic[T]):
         return listing.resource_version
 
     def _name_too_large(self, unread: tuple[meta.ObjectMeta, ...]) -> None:
-        known, self.too_large = self.too_large, {metadata.uid: metadata for metadata in unread}
+        before, self.too_large = self.too_large, {metadata.uid: metadata for metadata in unread}
         for metadata in unread:
-            if metadata.uid in known:
+            if metadata.uid in before:
                 continue
             names = {"namespace": metadata.namespace, "object": metadata.name}
             log.warning("%s is too large to be read", self._kind.kind, extra=names)
-            if self._tell_too_large is not None:
-                self._tell_too_large(metadata)
+            if self._on_too_large is not None:
+                self._on_too_large(metadata)
 
     async def _watch(self, version: str) -> AsyncIterator[str]:
-        """Applies one watch to its end; yields the version to go on from after each event."""
+        """Apply one watch to its end; yield the version to continue from after each event."""
         async for event in self._api.watch(
             self._kind,
             into=self._into,
@@ -279,29 +278,29 @@ class Mirror(Generic[T]):
             yield event.resource_version or version
 
     def _put(self, item: T, *, by_list: bool = False) -> bool:
-        """Keeps it if it replaces what is known; says whether it did.
+        """Store an object if it is newer; return whether it was.
 
-        A list is right even with an older version: the API server may have been restored from a backup.
+        From a list it is stored even if it is older: the API server may have been restored from a backup.
         """
         key = _key(item.metadata)
         old = self._items.get(key)
         if old is not None:
-            fresh, known = item.metadata.resource_version, old.metadata.resource_version
-            if fresh == known or not (by_list or _later(fresh, known)):
+            version, stored = item.metadata.resource_version, old.metadata.resource_version
+            if version == stored or not (by_list or _later(version, stored)):
                 return False
         self._items[key] = item
         self._changed(old, item)
         return True
 
     def _confirm(self, item: T) -> None:
-        """The API server itself told of that object: it is there, and our copy is not ahead unless it is newer."""
+        """Note that watch or list has reported an object: it exists, and our copy is not ahead unless it is newer."""
         self._deleted.pop(item.metadata.uid, None)
-        known = self._items[_key(item.metadata)]
-        if not _later(known.metadata.resource_version, item.metadata.resource_version):
+        stored = self._items[_key(item.metadata)]
+        if not _later(stored.metadata.resource_version, item.metadata.resource_version):
             self._ahead.discard(_key(item.metadata))
 
     def _drop(self, key: Key, uid: str) -> None:
-        """Forgets the object of that uid, and remembers that it is gone. Another one of its name stays."""
+        """Remove the object of that uid, and remember that it is gone. Another object of its name stays."""
         self._deleted[uid] = None
         if len(self._deleted) > DELETED_LIMIT:
             self._deleted.popitem(last=False)
@@ -312,11 +311,11 @@ class Mirror(Generic[T]):
         self._ahead.discard(key)
         self._changed(old, None)
 
-    def _say(self, error: errors.KubeError) -> None:
+    def _log(self, error: errors.KubeError) -> None:
         if isinstance(error, errors.Expired):
             log.info("watch is too old, listing again", extra={"kind": self._kind.plural})
-        elif str(error) != self._said:
-            self._said = str(error)
+        elif str(error) != self._logged:
+            self._logged = str(error)
             log.warning("cannot follow %s, trying again: %s", self._kind.plural, error)
 
 
@@ -329,9 +328,9 @@ def _key(metadata: meta.ObjectMeta) -> Key:
 
 
 def _later(version: str, than: str) -> bool:
-    """Whether the one resourceVersion comes after the other, of any two objects of one collection.
+    """Whether one resourceVersion is newer than the other, of any two objects of one collection.
 
-    They are compared as numbers, as KEP-5504 allows since 1.35; where they are none, the one that came last counts.
+    They are compared as numbers, as KEP-5504 allows since 1.35; where they are not numbers, the one received last is newer.
     """
     if version.isdecimal() and than.isdecimal():
         return int(version) > int(than)

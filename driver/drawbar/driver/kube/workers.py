@@ -20,14 +20,14 @@ K = TypeVar("K", bound=Hashable)
 Reconcile = Callable[[K], Awaitable[float | None]]
 """Reconcile one object; return the seconds after which to do so again (0.0: at once), or None."""
 Describe = Callable[[K], Mapping[str, object]]
-"""Return what the log says of a key."""
+"""Return the extras of a key in the log."""
 
 PAUSE_FIRST_SECONDS = 0.05
 PAUSE_MAX_SECONDS = 60.0
 
 
 class WorkQueue(Generic[K]):
-    """Keys that want attention. Not for several event loops."""
+    """Keys to be reconciled. Not for several event loops."""
 
     def __init__(self) -> None:
         self._ready: deque[K] = deque()
@@ -47,7 +47,7 @@ class WorkQueue(Generic[K]):
         return len(self._failures)
 
     def add(self, key: K) -> None:
-        """Asks for attention now."""
+        """Have the key reconciled now."""
         self._cancel_timer(key)
         if key in self._busy:
             self._again.add(key)
@@ -57,16 +57,16 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Asks for attention later; an earlier wish wins."""
+        """Have the key reconciled later, unless it is due earlier."""
         loop = asyncio.get_running_loop()
-        known = self._timers.get(key)
-        if known is not None and known.when() <= loop.time() + seconds:
+        timer = self._timers.get(key)
+        if timer is not None and timer.when() <= loop.time() + seconds:
             return
         self._cancel_timer(key)
         self._timers[key] = loop.call_later(max(0.0, seconds), self.add, key)
 
     def retry(self, key: K) -> float:
-        """Asks for attention after this key's back-off; gives the pause in seconds."""
+        """Have the key reconciled after its back-off; return the pause in seconds."""
         if key not in self._failures:
             self._failures[key] = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
         pause = self._failures[key].failed()
@@ -74,7 +74,7 @@ class WorkQueue(Generic[K]):
         return pause
 
     def forget(self, key: K) -> None:
-        """Starts the key's back-off from the beginning again."""
+        """Reset the key's back-off."""
         self._failures.pop(key, None)
 
     async def run(
@@ -89,7 +89,7 @@ class WorkQueue(Generic[K]):
 
         Args:
             reconcile: called with one key at a time.
-            describe: what the log says of a key.
+            describe: the extras of a key in the log.
             retried: exceptions after which the key is reconciled again, after its back-off; any other one is raised.
             level: at which such an exception is logged.
         """
@@ -111,7 +111,7 @@ class WorkQueue(Generic[K]):
                 self.done(key)
 
     async def take(self) -> K:
-        """The next key; call `done` with it afterwards, whatever happened."""
+        """Wait for the next key and return it; call `done` with it afterwards in any case."""
         while not self._ready:
             self._wake.clear()
             await self._wake.wait()
@@ -121,14 +121,14 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Says that the key is no longer being handled."""
+        """Note that the key is no longer being handled."""
         self._busy.discard(key)
         if key in self._again:
             self._again.discard(key)
             self.add(key)
 
     def close(self) -> None:
-        """Drops all timers."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -221,7 +221,7 @@ def from_handle(
     """Return a claim that is allocated by that handle: its devices, and the requests that go without one."""
     given = [(one.request, one.pool, one.device, None) for one in handle.devices]
     # The null device has shares.
-    without = [(*one, one[0]) for one in nodepools.without(handle.without, node_name)]
+    without = [(*one, one[0]) for one in nodepools.null_devices(handle.without, node_name)]
     results = tuple(
         claims.AllocationResult(request=request, driver=driver, pool=pool, device=device, share_id=share)
         for request, pool, device, share in (*given, *without)

@@ -1,7 +1,7 @@
-"""Whether a daemon is alive, and whether it is of use.
+"""Whether a daemon is alive, and whether it is ready.
 
-Alive: its event loop turns (or it could not answer) and no piece of work hangs far beyond what it may take; if not,
-only a new start helps. Ready: it can do what it is there for; what is still missing stands in the answer.
+Alive: its event loop runs (or it could not answer) and no piece of work takes far longer than it may; if not, only a
+restart helps. Ready: it can do its work; otherwise the answer names what is missing.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class Watchdog:
         return _Piece(self._pieces, what, self._clock() + limit_seconds)
 
     def overdue(self) -> list[str]:
-        """What hangs, as clauses."""
+        """Return the pieces of work beyond their limit, as clauses."""
         now = self._clock()
         return [f"{what} is {now - due:.0f} s overdue" for what, due in self._pieces.values() if now > due]
 
@@ -59,9 +59,9 @@ class Readiness:
         self._missing = missing
 
     def missing(self) -> dict[str, str]:
-        """By name what is missing; empty when the daemon is ready."""
-        found = {name: ask() for name, ask in self._missing.items()}
-        return {name: clause for name, clause in found.items() if clause is not None}
+        """Return what is missing by name; empty when the daemon is ready."""
+        clauses = {name: missing() for name, missing in self._missing.items()}
+        return {name: clause for name, clause in clauses.items() if clause is not None}
 
 
 class Milestone:

@@ -51,8 +51,8 @@ def _modern(found: claims.ResourceClaim, pod: str) -> progress.ClaimSeen | None:
         pool=result.pool,
         device=result.device,
         node=found.status.allocation.node or "",
-        attached=bindings.said(found, DRIVER, key, bindings.ATTACHED),
-        visible=bindings.said(found, DRIVER, key, bindings.VISIBLE),
+        attached=bindings.is_true(found, DRIVER, key, bindings.ATTACHED),
+        visible=bindings.is_true(found, DRIVER, key, bindings.VISIBLE),
     )
 
 

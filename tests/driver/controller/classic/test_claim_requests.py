@@ -303,7 +303,7 @@ def test_an_allocation_is_read_as_it_was_written_in_both_versions():
 
 def test_a_handle_of_another_version_is_refused_and_unknown_fields_are_passed_over():
     document = handles.document(HANDLE)
-    assert handles.recorded(document | {"news": 1}) == HANDLE
+    assert handles.from_document(document | {"news": 1}) == HANDLE
     for wrong in ("no json", '{"kind": "Other"}', "[]", '{"apiVersion": "drawbar.dev/v1alpha1", "kind": 1}'):
         with pytest.raises(handles.InvalidHandle):
             handles.decode(wrong)
@@ -311,7 +311,7 @@ def test_a_handle_of_another_version_is_refused_and_unknown_fields_are_passed_ov
         with pytest.raises(handles.InvalidHandle):
             handles.decode(deep)
     with pytest.raises(handles.InvalidHandle, match="cannot be read"):
-        handles.recorded(document | {"devices": "none"})
+        handles.from_document(document | {"devices": "none"})
 
 
 def test_a_handle_that_has_no_room_is_refused_with_the_remedy():

@@ -152,7 +152,7 @@ class Classic:
     def handle(self, status):
         if self.version == "v1alpha2":
             return handles.decode(status["allocation"]["resourceHandles"][0]["data"])
-        return handles.recorded(status["allocation"]["devices"]["config"][0]["opaque"]["parameters"])
+        return handles.from_document(status["allocation"]["devices"]["config"][0]["opaque"]["parameters"])
 
     async def change(self, name, status):
         """What scheduler or kube-controller-manager write."""

@@ -355,7 +355,7 @@ def _node_config(
         for request in claim.requests
     )
     allocation = claims.Allocation(devices=claims.DeviceAllocation(results=results, config=config))
-    _, unfit = configurations.judged(allocation, driver)
+    _, unfit = configurations.checked(allocation, driver)
     if unfit is not None:
         raise InvalidParameters(unfit.message)
     return config

@@ -178,7 +178,7 @@ class _Subject:
             )
         else:
             # A kubelet asks only the drivers of devices.
-            nothing = nodepools.without(handle.without, handle.node)
+            nothing = nodepools.null_devices(handle.without, handle.node)
             status = classic_v1alpha3.allocated(handle, self._context.cluster.driver, nothing, step.config)
         consumers = list(claim.reserved_for)
         if step.pod is not None and all(one.uid != step.pod.uid for one in consumers):

@@ -190,7 +190,7 @@ def _allocate(
         node_selector=claims.one_node(node),
         allocation_timestamp=meta.timestamp(now),
     )
-    _, unfit = configurations.judged(allocation, observed.driver)
+    _, unfit = configurations.checked(allocation, observed.driver)
     if unfit is not None:
         return Wait(reason=unfit.reason, message=f"the claim is not allocated at once: {unfit.message}")
     return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))

@@ -39,7 +39,7 @@ def published(
     return slices.Device(
         name=names.label(device.id),
         attributes=_attributes(fabric, device),
-        capacity={"memory": slices.Capacity(value=quantities.of_bytes(device.memory_bytes))}
+        capacity={"memory": slices.Capacity(value=quantities.format_bytes(device.memory_bytes))}
         if device.memory_bytes
         else {},
         binds_to_node=True,

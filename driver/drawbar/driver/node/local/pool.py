@@ -82,7 +82,7 @@ def published(one: residents.Resident) -> slices.Device:
     return slices.Device(
         name=one.name,
         attributes={name: _attribute(value) for name, value in sorted(values.items())},
-        capacity={"memory": slices.Capacity(value=quantities.of_bytes(amount))} if amount else {},
+        capacity={"memory": slices.Capacity(value=quantities.format_bytes(amount))} if amount else {},
     )
 
 

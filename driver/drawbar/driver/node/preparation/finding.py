@@ -164,7 +164,7 @@ class Found:
             card=self.card,
             claim_uid=self.claim_uid,
             host=self.host,
-            said=parameters.recorded(self.record.parameters),
+            said=parameters.from_record(self.record.parameters),
             first_interface=self.record.first_interface,
         )
 
@@ -252,7 +252,7 @@ class Finder:
             errors.PrepareError: its parameters cannot be obeyed.
         """
         try:
-            said = configurations.of_devices(claim.status.allocation, self.driver)
+            said = configurations.by_device(claim.status.allocation, self.driver)
         except parameters.Invalid as invalid:
             raise errors.PrepareError(str(invalid), reason=configurations.REASON) from invalid
         allocation = claim.status.allocation
@@ -451,7 +451,7 @@ class Lookup:
 
 def interface_prefix(said: records.Json) -> str | None:
     """What recorded parameters call the interfaces, if they do."""
-    return parameters.recorded(said).network.interface_prefix
+    return parameters.from_record(said).network.interface_prefix
 
 
 def numbered(given: Sequence[Given]) -> list[Given]:
