@@ -210,7 +210,6 @@ class DelayedEvents(_Effect, frozen=True, kw_only=True, tag="delayed-events"):
 Effect: TypeAlias = (
     Latency | Refusal | Disconnect | Partition | DroppedWatch | DuplicatedEvents | DelayedEvents
 )
-EventEffect: TypeAlias = DuplicatedEvents | DelayedEvents
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):

@@ -1,7 +1,7 @@
 """The claim controller double at work: watches pods, claims and templates, and carries out `plan`'s actions.
 
-On a cluster with classic DRA it also sees to pods that were bound without the scheduler: it reserves their allocated
-claims, and tells the drivers their node.
+On a cluster with classic DRA it also handles pods that were bound without the scheduler: it reserves their allocated
+claims, and writes their node to their PodSchedulingContexts.
 
 Not emulated: extended resources, claims of pod groups, the metrics, the event about a template that does not exist, the
 reservation of allocated claims for such pods elsewhere, and the garbage collector in general (a claim made for a pod is
@@ -17,13 +17,13 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
+from drawbar.mocks import controlloop
 from drawbar.mocks.claims import dialects, discovery, documents, plan, users
 from drawbar.mocks.claims.classic import plan as classic
 
 log = logging.getLogger(__name__)
 
 WorkKey = tuple[Literal["pod", "claim"], str, str]
-WORKERS = 4
 
 
 class ClaimController:
@@ -36,32 +36,22 @@ class ClaimController:
         # Claims that were just made, until the watch shows them: otherwise a second one would be made.
         self._owned: dict[str, dict[str, documents.Document]] = {}
         self._users = users.Users()
-        self._templates = self._reflector(dialect.template, self._template_changed)
-        self._claims = self._reflector(dialect.claim, self._claim_changed)
-        self._pods = self._reflector(kinds.POD, self._pod_changed)
+        self._templates = self._mirror(dialect.template, self._template_changed)
+        self._claims = self._mirror(dialect.claim, self._claim_changed)
+        self._pods = self._mirror(kinds.POD, self._pod_changed)
         self._contexts: mirror.Mirror[documents.Document] | None = None
         if dialect.context is not None:
             # Nothing follows from a change of one: it is looked up when its pod is looked at.
-            self._contexts = self._reflector(dialect.context, lambda _old, _new: None)
+            self._contexts = self._mirror(dialect.context, lambda _old, _new: None)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
-        reflectors = [self._templates, self._claims, self._pods]
+        copies = [self._templates, self._claims, self._pods]
         if self._contexts is not None:
-            reflectors.append(self._contexts)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for number, reflected in enumerate(reflectors):
-                    group.create_task(reflected.run(), name=f"claims-reflector-{number}")
-                for reflected in reflectors:
-                    await reflected.synced.wait()
-                ready.set()
-                for number in range(WORKERS):
-                    group.create_task(self._work(), name=f"claims-worker-{number}")
-        finally:
-            self._queue.close()
+            copies.append(self._contexts)
+        await controlloop.run("claims", copies, self._queue, self._sync, ready)
 
-    def _reflector(self, kind: kinds.Kind, changed: Any) -> mirror.Mirror[documents.Document]:
+    def _mirror(self, kind: kinds.Kind, changed: Any) -> mirror.Mirror[documents.Document]:
         return mirror.Mirror(self._api, kind, into=documents.Document, changed=changed)
 
     def _template_changed(self, _old: documents.Document | None, new: documents.Document | None) -> None:
@@ -101,22 +91,9 @@ class ClaimController:
             if name:
                 self._queue.add(("claim", pod.metadata.namespace, name))
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.take()
-            try:
-                kind, namespace, name = key
-                await (
-                    self._sync_pod(namespace, name) if kind == "pod" else self._sync_claim(namespace, name)
-                )
-                self._queue.forget(key)
-            except errors.KubeError as error:
-                pause = self._queue.retry(key)
-                log.info(
-                    "claim controller tries again", extra={"key": key, "reason": str(error), "pause": pause}
-                )
-            finally:
-                self._queue.done(key)
+    async def _sync(self, key: WorkKey) -> None:
+        kind, namespace, name = key
+        await (self._sync_pod(namespace, name) if kind == "pod" else self._sync_claim(namespace, name))
 
     async def _sync_pod(self, namespace: str, name: str) -> None:
         pod = self._pods.get(name, namespace)
@@ -147,7 +124,7 @@ class ClaimController:
     async def _serve_scheduled(
         self, pod: documents.Document, contexts: mirror.Mirror[documents.Document]
     ) -> None:
-        """Sees to a pod that has a node already, on a cluster with classic DRA."""
+        """Handle a pod that has a node already, on a cluster with classic DRA."""
         context = contexts.get(pod.metadata.name, pod.metadata.namespace)
         for action in classic.for_scheduled_pod(pod, self._claims_of(pod), context, self._dialect):
             match action:
@@ -164,15 +141,15 @@ class ClaimController:
                     assert_never(action)
 
     def _claims_of(self, pod: documents.Document) -> list[documents.Document]:
-        """The pod's claims, up to the first that is not there or belongs to somebody else."""
-        found = []
+        """The pod's claims, up to the first that does not exist or has another owner."""
+        claims = []
         for _, name, template in documents.pod_claims(pod):
             claim = self._claims.get(name or "", pod.metadata.namespace)
             if name != "" and (claim is None or (template and not documents.is_owned_by(claim, pod))):
                 break
             if claim is not None:
-                found.append(claim)
-        return found
+                claims.append(claim)
+        return claims
 
     async def _record(self, pod: documents.Document, action: plan.RecordClaims) -> None:
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"resourceClaimStatuses": action.statuses}}
@@ -201,12 +178,12 @@ class ClaimController:
                         self._dialect.claim, action.claim, self._claims, subresource="status"
                     )
                 case plan.RemoveFinalizer():
-                    others = tuple(
+                    kept = tuple(
                         finalizer
                         for finalizer in claim.metadata.finalizers
                         if finalizer != documents.PROTECTION_FINALIZER
                     )
-                    freed = documents.with_finalizers(claim, others)
+                    freed = documents.with_finalizers(claim, kept)
                     claim = await self._replace(self._dialect.claim, freed, self._claims)
                 case plan.DeleteClaim():
                     await self._api.delete(
@@ -236,7 +213,7 @@ class ClaimController:
             )
         except errors.NotFound:
             return document
-        # Without its last finalizer a deleted claim is gone; the watch tells, learning would revive it here.
+        # Without its last finalizer a deleted claim is gone; the watch reports that, and learning would put it back here.
         if not documents.is_deleting(written) or written.metadata.finalizers:
             into.learn(written)
         return written
@@ -260,9 +237,9 @@ class ClaimController:
         return pod is None or documents.is_done(pod)
 
     async def _pod(self, namespace: str, name: str, uid: str) -> documents.Document | None:
-        known = self._pods.get(name, namespace)
-        if known is not None and known.metadata.uid == uid:
-            return known
+        pod = self._pods.get(name, namespace)
+        if pod is not None and pod.metadata.uid == uid:
+            return pod
         try:
             pod = await self._api.read(kinds.POD, name, into=documents.Document, namespace=namespace)
         except errors.NotFound:

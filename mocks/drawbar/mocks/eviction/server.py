@@ -19,6 +19,7 @@ import msgspec
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
+from drawbar.mocks import controlloop
 from drawbar.mocks.claims import documents, events
 from drawbar.mocks.eviction import board, plan, progress, rates, settings
 from drawbar.mocks.scheduler import discovery, objects, taintrules
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "device-taint-eviction-controller"
 STRATEGIC = "application/strategic-merge-patch+json"
-WORKERS = 4
 # Pods that were evicted are remembered for as long as they may take to go.
 EVICTED_LIMIT = 500
 
@@ -59,30 +59,20 @@ class EvictionController:
         # How many pods went because of a rule, by the rule's uid.
         self._counts: dict[str, int] = {}
         self._rule_kind: kinds.Kind | None = None
-        self._claims = self._reflector(kinds.CLAIM, documents.Document, self._claim_changed)
-        self._slices = self._reflector(kinds.SLICE, objects.Slice, self._slice_changed)
-        self._pods = self._reflector(kinds.POD, documents.Document, self._pod_changed)
+        self._claims = self._mirror(kinds.CLAIM, documents.Document, self._claim_changed)
+        self._slices = self._mirror(kinds.SLICE, objects.Slice, self._slice_changed)
+        self._pods = self._mirror(kinds.POD, documents.Document, self._pod_changed)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
         self._rule_kind = await discovery.taint_rules(self._api)
         self._board.usual_rate = rates.USUAL if await discovery.eviction_rates(self._api) else None
-        reflectors: list[mirror.Mirror[Any]] = [self._claims, self._slices, self._pods]
+        copies: list[mirror.Mirror[Any]] = [self._claims, self._slices, self._pods]
         if self._rule_kind is not None:
-            reflectors.append(self._reflector(self._rule_kind, taintrules.Rule, self._rule_changed))
-        try:
-            async with asyncio.TaskGroup() as group:
-                for number, reflected in enumerate(reflectors):
-                    group.create_task(reflected.run(), name=f"eviction-reflector-{number}")
-                for reflected in reflectors:
-                    await reflected.synced.wait()
-                ready.set()
-                for number in range(WORKERS):
-                    group.create_task(self._work(), name=f"eviction-worker-{number}")
-        finally:
-            self._queue.close()
+            copies.append(self._mirror(self._rule_kind, taintrules.Rule, self._rule_changed))
+        await controlloop.run("eviction", copies, self._queue, self._reconcile, ready)
 
-    def _reflector(
+    def _mirror(
         self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
     ) -> mirror.Mirror[T]:
         return mirror.Mirror(self._api, kind, into=into, changed=changed)
@@ -119,47 +109,36 @@ class EvictionController:
         eviction = self._board.eviction_of(pod)
         if eviction is None:
             if self._due.pop(key, None) is not None:
-                # The worker finds that nothing is due, and says so.
+                # The worker records that the eviction was cancelled.
                 self._queue.add(key)
             return
         self._due[key] = eviction
         self._queue.add_after(key, (eviction.when - self._clock()).total_seconds())
-        self._tell_later(eviction)
+        self._write_status_later(eviction)
 
-    def _tell_later(self, eviction: plan.Eviction) -> None:
+    def _write_status_later(self, eviction: plan.Eviction) -> None:
         """The status of the rules among the reasons is written in a while: more of the kind may follow."""
         for uid in eviction.rules:
             if (rule := self._board.rules.get(uid)) is not None:
                 self._queue.add_after(_rule_key(rule), self._times.status_seconds)
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.take()
-            try:
-                await (self._tell(key) if key[0] == "rule" else self._evict(key))
-                self._queue.forget(key)
-            except errors.KubeError as error:
-                wait = self._queue.retry(key)
-                log.info("eviction tries again", extra={"key": key, "reason": str(error), "pause": wait})
-            finally:
-                self._queue.done(key)
+    async def _reconcile(self, key: WorkKey) -> float | None:
+        return await (self._write_status(key) if key[0] == "rule" else self._evict(key))
 
-    async def _evict(self, key: WorkKey) -> None:
+    async def _evict(self, key: WorkKey) -> float | None:
+        """Delete the pod if that is due; return the seconds until it is, or None."""
         _, namespace, name, uid = key
         eviction = self._due.get(key)
         if uid in self._evicted:
-            return
+            return None
         if eviction is None:
             await self._cancelled(key)
-            return
+            return None
         wait = (eviction.when - self._clock()).total_seconds()
+        if wait <= 0:
+            wait = self._rates.pause(eviction.limits, self._clock())
         if wait > 0:
-            self._queue.add_after(key, wait)
-            return
-        pause = self._rates.pause(eviction.limits, self._clock())
-        if pause > 0:
-            self._queue.add_after(key, pause)
-            return
+            return wait
         try:
             pod = await self._api.read(kinds.POD, name, into=documents.Document, namespace=namespace)
         except errors.NotFound:
@@ -168,9 +147,10 @@ class EvictionController:
             await self._delete(pod)
             for rule in eviction.rules:
                 self._counts[rule] = self._counts.get(rule, 0) + 1
-            self._tell_later(eviction)
+            self._write_status_later(eviction)
         self._remember(uid)
         self._due.pop(key, None)
+        return None
 
     async def _cancelled(self, key: WorkKey) -> None:
         pod = self._pods.get(key[2], key[1])
@@ -204,19 +184,18 @@ class EvictionController:
         if len(self._evicted) > EVICTED_LIMIT:
             self._evicted.popitem(last=False)
 
-    async def _tell(self, key: WorkKey) -> None:
-        """Writes the rule's status, unless that was done a moment ago."""
+    async def _write_status(self, key: WorkKey) -> float | None:
+        """Write the rule's status, unless that was done a moment ago; return the seconds to wait then, or None."""
         rule = self._board.rules.get(key[3])
         if rule is None or self._rule_kind is None:
-            return
+            return None
         now = self._clock()
         wait = progress.pause(rule, now=now, period_seconds=self._times.status_seconds)
         if wait > 0:
-            self._queue.add_after(key, wait)
-            return
+            return wait
         condition = progress.condition(rule, self._findings(rule), now=now)
         if condition is None:
-            return
+            return None
         body = {
             "apiVersion": self._rule_kind.api_version,
             "kind": self._rule_kind.kind,
@@ -236,6 +215,7 @@ class EvictionController:
             )
         except errors.NotFound:
             log.info("rule went away before its status was written", extra={"rule": rule.metadata.name})
+        return None
 
     def _findings(self, rule: taintrules.Rule) -> progress.Findings:
         preview = rule.spec.taint.effect == "None"

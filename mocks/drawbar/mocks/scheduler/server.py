@@ -17,6 +17,7 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 
 from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
+from drawbar.mocks import controlloop
 from drawbar.mocks.claims import discovery as claims_discovery
 from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler import (
@@ -68,11 +69,11 @@ class Scheduler:
         self._supply: tuple[pools.PoolSupply, ...] | None = None
         self._from_incomplete = False
         self._rules: mirror.Mirror[taintrules.Rule] | None = None
-        self._classes = self._reflector(kinds.DEVICE_CLASS, objects.DeviceClass, self._something_changed)
-        self._slices = self._reflector(kinds.SLICE, objects.Slice, self._supply_changed)
-        self._nodes = self._reflector(kinds.NODE, documents.Document, self._node_changed)
-        self._claims = self._reflector(kinds.CLAIM, documents.Document, self._claim_changed)
-        self._pods = self._reflector(kinds.POD, documents.Document, self._pod_changed)
+        self._classes = self._mirror(kinds.DEVICE_CLASS, objects.DeviceClass, self._something_changed)
+        self._slices = self._mirror(kinds.SLICE, objects.Slice, self._supply_changed)
+        self._nodes = self._mirror(kinds.NODE, documents.Document, self._node_changed)
+        self._claims = self._mirror(kinds.CLAIM, documents.Document, self._claim_changed)
+        self._pods = self._mirror(kinds.POD, documents.Document, self._pod_changed)
         self._binder = binding.Binder(
             api, claims=self._claims, pods=self._pods, reporter=self._reporter, times=times, clock=clock
         )
@@ -81,7 +82,7 @@ class Scheduler:
         """Works until cancelled; sets `ready` when the first lists are in."""
         self._from_incomplete = self._binder.before_1_36 = await discovery.is_before_1_36(self._api)
         rules = await discovery.rules_for_scheduling(self._api)
-        reflectors: list[mirror.Mirror[Any]] = [
+        copies: list[mirror.Mirror[Any]] = [
             self._classes,
             self._slices,
             self._nodes,
@@ -89,14 +90,11 @@ class Scheduler:
             self._pods,
         ]
         if rules is not None:
-            self._rules = self._reflector(rules, taintrules.Rule, self._supply_changed)
-            reflectors.append(self._rules)
+            self._rules = self._mirror(rules, taintrules.Rule, self._supply_changed)
+            copies.append(self._rules)
         try:
             async with asyncio.TaskGroup() as group:
-                for number, reflected in enumerate(reflectors):
-                    group.create_task(reflected.run(), name=f"scheduler-reflector-{number}")
-                for reflected in reflectors:
-                    await reflected.synced.wait()
+                await controlloop.start_mirrors(group, "scheduler", copies)
                 ready.set()
                 while True:
                     key = await self._queue.take()
@@ -228,7 +226,7 @@ class Scheduler:
     def _ranked_nodes(self) -> list[matching.Node]:
         return sorted(self._views.values(), key=lambda node: (self._ledger.pods_on(node.name), node.name))
 
-    def _reflector(
+    def _mirror(
         self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
     ) -> mirror.Mirror[T]:
         return mirror.Mirror(self._api, kind, into=into, changed=changed)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 
 from drawbar.driver.kube import client, errors, kinds, mirror
+from drawbar.mocks import controlloop
 from drawbar.mocks.claims import dialects, documents, users
 from drawbar.mocks.scheduler import ledger, matching, messages, nodes, pods, reports, settings
 from drawbar.mocks.scheduler import plan as modern
@@ -50,16 +51,16 @@ class Scheduler:
         self._users = users.Users()
         self._ledger = ledger.Ledger()
         self._views: dict[str, matching.Node] = {}
-        self._classes = self._reflector(dialect.class_kind, objects.Class, self._anything_changed)
-        self._nodes = self._reflector(kinds.NODE, documents.Document, self._node_changed)
-        self._claims = self._reflector(dialect.claim, documents.Document, self._claim_changed)
-        self._contexts = self._reflector(dialect.context, documents.Document, self._context_changed)
-        self._pods = self._reflector(kinds.POD, documents.Document, self._pod_changed)
+        self._classes = self._mirror(dialect.class_kind, objects.Class, self._anything_changed)
+        self._nodes = self._mirror(kinds.NODE, documents.Document, self._node_changed)
+        self._claims = self._mirror(dialect.claim, documents.Document, self._claim_changed)
+        self._contexts = self._mirror(dialect.context, documents.Document, self._context_changed)
+        self._pods = self._mirror(kinds.POD, documents.Document, self._pod_changed)
         self._binder = binding.Binder(api, dialect, claims=self._claims, contexts=self._contexts)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Works until cancelled; sets `ready` when the first lists are in."""
-        reflectors: list[mirror.Mirror[Any]] = [
+        copies: list[mirror.Mirror[Any]] = [
             self._classes,
             self._nodes,
             self._claims,
@@ -68,10 +69,7 @@ class Scheduler:
         ]
         try:
             async with asyncio.TaskGroup() as group:
-                for number, reflected in enumerate(reflectors):
-                    group.create_task(reflected.run(), name=f"scheduler-reflector-{number}")
-                for reflected in reflectors:
-                    await reflected.synced.wait()
+                await controlloop.start_mirrors(group, "scheduler", copies)
                 ready.set()
                 while True:
                     await self._cycle(await self._backlog.take(), group)
@@ -205,7 +203,7 @@ class Scheduler:
             chance=self._chance,
         )
 
-    def _reflector(
+    def _mirror(
         self, kind: kinds.Kind, into: type[T], changed: Callable[[T | None, T | None], None]
     ) -> mirror.Mirror[T]:
         return mirror.Mirror(self._api, kind, into=into, changed=changed)
