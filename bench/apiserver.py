@@ -186,24 +186,6 @@ async def watchers(api: Api, count: int) -> AsyncIterator[Callable[[], Any]]:
         await process.wait()
 
 
-def memory(pid: int) -> tuple[float, float]:
-    """Resident memory of a process in MB: now, and at its largest."""
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    sizes = {line.split(":")[0]: float(line.split()[1]) / 1024 for line in lines if line.startswith("Vm")}
-    return sizes["VmRSS"], sizes["VmHWM"]
-
-
-def processor_seconds(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
-def p99(values: list[float]) -> float:
-    """The 99th percentile."""
-    return statistics.quantiles(values, n=100)[98]
-
-
 async def measure(options: argparse.Namespace) -> list[report.Measure]:
     """Everything, in one run."""
     with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as folder:
@@ -212,22 +194,22 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
             began = time.monotonic()
             count = await load(api, options.size)
             loaded = count / (time.monotonic() - began)
-            resident, _ = memory(pid)
+            resident = report.memory(pid)["VmRSS"]
             found = await lists(api)
-            _, peak = memory(pid)
+            peak = report.memory(pid)["VmHWM"]
             async with watchers(api, options.watchers) as finish:
-                used = processor_seconds(pid)
+                used = report.processor_seconds(pid)
                 took = await write_steadily(
                     api, rate=options.rate, seconds=options.seconds, claims=int(world.CLAIMS * options.size)
                 )
-                used = (processor_seconds(pid) - used) / options.seconds
+                used = (report.processor_seconds(pid) - used) / options.seconds
                 await asyncio.sleep(1)  # what is on its way arrives
                 latencies = await finish()
     expected = len(took) * options.watchers
     under = f"{options.rate:g} writes/s, {options.watchers} watchers"
     return [
         *found,
-        report.Measure(f"apiserver: watch event p99 ({under})", p99(latencies), "ms", target=20),
+        report.Measure(f"apiserver: watch event p99 ({under})", report.p99(latencies), "ms", target=20),
         report.Measure(f"apiserver: watch event p50 ({under})", statistics.median(latencies), "ms"),
         report.Measure(f"apiserver: watch event slowest ({under})", max(latencies), "ms"),
         report.Measure(
@@ -237,7 +219,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
             target=100,
             at_least=True,
         ),
-        report.Measure(f"apiserver: write p99 ({under})", p99(took), "ms"),
+        report.Measure(f"apiserver: write p99 ({under})", report.p99(took), "ms"),
         report.Measure(f"apiserver: processor used ({under})", 100 * used, "% of a core"),
         report.Measure("apiserver: memory with the world loaded", resident, "MB"),
         report.Measure("apiserver: memory at its largest during lists", peak, "MB"),

@@ -10,19 +10,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime
-import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import report
+import world
 
 from drawbar.driver.api import attachments, bindings, claims, meta, slices
 from drawbar.driver.kube import client, config, kinds, mirror
@@ -147,30 +145,6 @@ def _fabric(devices: int) -> configuration.Configuration:
     return configuration.Configuration(hosts=hosts, enclosures=enclosures)
 
 
-@asynccontextmanager
-async def _controller(folder: Path) -> AsyncIterator[int]:
-    arguments = ("controller", "--kubeconfig", str(folder / "controller"))
-    with (folder / "log").open("wb") as log:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "drawbar.driver.main", *arguments, stderr=log
-        )
-        try:
-            yield child.pid
-        finally:
-            child.terminate()
-            await child.wait()
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _resident_megabytes(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
-
-
 def _percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] * 1000
 
@@ -207,7 +181,7 @@ async def measure(count: int, devices: int) -> list[report.Measure]:
                 "spec": {"adapter": "grpc", "endpoint": endpoint},
             }
             await api.create(kinds.FABRIC, rack, into=dict[str, Any])
-            async with _controller(folder) as pid:
+            async with world.controller(folder / "controller", folder / "log") as pid:
                 return await _under_load(api, server, pid, count, devices)
 
 
@@ -232,14 +206,17 @@ async def _under_load(
             await watch.synced.wait()
         for rate in (20, 50):
             load.latencies.clear()
-            used, writes = _processor_seconds(pid), server.writes.count(user=CONTROLLER)
+            used, writes = report.processor_seconds(pid), server.writes.count(user=CONTROLLER)
             seconds = await load.cycles(count, rate)
             under = f"{rate} attaches/s"
             found += [
                 _measure(f"attached p99, {under}", _percentile(load.latencies, 0.99), "ms", 100),
                 _measure(f"attached p50, {under}", statistics.median(load.latencies) * 1000, "ms"),
                 _measure(
-                    f"processor per cycle, {under}", 1000 * (_processor_seconds(pid) - used) / count, "ms", 10
+                    f"processor per cycle, {under}",
+                    1000 * (report.processor_seconds(pid) - used) / count,
+                    "ms",
+                    10,
                 ),
                 _measure(
                     f"API writes per cycle, events and upkeep included, {under}",
@@ -254,7 +231,7 @@ async def _under_load(
                     at_least=True,
                 ),
             ]
-        found.append(_measure("memory", _resident_megabytes(pid), "MB"))
+        found.append(_measure("memory", report.memory(pid)["VmRSS"], "MB"))
         for one in work:
             one.cancel()
     return found

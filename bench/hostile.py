@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -92,23 +91,11 @@ async def controller(folder: Path) -> AsyncIterator[int]:
         await child.communicate()
 
 
-def memory(pid: int, field: str) -> float:
-    """In MB, one of the sizes in the process's status."""
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
-
-
-def processor_seconds(pid: int) -> float:
-    """What the process has computed so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def quiet(pid: int) -> None:
     """Return once the process has computed next to nothing for a while."""
     used = -1.0
     while True:
-        now = processor_seconds(pid)
+        now = report.processor_seconds(pid)
         if now - used < 0.05:
             return
         used = now
@@ -127,10 +114,11 @@ async def measure(count: int) -> list[report.Measure]:
                 await deployment.apply(api)
             fill(server, make(), count)
             async with controller(folder) as pid:
-                listed = memory(pid, "VmHWM")
+                listed = report.memory(pid)["VmHWM"]
                 fill(server, make(), count)
                 await quiet(pid)
-                watched, rest = memory(pid, "VmHWM"), memory(pid, "VmRSS")
+                sizes = report.memory(pid)
+                watched, rest = sizes["VmHWM"], sizes["VmRSS"]
         what = f"hostile: memory, {count} claims of {kind}"
         for name, value in (("after a list", listed), ("after a watch", watched)):
             found.append(report.Measure(f"{what}, largest {name}", value, "MB", target=MEMORY_MB))

@@ -35,7 +35,6 @@ from typing import Any
 import grpc
 import msgspec
 import report
-from apiserver import p99, processor_seconds
 
 from drawbar.driver.api import attachments, bindings, claims, meta
 from drawbar.driver.kube import client, config, kinds, mirror
@@ -278,27 +277,16 @@ async def use(folder: Path, uids: list[str]) -> grpc.aio.Channel:
     return channel
 
 
-def memory(pid: int) -> dict[str, float]:
-    """Memory of a process in MB: resident, its share of it, its own, and at its largest."""
-    found = {}
-    for name in ("status", "smaps_rollup"):
-        for line in Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition(":")
-            if key in ("VmRSS", "VmHWM", "RssAnon", "Pss") and value.strip().endswith("kB"):
-                found[key] = float(value.split()[0]) / 1024
-    return found
-
-
 async def idle(folder: Path, pid: int, seconds: float) -> list[report.Measure]:
     """What it costs to have the daemon."""
     endpoint = settings.parse_endpoint("auto", folder / "k" / "plugins" / DRIVER, "")
     assert endpoint is not None
     await asyncio.sleep(5)  # what was begun ends
-    used = processor_seconds(pid)
+    used = report.processor_seconds(pid)
     await asyncio.sleep(seconds)
-    used = (processor_seconds(pid) - used) / seconds
+    used = (report.processor_seconds(pid) - used) / seconds
     scrape = await asyncio.to_thread(http_address.ask, endpoint, "/metrics")
-    found = memory(pid)
+    found = report.memory(pid) | report.memory(pid, "smaps_rollup")
     plain = {
         f"node: share of memory (PSS), idle, {DEVICES} devices": (found["Pss"], "MB"),
         f"node: memory that is no file, idle, {DEVICES} devices": (found["RssAnon"], "MB"),
@@ -342,7 +330,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
         tree = sysfs.SysfsTree.create(folder / "sys", slots=DEVICES + 1, uevent_socket=folder / "relay")
         with relaying(folder / "relay", folder / "uevents") as relay:
             async with cluster(folder) as api, daemon(folder) as pid, asyncio.TaskGroup() as tasks:
-                started = memory(pid)["VmRSS"]
+                started = report.memory(pid)["VmRSS"]
                 load = Load(api=api)
                 watch = mirror.Mirror(api, kinds.CLAIM, into=claims.ResourceClaim, changed=load.claim_changed)
                 watching = tasks.create_task(watch.run(), name="claims")
@@ -354,7 +342,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
                 channel = await use(folder, uids)
                 found = await idle(folder, pid, options.seconds)
                 took, whole = await arrivals(load, tree, relay, options.rounds)
-                after = memory(pid)["VmRSS"]
+                after = report.memory(pid)["VmRSS"]
                 await channel.close()
                 watching.cancel()
     plain = {
@@ -366,7 +354,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
     }
     return [
         *found,
-        report.Measure("node: uevent to visible p99", p99(took), "ms", target=VISIBLE_MS),
+        report.Measure("node: uevent to visible p99", report.p99(took), "ms", target=VISIBLE_MS),
         *(report.Measure(name, value, unit) for name, (value, unit) in plain.items()),
     ]
 

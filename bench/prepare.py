@@ -250,10 +250,6 @@ def disk(folder: Path, count: int) -> tuple[list[float], list[float]]:
     return replaced, within
 
 
-def p99(values: list[float]) -> float:
-    return statistics.quantiles(values, n=100)[98]
-
-
 @contextmanager
 def folders(parent: Path | None) -> Iterator[tuple[Path, Path]]:
     """Where the record is, and where the CDI files are."""
@@ -281,18 +277,18 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
 
     return [
         median(f"{one}, p50", prepares, 2),
-        report.Measure(f"{one}, p99", p99(prepares), "ms", target=10),
+        report.Measure(f"{one}, p99", report.p99(prepares), "ms", target=10),
         median("prepare: unprepare, p50", unprepares, 2),
-        report.Measure("prepare: unprepare, p99", p99(unprepares), "ms", target=10),
+        report.Measure("prepare: unprepare, p99", report.p99(unprepares), "ms", target=10),
         median("prepare: a call for no claim, p50", nothing),
         median(f"{one}, by Python's gRPC client, p50", library),
         median("prepare: a call for no claim, by Python's gRPC client, p50", library_nothing),
         report.Measure(f"{many}, per claim", statistics.median(whole) / PARALLEL, "ms", target=2),
         median(f"{many}, a call's p50", each),
-        report.Measure(f"{many}, a call's p99", p99(each), "ms"),
+        report.Measure(f"{many}, a call's p99", report.p99(each), "ms"),
         median("prepare: the disk alone, a file replaced, p50", replaced),
         median("prepare: the disk alone, within a file, p50", within),
-        report.Measure("prepare: the disk alone, within a file, p99", p99(within), "ms"),
+        report.Measure("prepare: the disk alone, within a file, p99", report.p99(within), "ms"),
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,6 +61,24 @@ def machine() -> str:
         model = next((value.strip() for key, _, value in lines if key.strip() == "model name"), model)
     cores = len(os.sched_getaffinity(0))
     return f"{model}, {cores} cores, load {os.getloadavg()[0]:.1f} before, Python {platform.python_version()}"
+
+
+def memory(pid: int, file: str = "status") -> dict[str, float]:
+    """Return the sizes in that file of the process's /proc directory by name, such as `VmRSS`, in MB."""
+    lines = Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8").splitlines()
+    sizes = (line.partition(":") for line in lines)
+    return {name: float(size.split()[0]) / 1024 for name, _, size in sizes if size.endswith(" kB")}
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that the process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def p99(values: list[float]) -> float:
+    """Return the 99th percentile."""
+    return statistics.quantiles(values, n=100)[98]
 
 
 def publish(title: str, measures: Sequence[Measure], *, where: str, path: Path = LATEST) -> bool:

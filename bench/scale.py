@@ -17,8 +17,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -171,21 +170,6 @@ async def _all_of(jobs: Iterable[Awaitable[None]]) -> None:
             group.create_task(work())
 
 
-@asynccontextmanager
-async def controller(folder: Path) -> AsyncIterator[int]:
-    """A controller; yields its process id."""
-    kubeconfig = str(folder / "drawbar-controller.kubeconfig")
-    with (folder / "log").open("ab") as log:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "drawbar.driver.main", "controller", "--kubeconfig", kubeconfig, stderr=log
-        )
-        try:
-            yield child.pid
-        finally:
-            child.terminate()
-            await child.wait()
-
-
 async def rest(pid: int, is_done: Callable[[], Awaitable[bool]]) -> float:
     """Wait until all is done and the process has been calm for a while; return the seconds until the calm began.
 
@@ -193,10 +177,10 @@ async def rest(pid: int, is_done: Callable[[], Awaitable[bool]]) -> float:
         SystemExit: it does not come to rest.
     """
     began = time.monotonic()
-    since, used = began, apiserver.processor_seconds(pid)
+    since, used = began, report.processor_seconds(pid)
     while time.monotonic() - began < PATIENCE_SECONDS:
         await asyncio.sleep(0.25)
-        now, fresh = time.monotonic(), apiserver.processor_seconds(pid)
+        now, fresh = time.monotonic(), report.processor_seconds(pid)
         if fresh - used > CALM_SHARE * CALM_SECONDS:
             since, used = now, fresh
         elif now - since >= CALM_SECONDS:
@@ -242,9 +226,9 @@ async def at_rest(pid: int, api: apiserver.Api, options: argparse.Namespace) -> 
     """The share of a core that the controller uses while the kubelets report, in percent."""
     async with asyncio.TaskGroup() as group:
         beats = group.create_task(heartbeats(api, options.nodes), name="heartbeats")
-        used, began = apiserver.processor_seconds(pid), time.monotonic()
+        used, began = report.processor_seconds(pid), time.monotonic()
         await asyncio.sleep(options.seconds)
-        share = (apiserver.processor_seconds(pid) - used) / (time.monotonic() - began)
+        share = (report.processor_seconds(pid) - used) / (time.monotonic() - began)
         beats.cancel()
     return 100 * share
 
@@ -254,6 +238,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
     with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as name:
         folder = Path(name)
         endpoint = f"unix:{folder / 'fabric.sock'}"
+        kubeconfig, log = folder / "drawbar-controller.kubeconfig", folder / "log"
         account = ("--service-account", "drawbar:drawbar-controller")
         async with (
             apiserver.server(folder, *account) as (_, url, token),
@@ -276,18 +261,18 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
             rack = {"apiVersion": kinds.FABRIC.api_version, "kind": "Fabric", "metadata": {"name": FABRIC}}
             await admin.create(kinds.FABRIC, rack | {"spec": spec}, into=Json)
             is_done = _done(admin, options)
-            async with controller(folder) as pid:
+            async with world.controller(kubeconfig, log) as pid:
                 first = await rest(pid, is_done)
-                _, peak = apiserver.memory(pid)
-            async with controller(folder) as pid:
+                peak = report.memory(pid)["VmHWM"]
+            async with world.controller(kubeconfig, log) as pid:
                 again = await rest(pid, is_done)
                 share = await at_rest(pid, api, options)
-                steady, highest = apiserver.memory(pid)
+                sizes = report.memory(pid)
     return [
         _measure("start to rest, everything to be written", first, "s", 60),
         _measure("start to rest, everything written already", again, "s", 60),
-        _measure("memory at rest", steady, "MB", 256),
-        _measure("memory at its largest", max(peak, highest), "MB", 256),
+        _measure("memory at rest", sizes["VmRSS"], "MB", 256),
+        _measure("memory at its largest", max(peak, sizes["VmHWM"]), "MB", 256),
         _measure("processor at rest", share, "% of a core", 2),
     ]
 

@@ -1,8 +1,12 @@
-"""A large cluster's objects, made the same in every run: nodes, slices of pools and nodes, allocated claims."""
+"""What benchmarks put into a cluster, the same in every run, and the controller that they measure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from drawbar.mocks.fabric import configuration
@@ -35,6 +39,19 @@ def fabric(nodes: Sequence[str], devices: Sequence[configuration.DeviceSpec]) ->
         for number, name in enumerate(nodes)
     )
     return configuration.Configuration(hosts=hosts, enclosures=enclosures)
+
+
+@asynccontextmanager
+async def controller(kubeconfig: Path, log: Path) -> AsyncIterator[int]:
+    """Run `drawbar controller` while the context lasts; yield its process id."""
+    words = ("-m", "drawbar.driver.main", "controller", "--kubeconfig", str(kubeconfig))
+    with log.open("ab") as file:
+        child = await asyncio.create_subprocess_exec(sys.executable, *words, stderr=file)
+        try:
+            yield child.pid
+        finally:
+            child.terminate()
+            await child.wait()
 
 
 def nodes(count: int) -> Iterator[Json]:
