@@ -18,6 +18,8 @@ from drawbar.mocks.testing import worlds
 pytestmark = pytest.mark.timeout(180)
 
 QUICK = ("--nodes", "2", "--attach-seconds", "0.3", "--detach-seconds", "0.2")
+# Where one daemon and one pod show the behaviour as well as several; a second to attach, or more than a test takes.
+SMALL = ("--nodes", "1", "--pods", "1", "--detach-seconds", "0.2")
 
 
 @pytest.fixture
@@ -192,7 +194,7 @@ async def test_a_killed_controller_attaches_nothing_twice_and_leaks_nothing(fold
     [(signal.SIGINT, "started"), (signal.SIGINT, "attaching"), (signal.SIGTERM, "waiting")],
 )
 async def test_a_signal_stops_all_children_and_removes_their_files(folder, number, moment):
-    async with demo(folder, *QUICK, "--attach-seconds", "5") as running:
+    async with demo(folder, *SMALL, "--attach-seconds", "5") as running:
         await running.until(moment)
         running.process.send_signal(number)
         assert await running.finish() == 130
@@ -204,7 +206,7 @@ async def test_a_signal_stops_all_children_and_removes_their_files(folder, numbe
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
 async def test_children_do_not_outlive_a_killed_demo(folder):
-    async with demo(folder, *QUICK) as running:
+    async with demo(folder, *SMALL, "--attach-seconds", "1") as running:
         await running.until("ready")
         running.process.kill()
         await running.finish()
@@ -213,7 +215,7 @@ async def test_children_do_not_outlive_a_killed_demo(folder):
 
 
 async def test_a_double_that_dies_ends_the_demo_with_its_name_and_its_log(folder):
-    async with demo(folder, *QUICK, "--attach-seconds", "5") as running:
+    async with demo(folder, *SMALL, "--attach-seconds", "5") as running:
         await running.until("attaching")
         fabric = next(event for event in running.named("started") if event["name"] == "fabric")
         os.kill(fabric["pid"], signal.SIGKILL)
@@ -229,7 +231,7 @@ async def test_a_double_that_dies_ends_the_demo_with_its_name_and_its_log(folder
 async def test_when_the_deadline_passes_it_says_which_pod_stopped_where(folder):
     # Time for an allocation on a busy machine, and for no attach.
     slow = ("--attach-seconds", "4", "--deadline", "4")
-    async with demo(folder, *QUICK, "--pods", "2", *slow) as running:
+    async with demo(folder, *SMALL, *slow) as running:
         assert await running.finish() == 1
     sentences = [event["message"] for event in running.named("stuck")]
     assert any("demo-1 (gpu, device rack-1/chassis-1/gpu-1" in sentence for sentence in sentences)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from drawbar.driver import main
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.cluster import cluster
 
@@ -76,8 +77,7 @@ def runs(pid):
     return True
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_the_ready_line_says_where_all_is_and_a_signal_ends_all(folder, number):
+async def test_the_ready_line_says_where_all_is_and_sigint_ends_all(folder):
     kubeconfigs = folder / "mine"
     account = "default:my-driver:node-2"
     arguments = ("--nodes=2", f"--kubeconfig-dir={kubeconfigs}", f"--service-account={account}")
@@ -94,12 +94,12 @@ async def test_the_ready_line_says_where_all_is_and_a_signal_ends_all(folder, nu
         look_at_files(said)
         assert set(said["pids"]) == {"apiserver", "fabric", "scheduler", "kubelet"}
         assert all(runs(pid) for pid in said["pids"].values())
-        assert await ended(process, number) == 0
+        assert await ended(process, signal.SIGINT) == 0
     assert not any(runs(pid) for pid in said["pids"].values())
     assert list(folder.iterdir()) == []
 
 
-async def test_with_daemons_our_driver_publishes_the_pool_of_the_file(folder):
+async def test_with_daemons_our_driver_publishes_the_pool_of_the_file_and_sigterm_ends_all(folder):
     device = {"id": "d1", "class": "nvme", "serial": "S1", "pciVendor": "0x144d", "pciDevice": "0xa824"}
     fabric = folder / "fabric.json"
     fabric.write_text(json.dumps({"enclosures": [{"id": "box", "devices": [device]}], "attachSeconds": 0.1}))
@@ -111,6 +111,8 @@ async def test_with_daemons_our_driver_publishes_the_pool_of_the_file(folder):
         assert [one["spec"]["pool"]["name"] for one in slices.items] == [f"{cluster.FABRIC}/box"]
         assert described(said)["attachSeconds"] == 0.1
         assert await ended(process, signal.SIGTERM) == 0
+    assert not any(runs(pid) for pid in said["pids"].values())
+    assert list(folder.iterdir()) == [fabric]
 
 
 @pytest.mark.parametrize(
@@ -122,21 +124,18 @@ async def test_with_daemons_our_driver_publishes_the_pool_of_the_file(folder):
         (("--poll-seconds=0",), "the scheduler cannot look every 0.0 seconds"),
         (("--profile=0.1",), "invalid choice: '0.1'"),
         (("--kubeconfig-dir=/dev/null/x",), "cannot be put into /dev/null/x"),
+        (("--fabric=hosts.json",), "leave hosts out"),
     ],
 )
-async def test_what_makes_no_sense_is_one_sentence(folder, arguments, words):
-    async with command(folder, *arguments) as process:
-        async with asyncio.timeout(120):
-            output, errors = await process.communicate()
-        assert (process.returncode not in (0, None), output) == (True, b"")
-        assert words in errors.decode()
-        assert "Traceback" not in errors.decode()
-
-
-async def test_hosts_in_the_file_of_the_fabric_are_refused(folder):
-    fabric = folder / "fabric.json"
-    fabric.write_text(json.dumps({"hosts": [{"id": "h1"}]}))
-    async with command(folder, f"--fabric={fabric}") as process:
-        async with asyncio.timeout(60):
-            _, errors = await process.communicate()
-        assert b"leave hosts out" in errors
+def test_what_makes_no_sense_is_one_sentence(folder, monkeypatch, capsys, arguments, words):
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    (folder / "hosts.json").write_text(json.dumps({"hosts": [{"id": "h1"}]}))
+    monkeypatch.chdir(folder)
+    try:
+        status = main.main(["mock", "cluster", *arguments])
+    except SystemExit as refused:
+        status = refused.code
+    output, complaints = capsys.readouterr()
+    assert (status not in (0, None), output) == (True, "")
+    assert words in complaints
+    assert "Traceback" not in complaints
