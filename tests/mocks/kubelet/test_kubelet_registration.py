@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from drawbar.driver.kube import kinds
-from drawbar.mocks.kubelet import errors, plugins, registration, settings, versions, watcher
+from drawbar.mocks.kubelet import errors, plugins, settings, versions, watcher
 from drawbar.proto.kubelet.dra.v1beta1 import api_pb2 as beta_pb2
 
 V1, BETA, HEALTH = "v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth"
@@ -196,4 +196,4 @@ async def test_a_path_that_no_socket_can_have_is_refused(tmp_path):
 
     async with plugins.holding(live, lambda driver, connected: None) as held:
         with pytest.raises(errors.RegistrationError, match="longer than 107 bytes"):
-            await registration.register(path, held, settings.Settings())
+            await watcher.register(path, held, settings.Settings())

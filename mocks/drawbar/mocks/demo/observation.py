@@ -6,21 +6,54 @@ The only state is a `Progress`; what is seen is parsed here, at the edge, and fo
 import asyncio
 import json
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from drawbar.driver.api import attachments
+from drawbar.driver.api import (
+    attachments,
+    bindings,
+    claims,
+    classic,
+    classic_v1alpha2,
+    classic_v1alpha3,
+    drivers,
+)
 from drawbar.driver.kube import client, kinds, mirror
 from drawbar.fabric import contract
 from drawbar.mocks.claims import dialects, documents
-from drawbar.mocks.demo import pods, progress, readings
+from drawbar.mocks.demo import pods, progress
 from drawbar.mocks.fabric import journal
 from drawbar.mocks.kubelet import server as kubelet
 
+DRIVER = drivers.DEFAULT
 JOURNAL_LOOK_SECONDS = 0.05
 """The standard library cannot watch a file. This delays what is shown of the fabric, not what is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """How claims of one version are read.
+
+    In `v1` the claim itself says how far its device is. In the classic versions it says nothing until the device is there;
+    until then the DeviceAttachment does.
+
+    Attributes:
+        into: what one is decoded into.
+        sighting: what is seen of it; None where that is of no concern.
+    """
+
+    into: Any
+    sighting: Callable[[Any, str], progress.ClaimSeen | None]
+
+
+class _OwnedClaim(claims.ResourceClaim, frozen=True):
+    """A claim with all of its metadata: the driver itself does not keep the owners, by which the demo knows the pod."""
+
+    def __post_init__(self) -> None:
+        """Keep what was decoded."""
 
 
 class Listener(Protocol):
@@ -49,7 +82,7 @@ class Observer:
     ) -> None:
         self.progress = known
         self._dialect = dialect
-        self._reading = readings.of(dialect.version)
+        self._reading = _READINGS[dialect.version]
         self._listener = listener
         self._clock = clock
         self._views = progress.views(known)
@@ -166,3 +199,44 @@ class Observer:
                 time=entry.time,
             )
         )
+
+
+def _modern(found: claims.ResourceClaim, pod: str) -> progress.ClaimSeen | None:
+    results = found.results(DRIVER)
+    if found.status.allocation is None or not results:
+        return None
+    result = results[0]
+    key = bindings.Key(pool=result.pool, device=result.device)
+    return progress.ClaimSeen(
+        uid=found.metadata.uid,
+        pod=pod,
+        pool=result.pool,
+        device=result.device,
+        node=found.status.allocation.node or "",
+        attached=bindings.is_true(found, DRIVER, key, bindings.ATTACHED),
+        visible=bindings.is_true(found, DRIVER, key, bindings.VISIBLE),
+    )
+
+
+def _v1alpha3(found: classic_v1alpha3.ResourceClaim, pod: str) -> progress.ClaimSeen:
+    return _classic(classic_v1alpha3.claim(found, DRIVER), pod)
+
+
+def _v1alpha2(found: classic_v1alpha2.ResourceClaim, pod: str) -> progress.ClaimSeen:
+    return _classic(classic_v1alpha2.claim(found, DRIVER), pod)
+
+
+def _classic(found: classic.Claim, pod: str) -> progress.ClaimSeen:
+    handle = found.allocation.handle if found.allocation is not None else None
+    if found.allocation is None or handle is None or not handle.devices:
+        return progress.ClaimSeen(uid=found.uid, pod=pod, allocated=False)
+    device = handle.devices[0]
+    node = found.allocation.node or ""
+    return progress.ClaimSeen(uid=found.uid, pod=pod, pool=device.pool, device=device.device, node=node)
+
+
+_READINGS = {
+    "v1": _Reading(into=_OwnedClaim, sighting=_modern),
+    "v1alpha3": _Reading(into=classic_v1alpha3.ResourceClaim, sighting=_v1alpha3),
+    "v1alpha2": _Reading(into=classic_v1alpha2.ResourceClaim, sighting=_v1alpha2),
+}

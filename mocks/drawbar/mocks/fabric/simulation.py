@@ -12,7 +12,6 @@ from drawbar.mocks.fabric import configuration as configurations
 from drawbar.mocks.fabric import faults, latencies, records, slots
 from drawbar.mocks.fabric import journal as journals
 from drawbar.mocks.fabric.console import Console
-from drawbar.mocks.fabric.door import Door
 from drawbar.mocks.fabric.history import History
 from drawbar.mocks.fabric.works import Works
 from drawbar.mocks.fabric.world import World
@@ -21,12 +20,48 @@ ENDPOINT_PREFIX = "file:"
 PARAMETERS = frozenset({"journal", "state"})
 
 
+class Door:
+    """The token that the manager requires, and the credentials it received last; in memory only, lost by a restart.
+
+    Attributes:
+        token: what callers must have shown; empty: nothing.
+        blabs: refusals quote the token that was shown, as those of badly written managers do.
+        tls: the settings of TLS that came with the credentials.
+    """
+
+    def __init__(self, token: str, *, blabs: bool = False) -> None:
+        self.token = token
+        self.blabs = blabs
+        self.tls = contract.Tls()
+        self._shown: contract.Credentials | None = None
+
+    def show(self, credentials: contract.Credentials, tls: contract.Tls) -> None:
+        """Takes over credentials; what was shown before counts no longer."""
+        self._shown, self.tls = credentials, tls
+
+    def check(self) -> None:
+        """Lets a call in.
+
+        Raises:
+            Unauthenticated: NOT_CONFIGURED where nothing was shown yet; the token is another one.
+        """
+        if not self.token or (self._shown is not None and self._shown.token == self.token):
+            return
+        if self._shown is None:
+            raise errors.Unauthenticated(
+                "the simulated fabric manager was shown no credentials yet; send them",
+                reason=errors.Reason.NOT_CONFIGURED,
+            )
+        quoted = f' "{self._shown.token}"' if self.blabs else ""
+        raise errors.Unauthenticated(f"the simulated fabric manager does not know this token{quoted}")
+
+
 class SimulatedFabric(contract.FabricAdapter):
     """A fabric in memory; made by `running`, or by `connect` where only the contract is known.
 
     Attributes:
         console: what an operator does at the fabric manager's own console.
-        door: who may speak to it.
+        door: the credentials that it requires.
     """
 
     def __init__(

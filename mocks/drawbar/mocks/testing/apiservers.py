@@ -1,14 +1,67 @@
 """The API server double in a thread, as the fixture `drawbar_apiserver` gives it."""
 
+import asyncio
+import concurrent.futures
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from drawbar.mocks import apiserver
-from drawbar.mocks.testing import background
 
 Answer = TypeVar("Answer")
+Server = TypeVar("Server")
+SECONDS = 30.0
+
+
+class _Background(Generic[Server]):
+    """A server that runs; make it with `_running`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, server: Server) -> None:
+        self._loop = loop
+        self.server = server
+
+    def call(self, function: Callable[[Server], Awaitable[Answer]]) -> Answer:
+        """Runs a coroutine function with the server in the server's own loop, and gives what it returns.
+
+        Raises:
+            TimeoutError: it takes longer than `SECONDS`.
+        """
+
+        async def work() -> Answer:
+            async with asyncio.timeout(SECONDS):
+                return await function(self.server)
+
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+
+
+@contextlib.contextmanager
+def _running(
+    opened: Callable[[], AbstractAsyncContextManager[Server]], name: str
+) -> Iterator[_Background[Server]]:
+    """Runs a server for as long as the block lasts; what goes wrong with it is raised here."""
+    ready: concurrent.futures.Future[tuple[_Background[Server], asyncio.Event]] = concurrent.futures.Future()
+
+    async def live() -> None:
+        stop = asyncio.Event()
+        async with opened() as server:
+            ready.set_result((_Background(asyncio.get_running_loop(), server), stop))
+            await stop.wait()
+
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=name) as pool:
+        life = pool.submit(lambda: asyncio.run(live()))
+        either: tuple[concurrent.futures.Future[Any], ...] = (ready, life)
+        concurrent.futures.wait(either, return_when=concurrent.futures.FIRST_COMPLETED)
+        if life.done():
+            life.result()
+        background, stop = ready.result()
+        try:
+            yield background
+        finally:
+            if not life.done():
+                background._loop.call_soon_threadsafe(stop.set)  # noqa: SLF001 - its maker ends it
+            life.result()
 
 
 class RunningApiServer:
@@ -19,7 +72,7 @@ class RunningApiServer:
         kubeconfig: the file of a caller who may do everything.
     """
 
-    def __init__(self, running: background.Background[apiserver.ApiServer], folder: Path) -> None:
+    def __init__(self, running: _Background[apiserver.ApiServer], folder: Path) -> None:
         self._running = running
         self._folder = folder
         self.url = running.server.url
@@ -51,7 +104,7 @@ def running(folder: Path, *, profile: str, gates: Mapping[str, bool] | None) -> 
     Raises:
         ValueError: the profile or a gate is unknown.
     """
-    with background.running(
+    with _running(
         lambda: apiserver.serving(profile=profile, gates=gates, tls=True), "drawbar-apiserver"
     ) as server:
         yield RunningApiServer(server, folder)
