@@ -42,7 +42,7 @@ def runs(pid):
     return True
 
 
-async def test_the_doubles_serve_while_it_lasts_and_nothing_is_left_afterwards(folder):
+async def test_the_doubles_serve_and_count_leaks_while_it_lasts_and_nothing_is_left_afterwards(folder):
     told = []
     async with cluster.Cluster.running(doubles(nodes=("a", "b")), told.append) as world:
         nodes = await world.api.list_all(kinds.NODE, into=dict)
@@ -54,16 +54,13 @@ async def test_the_doubles_serve_while_it_lasts_and_nothing_is_left_afterwards(f
         assert sorted(pids) == ["apiserver", "fabric", "kubelet", "scheduler"]
         started = {one.name: one.pid for one in told if isinstance(one, cluster.Started)}
         assert started == pids
-    assert not any(runs(pid) for pid in pids.values())
-    assert list(folder.iterdir()) == []
-
-
-async def test_what_is_left_in_a_slot_or_the_cdi_folder_counts_as_leaked(folder):
-    async with cluster.Cluster.running(doubles()) as world:
-        place = world.places.node("node-1")
+        # What is left in a slot or in the CDI folder counts as leaked.
+        place = world.places.node("a")
         await asyncio.to_thread(sysfs.SysfsTree.open(place.sysfs).attach, 1, DISK)
         (place.cdi / "left.json").write_text("{}")
         assert await world.leaks() == cluster.Leaks(fabric=0, attachments=0, cdi=1, sysfs=1)
+    assert not any(runs(pid) for pid in pids.values())
+    assert list(folder.iterdir()) == []
 
 
 async def test_an_error_in_the_block_comes_out_as_it_is_and_keeps_the_logs(folder):
@@ -132,7 +129,7 @@ async def test_a_daemon_that_ends_is_started_again_a_bounded_number_of_times(fol
     monkeypatch.setattr(children, "FIRST_PAUSE_SECONDS", 0.001)
     told = []
     family = children.Children(folder, told.append)
-    program = children.Program(name="daemon", arguments=("no-such-verb",), double=False)
+    program = children.Program(name="daemon", arguments=("mock", "no-such-double"), double=False)
     with pytest.raises(errors.ChildEnded, match=f"after {children.MOST_RESTARTS} restarts"):
         await family.run(program)
     assert [one.restarted for one in told] == [False] + [True] * children.MOST_RESTARTS

@@ -10,6 +10,7 @@ import zlib
 
 import pytest
 
+from drawbar.driver import main
 from drawbar.driver.kube import kinds
 from drawbar.mocks.kubelet import errors
 
@@ -230,12 +231,12 @@ async def test_a_killed_kubelet_is_as_one_that_was_restarted(world):
         pytest.param("wiping=-1", "wiping cannot be negative", id="negative"),
     ],
 )
-async def test_a_wrong_time_is_one_sentence(world, option, words):
-    async with Process(world, "--time", option) as process, asyncio.timeout(40):
-        _, said = await process.child.communicate()
-    assert process.child.returncode == 2
-    assert words in said.decode()
-    assert said.decode().count("\n") == 1
+def test_a_wrong_time_is_one_sentence(tmp_path, capsys, option, words):
+    arguments = ["--kubeconfig", "none", "--node", f"node-a={tmp_path}", "--time", option]
+    assert main.main(["mock", "kubelet", *arguments]) == 2
+    complaints = capsys.readouterr().err
+    assert words in complaints
+    assert complaints.count("\n") == 1
 
 
 async def test_a_corrupt_state_file_is_one_sentence(world):
