@@ -100,7 +100,7 @@ async def serve(folder: Path, cdi: Path) -> None:
         node_name="n",
         attached=lambda: known,
         card=lambda _: card,
-        host=classes.Host.of(folder / "sys"),
+        host=classes.Host.from_sysfs(folder / "sys"),
     )
     files = store.Store(driver=DRIVER, cdi_dir=cdi, directory=folder)
     api: Any = None

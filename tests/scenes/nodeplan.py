@@ -76,7 +76,7 @@ def observed(of, match=None, **changes):
         "boot_id": "boot-1",
         "since": START,
         "patience": datetime.timedelta(seconds=60),
-        "told": False,
+        "claim_notified": False,
         "attached_at": since(of, attachments.ATTACHED),
         "visible_at": since(of, attachments.VISIBLE),
         "leaving_at": (of.deleting and meta.moment(of.metadata.deletion_timestamp)) or None,

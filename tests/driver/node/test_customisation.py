@@ -65,7 +65,7 @@ def found(tmp_path):
         record = records.PreparedDevice(
             pool="p", device=device, cdi_id=f"x/y={device}", parameters=said, share_id=share
         )
-        host = classes.Host.of(tree.root)
+        host = classes.Host.from_sysfs(tree.root)
         return finding.Found(record=record, card=card, device_class=device_class, claim_uid="u", host=host)
 
     assert interface

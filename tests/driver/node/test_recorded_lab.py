@@ -85,14 +85,14 @@ def test_another_device_in_the_slot_is_known_as_the_wrong_one(after):
 @pytest.mark.parametrize(("address", "slot"), [(DISK, "1"), (MEMORY, "101")])
 def test_a_release_begins_with_the_driver_and_ends_with_the_power(before, after, address, slot):
     card = reader.read(after).card_of(address)
-    seen = release.look(classes.Host.of(after), card, slot, None).observed
+    seen = release.look(classes.Host.from_sysfs(after), card, slot, None).observed
     assert plan.plan(seen) == plan.Unbind(address=address)
     unbound = dataclasses.replace(
         seen, functions=tuple(dataclasses.replace(each, bound=False) for each in seen.functions)
     )
     assert plan.plan(unbound) == plan.Remove(address=address)
     assert plan.plan(dataclasses.replace(seen, functions=())) == plan.PowerOff(slot=slot)
-    gone = release.look(classes.Host.of(before), card, slot, None).observed
+    gone = release.look(classes.Host.from_sysfs(before), card, slot, None).observed
     assert plan.plan(gone) == plan.Done()
 
 
@@ -104,5 +104,5 @@ def test_both_are_well(after):
 
 
 def test_persistent_memory_has_nothing_on_it_that_a_release_waits_for(after):
-    standing = cxl_memory.read_standing(classes.Host.of(after), reader.read(after).card_of(MEMORY))
+    standing = cxl_memory.read_standing(classes.Host.from_sysfs(after), reader.read(after).card_of(MEMORY))
     assert (standing.memdev, standing.ram_bytes, standing.regions) == ("mem0", 0, ())

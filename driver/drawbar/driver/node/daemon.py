@@ -115,7 +115,7 @@ class _Node:
             node_name=options.node_name,
             attached=lambda: self._own,
             card=self._card,
-            host=users.Host.of(options.sysfs),
+            host=users.Host.from_sysfs(options.sysfs),
             local=self._local,
         )
         self._preparer = preparer.Preparer(
@@ -169,7 +169,7 @@ class _Node:
                 attached=lambda: self._attachments,
                 holder=self._holder,
                 interfaces=netdevs.held,
-                host=users.Host.of(options.sysfs),
+                host=users.Host.from_sysfs(options.sysfs),
                 boot_id=boot_id,
             ),
             health=self._verdicts,

@@ -173,9 +173,9 @@ ARRIVAL = {
     "the-claim-is-told-once-the-controller-has-tainted": (
         observed(GIVEN_UP),
         999,
-        [("TellClaim", plan.LOST)],
+        [("ReportToClaim", plan.LOST)],
     ),
-    "the-claim-was-told": (observed(GIVEN_UP, told=True), 999, []),
+    "the-claim-was-told": (observed(GIVEN_UP, claim_notified=True), 999, []),
     "failure-was-reported": (observed(attachment(ATTACHED, FAILED, node=HERE)), 999, []),
     "not-back-yet-after-a-reboot": (
         observed(VISIBLE_HERE, boot_id="boot-2", since=moment(500)),

@@ -165,7 +165,7 @@ class Node(stateful.RuleBasedStateMachine):
     @stateful.rule()
     def restart(self):
         self.attempt = self.leaving = None
-        self.told = False
+        self.claim_notified = False
         self.since = self.now
 
     @stateful.rule()
@@ -287,9 +287,9 @@ class Node(stateful.RuleBasedStateMachine):
                 assert self.attachment.holds(attachments.ATTACHED)
                 assert not self.attachment.deleting
                 self._condition(attachments.VISIBLE, status=False, reason=reason, message=message)
-            case actions.TellClaim():
+            case actions.ReportToClaim():
                 assert self.attachment.status.error is not None
-                self.told = True
+                self.claim_notified = True
             case actions.ReportBlocked(reason=reason, message=message):
                 assert self.attachment.deleting
                 self._condition(attachments.RELEASED, status=False, reason=reason, message=message)
@@ -328,7 +328,7 @@ class Node(stateful.RuleBasedStateMachine):
             boot_id=f"boot-{self.boot}",
             since=self.since,
             patience=seconds(60),
-            told=self.told,
+            claim_notified=self.claim_notified,
             attached_at=self._since(attachments.ATTACHED),
             visible_at=self._since(attachments.VISIBLE),
             leaving_at=meta.moment(self.attachment.metadata.deletion_timestamp)

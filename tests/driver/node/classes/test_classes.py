@@ -144,7 +144,7 @@ async def test_what_is_ready_is_not_touched(card, tmp_path):
 )
 def test_a_container_gets_the_device_files_of_the_card(card, tmp_path, device_class, expected):
     seen = card(device(device_class))
-    assert paths(classes.of(device_class).edits(seen, classes.Host.of(tmp_path / "sys"))) == expected
+    assert paths(classes.of(device_class).edits(seen, classes.Host.from_sysfs(tmp_path / "sys"))) == expected
 
 
 def test_a_device_file_is_described_with_its_numbers_and_type(card):
@@ -170,7 +170,7 @@ def nvidia(tmp_path, seen, text="Model: \t H100\nDevice Minor: \t 3\n"):
     (folder / "information").write_text(text)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
-    return classes.Host.of(tmp_path / "sys")
+    return classes.Host.from_sysfs(tmp_path / "sys")
 
 
 def test_a_gpu_of_nvidia_gives_its_own_file_and_the_shared_ones_that_exist(card, tmp_path):
@@ -219,7 +219,7 @@ def test_the_files_of_all_functions_are_given(card):
 
 async def flush(tmp_path, seen):
     tree = tmp_path / "sys"
-    await classes.of("nvme").quiesce(kernel.Kernel(tree), classes.Host.of(tree), seen)
+    await classes.of("nvme").quiesce(kernel.Kernel(tree), classes.Host.from_sysfs(tree), seen)
 
 
 async def test_a_disk_is_flushed_without_a_change(card, tmp_path):

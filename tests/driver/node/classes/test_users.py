@@ -25,7 +25,7 @@ class Host:
         self.address = self.tree.attach(1, mock)
         self.proc = path / "proc"
         self.proc.mkdir()
-        self.host = classes.Host.of(self.tree.root)
+        self.host = classes.Host.from_sysfs(self.tree.root)
         self.device_class = mock.device_class
 
     def card(self, **changes):

@@ -23,7 +23,7 @@ def cards(tmp_path):
 
 
 def test_a_disk_says_where_it_is_and_what_it_is(cards):
-    assert attributes.of(cards["nvme"]) == {
+    assert attributes.from_card(cards["nvme"]) == {
         "resource.kubernetes.io/pcieRoot": "pci0000:40",
         "resource.kubernetes.io/pciBusID": cards["nvme"].address,
         "resource.kubernetes.io/numaNode": 0,
@@ -44,7 +44,7 @@ def test_a_disk_says_where_it_is_and_what_it_is(cards):
 
 
 def test_memory_is_told_in_bytes(cards):
-    found = attributes.of(cards["cxl-memory"])
+    found = attributes.from_card(cards["cxl-memory"])
     assert (found["volatileMemoryBytes"], found["persistentMemoryBytes"]) == (2 << 30, 0)
     assert found["firmware"] == "BWFW VERSION 00"
 
@@ -54,7 +54,7 @@ def test_a_cxl_device_has_one_serial_whether_its_driver_is_bound_or_not(cards):
     unbound = dataclasses.replace(card.first, serial=card.first.dsn, driver=None)
     bare = dataclasses.replace(card, functions=(unbound,), memdevs=())
     assert card.serial == bare.serial == card.first.dsn
-    assert attributes.of(bare)["serial"] == card.serial
+    assert attributes.from_card(bare)["serial"] == card.serial
 
 
 def test_what_the_kernel_does_not_say_is_left_out(cards):
@@ -68,7 +68,7 @@ def test_what_the_kernel_does_not_say_is_left_out(cards):
         link=model.Link(),
         slot=None,
     )
-    found = attributes.of(dataclasses.replace(card, functions=(first,)))
+    found = attributes.from_card(dataclasses.replace(card, functions=(first,)))
     assert not {"serial", "driver", "slot", "maxLinkSpeedMTs", "maxLinkWidth"} & set(found)
     assert not {attributes.PCI_BUS_ID, attributes.NUMA_NODE} & set(found)
     assert found[attributes.PCIE_ROOT] == card.first.pcie_root
@@ -77,7 +77,7 @@ def test_what_the_kernel_does_not_say_is_left_out(cards):
 def test_every_attribute_is_documented_and_within_the_limits(cards):
     documented = set(re.findall(r"`([^`\s]+)`", DOCUMENT.read_text()))
     for card in cards.values():
-        found = attributes.of(card)
+        found = attributes.from_card(card)
         assert len(found) <= 31  # and a capacity
         assert set(found) <= documented
         assert all(NAME.fullmatch(name) for name in found)

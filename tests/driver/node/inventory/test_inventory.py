@@ -63,6 +63,13 @@ def test_two_cards_that_claim_the_same_serial_are_both_told(tmp_path):
     assert [f.address for f in found.all_by_serial(CARDS[0].serial)] == [NVME, "0000:02:00.0"]
 
 
+def read_function(root: Path, address: str = NVME) -> model.PciFunction:
+    """The function, which must be there."""
+    function = reader.read_function(root, address)
+    assert function is not None
+    return function
+
+
 def attached(tmp_path: Path, card: MockDevice) -> tuple[Path, Path]:
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     address = tree.attach(1, card)
@@ -86,8 +93,7 @@ def attached(tmp_path: Path, card: MockDevice) -> tuple[Path, Path]:
 def test_nonsense_in_a_file_reads_as_unknown(attribute, content, tmp_path):
     root, device = attached(tmp_path, CARDS[0])
     (device / attribute).write_text(content, errors="surrogateescape")
-    function = reader.read_function(root, NVME)
-    assert function is not None
+    function = read_function(root)
     values = {
         "current_link_speed": function.link.speed_gts,
         "current_link_width": function.link.width,
@@ -102,8 +108,7 @@ def test_attributes_that_answer_with_an_errno_leave_the_function_readable(tmp_pa
         path.unlink()
         path.mkdir()  # reading it is EISDIR, for root as well
     (device / "still_here").touch()
-    function = reader.read_function(root, NVME)
-    assert function is not None
+    function = read_function(root)
     assert (function.vendor, function.device, function.device_class) == (0xFFFF, 0xFFFF, DeviceClass.OTHER)
     assert (function.numa_node, function.serial, function.link) == (None, None, model.Link())
 
@@ -111,8 +116,7 @@ def test_attributes_that_answer_with_an_errno_leave_the_function_readable(tmp_pa
 def test_ids_come_from_their_own_files_where_the_uevent_does_not_say(tmp_path):
     root, device = attached(tmp_path, CARDS[0])
     (device / "uevent").write_text("DRIVER=nvidia\nPCI_ID=zz\n")
-    function = reader.read_function(root, NVME)
-    assert function is not None
+    function = read_function(root)
     assert (function.vendor, function.device, function.device_class) == (0x10DE, 0x2330, DeviceClass.GPU)
     assert (function.subsystem_vendor, function.subsystem_device) == (0x1AF4, 0x1100)
 
@@ -136,9 +140,7 @@ def test_virtual_functions_know_their_physical_one_and_its_slot(tmp_path):
     (device / "numa_node").write_text("1\n")
     (root / "bus/pci/devices" / virtual.name).symlink_to(f"../../../{virtual.relative_to(root)}")
     found = reader.read(root)
-    first, second = found.by_address(device.name), found.by_address(virtual.name)
-    assert first is not None
-    assert second is not None
+    first, second = (found.by_address(one.name) for one in (device, virtual))
     assert first.sriov == model.Sriov(total_vfs=8, num_vfs=1, virtual_functions=(virtual.name,))
     assert (second.physical_function, second.slot, second.iommu_group) == (device.name, "1", 17)
     assert (first.numa_node, second.numa_node) == (1, 1)
@@ -180,16 +182,13 @@ def test_a_function_behind_a_switch_in_a_slot_is_in_that_slot(tmp_path):
     nested.mkdir()
     (nested / "uevent").write_text("PCI_CLASS=30200\nPCI_ID=10DE:2330\n")
     (root / "bus/pci/devices/0000:05:00.0").symlink_to(f"../../../{nested.relative_to(root)}")
-    function = reader.read_function(root, "0000:05:00.0")
-    assert function is not None
+    function = read_function(root, "0000:05:00.0")
     assert function.slot == "1"
     (root / "bus/pci/slots/7").mkdir()
     (root / "bus/pci/slots/7/address").write_text("0000:05:00\n")  # the switch has slots of its own
-    function = reader.read_function(root, "0000:05:00.0")
-    assert function is not None
+    function = read_function(root, "0000:05:00.0")
     assert function.slot == "7"
-    parent = reader.read_function(root, device.name)
-    assert parent is not None
+    parent = read_function(root, device.name)
     assert parent.device_nodes == ()
 
 
@@ -202,8 +201,7 @@ def test_the_disk_of_a_multipath_nvme_controller_is_found_through_its_hidden_leg
     (head / "uevent").write_text("MAJOR=259\nMINOR=3\nDEVNAME=nvme4n1\nDEVTYPE=disk\n")
     (head / "subsystem").symlink_to(root / "class/block")
     (root / "class/block/nvme4n1").symlink_to(head)
-    function = reader.read_function(root, NVME)
-    assert function is not None
+    function = read_function(root)
     assert [node.path for node in function.device_nodes] == ["/dev/ng0n1", "/dev/nvme0", "/dev/nvme4n1"]
 
 

@@ -143,7 +143,7 @@ def test_lost_events_and_an_overflow_end_in_what_a_fresh_reading_shows(steps, se
 
 
 def function(address):
-    return Subject(kind=Kind.FUNCTION, name=address)
+    return Subject(Kind.FUNCTION, address)
 
 
 @pytest.mark.parametrize(
@@ -157,21 +157,21 @@ def function(address):
         ("/devices/pci0000:00/0000:00:03.0/0000:01:00.0/nvme/nvme0", {function("0000:01:00.0")}),
         (
             "/devices/pci0000:0c/0000:0c:00.0/0000:0d:00.0/mem0",
-            {function("0000:0d:00.0"), reader.cxl_subject("mem0")},
+            {function("0000:0d:00.0"), Subject(Kind.CXL, "mem0")},
         ),
         (
             "/devices/platform/ACPI0017:00/root0/port1/endpoint2/decoder2.0",
-            {reader.cxl_subject(name) for name in ("root0", "port1", "endpoint2", "decoder2.0")},
+            {Subject(Kind.CXL, name) for name in ("root0", "port1", "endpoint2", "decoder2.0")},
         ),
         (
             "/devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0",
-            {reader.cxl_subject(name) for name in ("root0", "decoder0.0", "region0")}
-            | {reader.dax_subject("dax0.0")},
+            {Subject(Kind.CXL, name) for name in ("root0", "decoder0.0", "region0")}
+            | {Subject(Kind.DAX, "dax0.0")},
         ),
-        ("/bus/pci/slots/7", {reader.SLOTS, reader.slot_subject("7")}),
+        ("/bus/pci/slots/7", {reader.SLOTS, Subject(Kind.SLOT, "7")}),
         (
             "/devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1",
-            {Subject(kind=Kind.NVME_SUBSYSTEM, name="nvme-subsys4")},
+            {Subject(Kind.NVME_SUBSYSTEM, "nvme-subsys4")},
         ),
         ("/devices/virtual/bdi/259:0", set()),
         ("/devices/system/cpu/cpu3", set()),
@@ -179,7 +179,7 @@ def function(address):
     ],
 )
 def test_an_event_names_what_is_to_be_read_again(devpath, expected):
-    assert reader.of_event(devpath) == expected
+    assert reader.subjects_of_event(devpath) == expected
 
 
 @pytest.mark.parametrize("name", ["gpu-node", "fpga-node", "cxl-node", "switch-node"])

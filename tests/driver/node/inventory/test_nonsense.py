@@ -51,7 +51,7 @@ def everything(root):
     found = reader.read(root)
     for card in found.cards:
         assert found.card_of(card.address) is card
-        for name, value in attributes.of(card).items():
+        for name, value in attributes.from_card(card).items():
             assert isinstance(name, str)
             assert isinstance(value, str | int | bool)
     for function in found.functions:

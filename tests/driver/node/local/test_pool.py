@@ -63,7 +63,7 @@ class World:
                 attached=lambda: self.attached,
                 holder=lambda name, device: self.holders.get((name, device)),
                 interfaces=lambda names: None,
-                host=users.Host.of(tmp_path / "sys"),
+                host=users.Host.from_sysfs(tmp_path / "sys"),
                 boot_id="b",
             ),
             health=self.health,

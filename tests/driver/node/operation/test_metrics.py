@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import waiting
+from tests.scenes.verdicts import Verdicts
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import client, config, errors, kinds
@@ -255,12 +256,6 @@ def test_every_series_names_the_driver_those_of_the_process_too(measured):
     assert [line for line in series if f'driver="{DRIVER}"' not in line] == []
 
 
-class Judged:
-    def all(self):
-        key = verdicts.Key(pool="p", device="d")
-        return {key: verdicts.UNKNOWN}
-
-
 class Audits:
     audits, missed = 2, 1
 
@@ -272,7 +267,8 @@ def everything():
     shown.watch_attachments([PENDING])
     shown.watch_devices(Audits())
     shown.watch_prepared(lambda: 3)
-    shown.watch_verdicts(Judged())
+    key = verdicts.Key(pool="p", device="d")
+    shown.watch_verdicts(Verdicts({key: verdicts.UNKNOWN}))
     shown.watch_queue(lambda: 4, lambda: 5)
     return shown.metrics
 

@@ -5,6 +5,7 @@ import contextlib
 
 import grpc
 import pytest
+from tests.scenes.verdicts import Verdicts
 
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.plugin import health
@@ -15,29 +16,6 @@ from drawbar.proto.kubelet.drahealth.v1alpha1 import api_pb2_grpc as alpha_pb2_g
 ONE, TWO = verdicts.Key(pool="p", device="d1"), verdicts.Key(pool="p", device="d2")
 HEALTHY = verdicts.Verdict(status=verdicts.Status.HEALTHY)
 SICK = verdicts.Verdict(status=verdicts.Status.UNHEALTHY, message="the link is narrow")
-
-
-class Judged:
-    """Verdicts that a test changes."""
-
-    def __init__(self, **known):
-        self.known = dict(known.get("known", {}))
-        self.subscribers = []
-
-    def of(self, key):
-        return self.known.get(key, verdicts.UNKNOWN)
-
-    def all(self):
-        return dict(self.known)
-
-    def subscribe(self, changed):
-        self.subscribers.append(changed)
-        return lambda: self.subscribers.remove(changed)
-
-    def judge(self, key, verdict):
-        self.known[key] = verdict
-        for changed in tuple(self.subscribers):
-            changed(key)
 
 
 class Served:
@@ -80,7 +58,7 @@ async def said(stream):
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
 async def test_the_full_list_comes_at_once_and_again_on_every_change(tmp_path, version):
-    judged = Judged(known={ONE: HEALTHY, TWO: verdicts.UNKNOWN})
+    judged = Verdicts({ONE: HEALTHY, TWO: verdicts.UNKNOWN})
     async with serving(tmp_path, judged) as served:
         stream = served.watch(version)
         assert await said(stream) == {"d1": (1, "", 30), "d2": (0, "", 30)}
@@ -90,7 +68,7 @@ async def test_the_full_list_comes_at_once_and_again_on_every_change(tmp_path, v
 
 
 async def test_the_full_list_is_repeated_without_a_change(tmp_path):
-    async with serving(tmp_path, Judged(known={ONE: HEALTHY}), repeat_seconds=0.02) as served:
+    async with serving(tmp_path, Verdicts({ONE: HEALTHY}), repeat_seconds=0.02) as served:
         stream = served.watch()
         for _ in range(4):
             assert await said(stream) == {"d1": (1, "", 30)}
@@ -103,7 +81,7 @@ def test_lists_are_repeated_well_before_the_kubelet_forgets():
 
 
 async def test_a_list_without_devices_is_a_list_as_well(tmp_path):
-    async with serving(tmp_path, Judged()) as served:
+    async with serving(tmp_path, Verdicts()) as served:
         stream = served.watch()
         assert await said(stream) == {}
         stream.cancel()
@@ -111,14 +89,14 @@ async def test_a_list_without_devices_is_a_list_as_well(tmp_path):
 
 async def test_a_message_that_is_too_long_is_cut(tmp_path):
     long = verdicts.Verdict(status=verdicts.Status.UNHEALTHY, message="x" * 2000)
-    async with serving(tmp_path, Judged(known={ONE: long})) as served:
+    async with serving(tmp_path, Verdicts({ONE: long})) as served:
         stream = served.watch()
         assert len((await said(stream))["d1"][1]) == 1024
         stream.cancel()
 
 
 async def test_more_streams_than_a_kubelet_opens_are_refused_and_the_others_go_on(tmp_path):
-    judged = Judged(known={ONE: HEALTHY})
+    judged = Verdicts({ONE: HEALTHY})
     async with serving(tmp_path, judged) as served:
         streams = [served.watch() for _ in range(health.STREAMS_LIMIT)]
         for stream in streams:
@@ -135,7 +113,7 @@ async def test_more_streams_than_a_kubelet_opens_are_refused_and_the_others_go_o
 
 
 async def test_a_stream_that_the_kubelet_left_counts_no_longer(tmp_path):
-    judged = Judged(known={ONE: HEALTHY})
+    judged = Verdicts({ONE: HEALTHY})
     async with serving(tmp_path, judged) as served:
         for _ in range(3):
             streams = [served.watch() for _ in range(health.STREAMS_LIMIT)]
@@ -148,7 +126,7 @@ async def test_a_stream_that_the_kubelet_left_counts_no_longer(tmp_path):
 
 
 async def test_streams_end_at_once_when_the_service_stops(tmp_path):
-    judged = Judged(known={ONE: HEALTHY})
+    judged = Verdicts({ONE: HEALTHY})
     async with serving(tmp_path, judged) as served:
         stream = served.watch()
         await said(stream)

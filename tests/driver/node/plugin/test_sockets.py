@@ -11,25 +11,13 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scenes.verdicts import Verdicts
 
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 DRIVER = "drawbar.dev"
-
-
-class Nobody:
-    """Nobody is ill."""
-
-    def all(self):
-        return {}
-
-    def subscribe(self, changed):
-        return lambda: None
-
-
-NOBODY = Nobody()
 
 
 class Nothing:
@@ -144,19 +132,18 @@ def test_sockets_with_shortened_names_are_swept_as_well(uid):
                 assert not short.exists()
 
 
-@pytest.mark.parametrize("name", ["drawbar.dev-uid-9-reg.sock", "drawbar.dev-reg.sock"])
-def test_the_registration_of_a_dead_instance_is_swept(tmp_path, name):
-    path = tmp_path / "plugins_registry" / name
-    with bound(path, alive=False):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plugins_registry/drawbar.dev-uid-9-reg.sock",
+        "plugins_registry/drawbar.dev-reg.sock",
+        "plugins/drawbar.dev/dra-uid-9.sock",
+    ],
+)
+def test_the_sockets_of_a_dead_instance_are_swept(tmp_path, name):
+    with bound(tmp_path / name, alive=False):
         sockets.sweep(tmp_path, DRIVER)
-        assert not path.exists()
-
-
-def test_the_service_of_a_dead_instance_is_swept(tmp_path):
-    path = tmp_path / "plugins" / DRIVER / "dra-uid-9.sock"
-    with bound(path, alive=False):
-        sockets.sweep(tmp_path, DRIVER)
-        assert not path.exists()
+        assert not (tmp_path / name).exists()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +175,7 @@ def test_there_is_nothing_to_sweep_where_there_is_no_directory(tmp_path):
 
 async def test_the_kubelet_finds_the_service_through_the_registration(tmp_path):
     where = sockets.paths(tmp_path, DRIVER, "u")
-    async with server.serving(DRIVER, where, Nothing(), NOBODY):
+    async with server.serving(DRIVER, where, Nothing(), Verdicts()):
         assert {oct(path.stat().st_mode & 0o777) for path in (where.registration, where.service)} == {"0o700"}
         async with grpc.aio.insecure_channel(f"unix:{where.registration}") as channel:
             stub = api_pb2_grpc.RegistrationStub(channel)
@@ -208,15 +195,15 @@ async def test_the_kubelet_finds_the_service_through_the_registration(tmp_path):
 async def test_the_sockets_of_a_killed_instance_are_taken_over(tmp_path):
     where = sockets.paths(tmp_path, DRIVER, "")
     with bound(where.registration, alive=False), bound(where.service, alive=False):
-        async with server.serving(DRIVER, where, Nothing(), NOBODY):
+        async with server.serving(DRIVER, where, Nothing(), Verdicts()):
             assert where.registration.is_socket()
 
 
 async def test_a_second_instance_on_the_same_paths_is_refused_and_the_first_lives_on(tmp_path):
     where = sockets.paths(tmp_path, DRIVER, "")
-    async with server.serving(DRIVER, where, Nothing(), NOBODY):
+    async with server.serving(DRIVER, where, Nothing(), Verdicts()):
         with pytest.raises(errors.SocketError, match="POD_UID"):
-            async with server.serving(DRIVER, where, Nothing(), NOBODY):
+            async with server.serving(DRIVER, where, Nothing(), Verdicts()):
                 pass
         assert where.registration.is_socket()
         _, writer = await asyncio.open_unix_connection(where.service)
@@ -228,7 +215,7 @@ async def test_a_second_instance_on_the_same_paths_is_refused_and_the_first_live
 async def test_a_directory_that_cannot_be_made_is_said_with_the_remedy(tmp_path, obstacle):
     (tmp_path / obstacle).write_text("in the way")
     with pytest.raises(errors.SocketError, match="mount"):
-        async with server.serving(DRIVER, sockets.paths(tmp_path, DRIVER, ""), Nothing(), NOBODY):
+        async with server.serving(DRIVER, sockets.paths(tmp_path, DRIVER, ""), Nothing(), Verdicts()):
             pass
 
 
@@ -240,6 +227,6 @@ async def test_a_plain_file_in_the_way_is_said_and_no_socket_is_left(tmp_path, w
     path.mkdir()
     (path / "full").write_text("")
     with pytest.raises(errors.SocketError, match="cannot listen on"):
-        async with server.serving(DRIVER, where, Nothing(), NOBODY):
+        async with server.serving(DRIVER, where, Nothing(), Verdicts()):
             pass
     assert [entry for folder, _, names in os.walk(tmp_path) for entry in names if entry != "full"] == []

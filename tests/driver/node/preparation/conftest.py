@@ -191,7 +191,7 @@ class World:
             node_name=NODE,
             attached=lambda: self.attached,
             card=self.card,
-            host=classes.Host.of(self.folder / "sys"),
+            host=classes.Host.from_sysfs(self.folder / "sys"),
             local=self.local,
         )
 

@@ -147,7 +147,7 @@ def child(step, name, folder, found, host):
 
 
 def main(sysfs):
-    found, host = tree_reader.read(Path(sysfs)), classes.Host.of(Path(sysfs))
+    found, host = tree_reader.read(Path(sysfs)), classes.Host.from_sysfs(Path(sysfs))
     for line in sys.stdin:
         step, name, folder = line.split(maxsplit=2)
         reader, writer = os.pipe()

@@ -85,7 +85,7 @@ def node(tmp_path):
         disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial=serial)
         tree.attach(slot, disk)
     (tmp_path / "node").mkdir()
-    return Node(tmp_path / "node", (reader.read(tmp_path / "sys"), classes.Host.of(tmp_path / "sys")))
+    return Node(tmp_path / "node", (reader.read(tmp_path / "sys"), classes.Host.from_sysfs(tmp_path / "sys")))
 
 
 def entry(uid, device):

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.scenes.verdicts import Verdicts
 
 from drawbar.driver.kube import config, kinds
-from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.mocks import kubelet
 from drawbar.mocks.kubelet import statuses
@@ -23,19 +23,6 @@ QUICK = {
     "retry_first_seconds": 0.05,
     "retry_max_seconds": 0.2,
 }
-
-
-class Healthy:
-    """Nobody asks after the health of devices."""
-
-    def of(self, key):
-        return verdicts.UNKNOWN
-
-    def all(self):
-        return {}
-
-    def subscribe(self, changed):
-        return lambda: None
 
 
 class Node:
@@ -57,7 +44,7 @@ class Node:
     async def instance(self, uid="", told=None):
         preparer = await self.world.restarted()
         where = sockets.paths(self.directory, DRIVER, uid)
-        async with server.serving(DRIVER, where, preparer, Healthy(), told):
+        async with server.serving(DRIVER, where, preparer, Verdicts(), told):
             yield where
 
     async def connected(self, agent, *instances):

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.scenes.verdicts import Verdicts
 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.health import verdicts
@@ -26,35 +27,17 @@ QUICK = {
 }
 
 
-class Judged:
-    """Verdicts that a test changes."""
-
-    def __init__(self):
-        self.known, self.subscribers = {}, []
-
-    def of(self, key):
-        return self.known.get(key, verdicts.UNKNOWN)
-
-    def all(self):
-        return dict(self.known)
-
-    def subscribe(self, changed):
-        self.subscribers.append(changed)
-        return lambda: self.subscribers.remove(changed)
-
-    def judge(self, device, status, message=""):
-        key = verdicts.Key(pool="p", device=device)
-        self.known[key] = verdicts.Verdict(status=status, message=message)
-        for changed in tuple(self.subscribers):
-            changed(key)
-
-
 class Node:
     """A kubelet, and the instances of the plugin that it may call."""
 
     def __init__(self, world, directory):
-        self.world, self.directory, self.judged = world, directory, Judged()
+        self.world, self.directory, self.judged = world, directory, Verdicts()
         world.cdi_dir = directory / "cdi"
+
+    def judge(self, status, message=""):
+        """Judge d1."""
+        verdict = verdicts.Verdict(status=status, message=message)
+        self.judged.judge(verdicts.Key(pool="p", device="d1"), verdict)
 
     @contextlib.asynccontextmanager
     async def kubelet(self, **changes):
@@ -194,12 +177,12 @@ def told(status):
 
 @pytest.mark.parametrize("release", ["1.36", "1.37"])
 async def test_the_health_of_a_device_shows_in_the_status_of_its_pod_and_follows_it(node, release):
-    node.judged.judge("d1", verdicts.Status.HEALTHY)
+    node.judge(verdicts.Status.HEALTHY)
     async with node.instance("") as where, node.kubelet(release=release) as agent:
         await connected(agent, where)
         await node.pod("p1", "c1", "d1")
         await node.runs("p1", lambda status: told(status) == "Healthy")
-        node.judged.judge("d1", verdicts.Status.UNHEALTHY, "the link is narrow")
+        node.judge(verdicts.Status.UNHEALTHY, "the link is narrow")
         await node.runs("p1", lambda status: told(status) == "Unhealthy")
-        node.judged.judge("d1", verdicts.Status.HEALTHY)
+        node.judge(verdicts.Status.HEALTHY)
         await node.runs("p1", lambda status: told(status) == "Healthy")

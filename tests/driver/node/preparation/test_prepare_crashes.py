@@ -37,7 +37,7 @@ def world(tmp_path):
     for slot, serial in enumerate(dying.SERIALS.values(), start=1):
         disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial=serial)
         tree.attach(slot, disk)
-    return reader.read(folder), classes.Host.of(folder)
+    return reader.read(folder), classes.Host.from_sysfs(folder)
 
 
 @pytest.fixture

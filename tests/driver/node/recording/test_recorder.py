@@ -53,7 +53,7 @@ def assert_alike(one, other):
     """Both trees show the same to everything in the node daemon that reads them."""
     found = reader.read(one)
     assert found == reader.read(other)
-    hosts = classes.Host.of(one), classes.Host.of(other)
+    hosts = classes.Host.from_sysfs(one), classes.Host.from_sysfs(other)
     for card in found.cards:
         assert readings.read(one, card) == readings.read(other, card)
         slot = card.slot.name if card.slot is not None else ""

@@ -166,8 +166,8 @@ async def test_a_device_without_a_slot_is_unbound_and_removed(tmp_path):
 
 
 def test_a_host_is_real_only_at_sys(tmp_path):
-    assert classes.Host.of(classes.Host().sysfs) == classes.Host()
-    assert classes.Host.of(tmp_path / "sys").proc == tmp_path / "proc"
+    assert classes.Host.from_sysfs(classes.Host().sysfs) == classes.Host()
+    assert classes.Host.from_sysfs(tmp_path / "sys").proc == tmp_path / "proc"
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), 1e9])

@@ -1,4 +1,4 @@
-"""What is observed of one attachment, and the closed list of what can be done about it; see `plan`."""
+"""The observed state of one attachment, and the closed list of actions on it; see `plan`."""
 
 import datetime
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from drawbar.driver.node.release import plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What came of the last try to make the device ready, in this run of the daemon.
+    """The result of the last try to make the device ready, in this run of the daemon.
 
     Attributes:
         card: as it was then; None: its slot was given power.
@@ -31,7 +31,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """Everything the decision rests on.
+    """The input of the plan.
 
     Attributes:
         attachment: as the API server has it.
@@ -40,16 +40,16 @@ class Observed:
         attempt: the last one.
         held_by: uid of the claim that was prepared with it on this node.
         boot_id: of the running kernel.
-        since: when this daemon began to look.
+        since: when this daemon started.
         patience: how long a device may take to become ready.
-        told: the claim knows of the failure.
+        claim_notified: the failure is recorded on the claim.
         attached_at: when this daemon first saw the attachment `Attached`; None while it is not.
         visible_at: the same of `Visible`.
         leaving_at: when this daemon first saw that it is being deleted.
-        health: what was judged of the device.
+        health: the verdict on the device.
         leaving: the device as it was when its release was begun in this run of the daemon.
-        released: what came of a release step in this round; None before it.
-        cleaned: what came of cleaning it in this round: empty if no trace of the last use is left, else why not.
+        released: the result of a release step in this round; None before it.
+        cleaned: the result of cleaning it in this round: empty if no trace of the last use is left, else why not.
     """
 
     attachment: attachments.DeviceAttachment
@@ -60,7 +60,7 @@ class Observed:
     boot_id: str
     since: datetime.datetime
     patience: datetime.timedelta
-    told: bool
+    claim_notified: bool
     attached_at: datetime.datetime | None = None
     visible_at: datetime.datetime | None = None
     leaving_at: datetime.datetime | None = None
@@ -71,7 +71,7 @@ class Observed:
 
     @property
     def card(self) -> model.Card | None:
-        """The device, where it is known which card it is."""
+        """The card of the device, or None while it cannot be identified."""
         return self.match.card if isinstance(self.match, matching.Found) else None
 
     @property
@@ -89,7 +89,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSlot:
-    """Switch the slot on in which the device waits; then look at it again."""
+    """Power the slot on in which the device waits; then observe it again."""
 
     slot: str
 
@@ -103,17 +103,17 @@ class Initialise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clean:
-    """Take away what the last claim left on the device; then plan again."""
+    """Remove what the last claim left on the device; then plan again."""
 
     card: model.Card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Make the next step towards a host without the device; then plan again.
+    """Make the next step of the device's release; then plan again.
 
     Attributes:
-        card: the device; None when the kernel shows it no more.
+        card: the device; None when the kernel no longer shows it.
         slot: the slot that it is or was in; empty where there is none.
     """
 
@@ -123,22 +123,22 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportVisible:
-    """Say on the claim and on the attachment that the device is here and ready."""
+    """Report on the claim and the attachment that the device is present and ready."""
 
     card: model.Card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFailed:
-    """Say on the attachment that the device will not become ready."""
+    """Report on the attachment that the device will not become ready."""
 
     reason: str
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TellClaim:
-    """Say on the claim that the device will not become ready."""
+class ReportToClaim:
+    """Report on the claim that the device will not become ready."""
 
     reason: str
     message: str
@@ -146,28 +146,28 @@ class TellClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportClean:
-    """Say on the attachment that the device has no trace of an earlier use."""
+    """Report on the attachment that the device has no trace of an earlier use."""
 
     card: model.Card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPlace:
-    """Say on the attachment where the device is, before it cannot be recognised any more."""
+    """Record on the attachment where the device is, before it cannot be identified any more."""
 
     card: model.Card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportHealth:
-    """Say on the attachment what was judged of the device."""
+    """Report the verdict on the device's health on the attachment."""
 
     verdict: verdicts.Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportBlocked:
-    """Say on the attachment, and in an Event, why the device cannot be given back now."""
+    """Report on the attachment and in an Event why the device cannot be released now."""
 
     reason: str
     message: str
@@ -175,7 +175,7 @@ class ReportBlocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportReleased:
-    """Say on the attachment that this node has let go of the device."""
+    """Report on the attachment that this node has released the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,17 +185,17 @@ class LookAgain:
     at: datetime.datetime
 
 
-Deed = PowerSlot | Initialise | Clean | Release
-"""What is done to the device; what came of it is observed."""
-Word = (
+DeviceAction = PowerSlot | Initialise | Clean | Release
+"""Changes the device; the result is observed."""
+Report = (
     ReportVisible
     | ReportFailed
-    | TellClaim
+    | ReportToClaim
     | ReportClean
     | RecordPlace
     | ReportHealth
     | ReportBlocked
     | ReportReleased
 )
-"""What is written to the API server."""
-Action = Deed | Word | LookAgain
+"""Writes to the API server."""
+Action = DeviceAction | Report | LookAgain

@@ -1,7 +1,7 @@
-"""Carries out what `attachments.plan` decided, one side effect per action.
+"""Executes the actions of `attachments.plan`, one side effect each.
 
-What the device is made to do changes what is observed, so the plan is made again in the same round; a few times at most,
-then the key comes back. On any error it stops; the key comes back after a pause and everything is observed again.
+An action on the device changes what is observed, so the plan is made again in the same round, `ROUNDS_MAX` times at most;
+then the key is queued again. On any error it stops; the key is queued again after a pause, and everything is observed anew.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import datetime
 import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import assert_never
 
 from drawbar.driver import sightings
@@ -18,7 +17,7 @@ from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.attachments import actions, matching, plan, reporting
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory import model, pci
 from drawbar.driver.node.release import plan as release_plan
 from drawbar.driver.node.release import releaser
 from drawbar.fabric.contract import DeviceClass
@@ -37,9 +36,9 @@ async def clean(kernel: kernel.Kernel, host: classes.Host, card: model.Card, dev
         Why a trace of the last use may be left, in a clause; empty when none is.
     """
     operations = classes.of(device_class)
-    found = await asyncio.to_thread(operations.users, host, card)
-    if found:
-        return release_plan.message(found)
+    users = await asyncio.to_thread(operations.users, host, card)
+    if users:
+        return release_plan.message(users)
     try:
         for _ in range(STEPS_MAX):
             if await asyncio.to_thread(operations.unrest, host, card) is None:
@@ -62,28 +61,27 @@ async def clean(kernel: kernel.Kernel, host: classes.Host, card: model.Card, dev
 ROUNDS_MAX = 8
 """Of planning in one call; an arrival takes two, a step of a release one, a device that was cleaned four."""
 AGAIN_SECONDS = 0.05
-"""After so many rounds others have their turn."""
+"""After so many rounds other attachments are reconciled first."""
 DELETION = "deletion"
-_VENDOR_BYTES = 4
 _ALL_ONES = "its configuration space answers with ones alone"
 Clock = Callable[[], datetime.datetime]
 
 
 @dataclass(slots=True, kw_only=True)
 class Memory:
-    """What this daemon remembers of one attachment; a new daemon finds it out again.
+    """What this daemon remembers of one attachment; a new daemon observes it again.
 
     Attributes:
-        uid: of the attachment; one of the same name that comes later is another.
-        told: the claim knows of the failure.
+        uid: of the attachment; a later one of the same name has another.
+        claim_notified: the failure is recorded on the claim.
         attempt: the last try to make the device ready.
         leaving: the device, since its release was begun.
         seen: by condition, and for its deletion, when that was first seen to hold.
-        looked: the kernel was asked for the device since it was attached.
+        looked: the device was read from the kernel since it was attached.
     """
 
     uid: str
-    told: bool = False
+    claim_notified: bool = False
     looked: bool = False
     attempt: actions.Attempt | None = None
     leaving: model.Card | None = None
@@ -102,7 +100,7 @@ class Context:
 
     Attributes:
         memories: by name of the attachment; `forget` bounds it.
-        judged: the health of the devices, if anybody judges it.
+        judged: the health of the devices; None where it is not monitored.
     """
 
     reporter: reporting.Reporter
@@ -123,10 +121,10 @@ class Context:
 
     def memory(self, attachment: attachments.DeviceAttachment) -> Memory:
         """What is remembered of it."""
-        known = self.memories.get(attachment.metadata.name)
-        if known is None or known.uid != attachment.metadata.uid:
-            known = self.memories[attachment.metadata.name] = Memory(uid=attachment.metadata.uid)
-        return known
+        memory = self.memories.get(attachment.metadata.name)
+        if memory is None or memory.uid != attachment.metadata.uid:
+            memory = self.memories[attachment.metadata.name] = Memory(uid=attachment.metadata.uid)
+        return memory
 
     def match(self, attachment: attachments.DeviceAttachment) -> matching.Match:
         """Which of this node's cards the device is, as far as is known now."""
@@ -141,7 +139,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Done:
-    """What came of an action, for the next plan of the same round; without any the round is over.
+    """The result of an action, for the next plan of the same round; without one the round is over.
 
     Attributes:
         again: plan again.
@@ -184,7 +182,7 @@ class _Work:
         self._memory = context.memory(attachment)
 
     async def observe(self, done: _Done) -> actions.Observed:
-        """Everything the plan rests on; slots and links, which have no events, are read if they matter."""
+        """Return the input of the plan; slots and links, which have no events, are read if they matter."""
         context, attachment = self._context, self._attachment
         self._memory.see(attachment, context.clock())
         seen = self._memory.seen
@@ -205,7 +203,7 @@ class _Work:
             boot_id=context.boot_id,
             since=context.since,
             patience=context.patience,
-            told=self._memory.told,
+            claim_notified=self._memory.claim_notified,
             attached_at=seen.since(attachments.ATTACHED),
             visible_at=seen.since(attachments.VISIBLE),
             leaving_at=seen.since(DELETION),
@@ -233,8 +231,8 @@ class _Work:
             return functools.partial(arrivals.refresh_slot, slot)
         return None
 
-    async def carry_out(self, action: actions.Deed | actions.Word, now: datetime.datetime) -> _Done:
-        """Does one thing."""
+    async def carry_out(self, action: actions.DeviceAction | actions.Report, now: datetime.datetime) -> _Done:
+        """Execute one action."""
         match action:
             case actions.PowerSlot(slot=slot):
                 return await self._power(slot, now)
@@ -245,19 +243,19 @@ class _Work:
             case actions.Release(card=card, slot=slot):
                 return await self._release(card, slot)
             case _:
-                await self._say(action, now)
+                await self._report(action, now)
                 return _Done()
 
-    async def _say(self, action: actions.Word, now: datetime.datetime) -> None:
+    async def _report(self, action: actions.Report, now: datetime.datetime) -> None:
         reporter, attachment = self._context.reporter, self._attachment
         match action:
             case actions.ReportVisible(card=card):
                 await reporter.visible(attachment, card, now)
             case actions.ReportFailed(reason=reason, message=message):
                 await reporter.failed(attachment, reason, message, now)
-            case actions.TellClaim(reason=reason, message=message):
-                await reporter.tell_claim(attachment, reason, message, now)
-                self._memory.told = True
+            case actions.ReportToClaim(reason=reason, message=message):
+                await reporter.report_to_claim(attachment, reason, message, now)
+                self._memory.claim_notified = True
             case actions.ReportClean(card=card):
                 await reporter.clean(attachment, card)
             case actions.RecordPlace(card=card):
@@ -284,7 +282,7 @@ class _Work:
     async def _initialise(self, card: model.Card, now: datetime.datetime) -> _Done:
         reason = ""
         try:
-            if await asyncio.to_thread(_is_silent, self._context.kernel.sysfs, card):
+            if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
                 lack, reason = _ALL_ONES, plan.LINK_DOWN
             else:
                 operations = classes.of(self._attachment.spec.identity.device_class)
@@ -296,7 +294,7 @@ class _Work:
 
     async def _clean(self, card: model.Card, now: datetime.datetime) -> _Done:
         context = self._context
-        host = classes.Host.of(context.kernel.sysfs)
+        host = classes.Host.from_sysfs(context.kernel.sysfs)
         why = await clean(context.kernel, host, card, self._attachment.spec.identity.device_class)
         self._remember(None, why, now)
         return _Done(again=True, cleaned=why)
@@ -313,21 +311,8 @@ class _Work:
     def _remember(
         self, card: model.Card | None, lack: str, now: datetime.datetime, *, reason: str = ""
     ) -> None:
-        """Keeps what came of a try; tries at the same thing that came to nothing count from the first."""
+        """Remember the result of a try; failed tries of the same kind in a row count from the first."""
         before = self._memory.attempt
         same = before is not None and (before.card is None) == (card is None) and bool(before.lack)
         since = before.since if before is not None and same else now
         self._memory.attempt = actions.Attempt(card=card, lack=lack, reason=reason, at=now, since=since)
-
-
-def _is_silent(sysfs: Path, card: model.Card) -> bool:
-    """Whether the device answers nothing but ones, as one does whose link is down. Blocking.
-
-    Source: PCI Express Base Specification, 2.3.2; no function has the vendor id 0xffff. A virtual function has no
-    configuration space of its own, so the physical one is asked.
-    """
-    try:
-        with (sysfs / card.first.path / "config").open("rb", buffering=0) as config:
-            return config.read(_VENDOR_BYTES) == b"\xff" * _VENDOR_BYTES
-    except OSError:
-        return False

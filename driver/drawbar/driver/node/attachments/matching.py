@@ -1,7 +1,7 @@
-"""Which of this node's cards is the device of an attachment, decided purely.
+"""Identifies the device of an attachment among this node's cards; pure.
 
-Invariant: a card that shows another serial number than the attachment's is never taken for its device, wherever it
-sits, and no card is ever known by its address. Two cards that could be meant are none.
+Invariant: a card that shows another serial number than the attachment's is never its device, wherever it sits, and no card
+is identified by its address. Of two cards that could be the device neither is.
 
 Order, with the reason: by serial number, which follows the device to whatever slot it went; only where the card shows
 none (its driver is not bound yet, the process may not read it, it has none) or the fabric tells none, by the slot that
@@ -29,7 +29,7 @@ _VAGUE = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """This is the device; `by` says what it was known by."""
+    """This is the device; `by` is what identified it."""
 
     card: model.Card
     by: Literal["serial", "slot"]
@@ -37,7 +37,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrong:
-    """The slot that the fabric connected has another device; `why` says in a clause how that is known."""
+    """The slot that the fabric connected has another device; `why` is the contradiction, in a clause."""
 
     card: model.Card
     why: str
@@ -79,14 +79,14 @@ def match(inventory: index.Inventory, identity: attachments.Identity, *, slot: s
         identity: what the fabric says of the device.
         slot: the hot-plug slot where it was seen last, or is expected; empty where that is not known.
     """
-    named = _with_serial(inventory, identity.serial)
-    if len(named) > 1:
+    cards = _with_serial(inventory, identity.serial)
+    if len(cards) > 1:
         # Serial numbers are unique to a vendor at best.
-        named = tuple(card for card in named if _is_model(card, identity.pci_id)) or named
-    if len(named) > 1:
-        return Ambiguous(cards=named)
-    if named:
-        return Found(card=named[0], by="serial")
+        cards = tuple(card for card in cards if _is_model(card, identity.pci_id)) or cards
+    if len(cards) > 1:
+        return Ambiguous(cards=cards)
+    if cards:
+        return Found(card=cards[0], by="serial")
     return _in_slot(inventory, identity, slot)
 
 
@@ -145,7 +145,9 @@ def _shown(card: model.Card, device_class: str) -> frozenset[str]:
     A disk's own is shown by its driver alone; the Device Serial Number that it may have beside it is another one.
     """
     if device_class == DeviceClass.NVME:
-        return frozenset(one.serial for one in _controllers(card.functions) if one.serial)
+        return frozenset(
+            controller.serial for controller in _controllers(card.functions) if controller.serial
+        )
     return frozenset(text for function in card.functions for text in (function.serial, function.dsn) if text)
 
 

@@ -1,4 +1,4 @@
-"""What the node owes one DeviceAttachment, decided purely.
+"""The next steps of the node for one DeviceAttachment; pure.
 
 Invariants: `ReportVisible` is planned only while the kernel shows the device itself (see `matching`) and it is ready;
 `ReportFailed` only while it is not; `ReportReleased` only while no claim holds the device on this node, and after a
@@ -8,16 +8,16 @@ was pulled does not come back by itself. Whatever is observed, once the plan is 
 report until something changes, and from whatever a crash left the next plan goes on.
 
 A failure is reported once, with a reason of the closed list that `docs/conditions.md` documents: the record
-`Visible: False` is what the controller acts on, and only the device's arrival replaces it. The claim is told after the
-controller has tainted the device, which it says by recording the error: else the scheduler could pick the device again
+`Visible: False` is what the controller acts on, and only the device's arrival replaces it. The failure is reported to the claim after
+the controller has tainted the device, which it shows by recording the error: else the scheduler could pick the device again
 before the taint. After a reboot the devices come anew, so they have as long as after an attach. What the device is made to
-do (`PowerSlot`, `Initialise`, `Clean`, `Release`) comes before what is said of it; what came of it is observed, and the plan
+do (`PowerSlot`, `Initialise`, `Clean`, `Release`) comes before what is reported of it; what came of it is observed, and the plan
 is made again.
 
 An attachment that is being deleted: the claim first, for a container may still use the device; then one release step after
-the other, each of which looks at the kernel anew; then the word that the fabric may take it. A device that only shows up
-after that word is released all the same, without another word, where its serial number tells that it is the device: from
-then on its slot may hold another one.
+the other, each of which looks at the kernel anew; then the report that the fabric may take it. A device that only
+appears after that report is released all the same, without another report, where its serial number identifies it: from then
+on its slot may hold another device.
 
 Times count from when this daemon first saw something: the timestamps in objects are of other machines' clocks.
 
@@ -25,28 +25,9 @@ Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
 
 import datetime
-from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, matching, statements
-from drawbar.driver.node.attachments.actions import (
-    Action,
-    Attempt,
-    Clean,
-    Initialise,
-    LookAgain,
-    Observed,
-    PowerSlot,
-    RecordPlace,
-    Release,
-    ReportBlocked,
-    ReportClean,
-    ReportFailed,
-    ReportHealth,
-    ReportReleased,
-    ReportVisible,
-    TellClaim,
-)
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.release import plan as release_plan
@@ -63,21 +44,13 @@ NOT_CLEANED = "NotCleaned"
 LOST = "DeviceLost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """One of the reasons, and what happened in words."""
-
-    reason: str
-    message: str
-
-
-def lost(attachment: attachments.DeviceAttachment) -> Failure:
+def lost(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
     """It was here, and is not."""
     message = f"{_name(attachment)} disappeared from this node; look at its link and power"
-    return Failure(reason=LOST, message=message)
+    return actions.ReportFailed(reason=LOST, message=message)
 
 
-def late(observed: actions.Observed) -> Failure:
+def late(observed: actions.Observed) -> actions.ReportFailed:
     """It has had its time and is not ready."""
     match observed.match:
         case matching.Found(card=card):
@@ -85,15 +58,15 @@ def late(observed: actions.Observed) -> Failure:
         case matching.Wrong(card=card, why=why):
             place = f"slot {card.first.slot}" if card.first.slot else card.address
             text = f"{place} has another device than {_name(observed.attachment)}: {why}; look at the fabric's ports"
-            return Failure(reason=WRONG, message=text)
+            return actions.ReportFailed(reason=WRONG, message=text)
         case matching.Ambiguous(cards=cards):
             where = ", ".join(card.address for card in cards)
             text = f"several devices have the serial of {_name(observed.attachment)}: {where}; take the others out"
-            return Failure(reason=NOT_UNIQUE, message=text)
+            return actions.ReportFailed(reason=NOT_UNIQUE, message=text)
         case matching.Unpowered(slot=slot):
             why = observed.attempt.lack if observed.attempt is not None else ""
             text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'nobody switched it on'}"
-            return Failure(reason=NOT_POWERED, message=text)
+            return actions.ReportFailed(reason=NOT_POWERED, message=text)
         case matching.Absent(slot=slot):
             return _absent(observed, slot)
 
@@ -108,13 +81,13 @@ def dead_link(card: model.Card) -> str | None:
     return None
 
 
-def _absent(observed: actions.Observed, slot: model.Slot | None) -> Failure:
+def _absent(observed: actions.Observed, slot: model.Slot | None) -> actions.ReportFailed:
     attachment, waited = observed.attachment, f"{observed.patience.total_seconds():.0f} s of the attach"
     if slot is not None and slot.present and slot.powered:
         text = (
             f"slot {slot.name} has a card and power, and {_name(attachment)} did not appear within {waited}"
         )
-        return Failure(
+        return actions.ReportFailed(
             reason=LINK_DOWN, message=f"{text}: its link did not come up; look at the cable and the port"
         )
     if slot is not None:
@@ -122,10 +95,10 @@ def _absent(observed: actions.Observed, slot: model.Slot | None) -> Failure:
     else:
         place = f"the slot of host {attachment.spec.host_id}"
     text = f"no {_name(attachment, known=False)} appeared within {waited}; look at the link and {place}"
-    return Failure(reason=NOT_FOUND, message=text)
+    return actions.ReportFailed(reason=NOT_FOUND, message=text)
 
 
-def _not_ready(observed: actions.Observed, card: model.Card) -> Failure:
+def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:
     attempt = observed.attempt
     lack = (
         observed.lack
@@ -144,7 +117,7 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> Failure:
     waited = f"{observed.patience.total_seconds():.0f} s"
     serial = observed.attachment.spec.identity.serial
     name = f"{card.address} (serial {serial})" if serial else card.address
-    return Failure(reason=reason, message=f"{name} was not ready within {waited}: {lack}")
+    return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {lack}")
 
 
 def _name(attachment: attachments.DeviceAttachment, *, known: bool = True) -> str:
@@ -159,7 +132,7 @@ PREPARED_AFTER_SECONDS = 5.0
 _COUNTING = frozenset({release_plan.SILENT, release_plan.STUCK})
 
 
-def plan_departure(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """The next safe steps; empty when there is nothing to do until something changes."""
     if observed.attachment.holds(attachments.RELEASED):
         return _stragglers(observed, now)
@@ -169,14 +142,14 @@ def plan_departure(observed: Observed, now: datetime.datetime) -> tuple[Action, 
         case None:
             return _begin(observed)
         case release_plan.Working(seconds=seconds):
-            return (LookAgain(at=now + _seconds(seconds)),)
+            return (actions.LookAgain(at=now + _seconds(seconds)),)
         case release_plan.Blocked(reason=reason, message=message, seconds=seconds):
-            return (*_blocked(observed, reason, message), LookAgain(at=now + _seconds(seconds)))
+            return (*_blocked(observed, reason, message), actions.LookAgain(at=now + _seconds(seconds)))
         case release_plan.Released():
-            return (ReportReleased(),)
+            return (actions.ReportReleased(),)
 
 
-def _begin(observed: Observed) -> tuple[Action, ...]:
+def _begin(observed: actions.Observed) -> tuple[actions.Action, ...]:
     node = observed.attachment.status.node
     card = leaving(observed)
     if isinstance(observed.match, matching.Ambiguous) and card is None:
@@ -184,14 +157,18 @@ def _begin(observed: Observed) -> tuple[Action, ...]:
         return _blocked(observed, failure.reason, failure.message)
     if card is None:
         here = node is not None and node.boot_id == observed.boot_id
-        return (Release(card=None, slot=node.slot),) if node is not None and here else (ReportReleased(),)
+        return (
+            (actions.Release(card=None, slot=node.slot),)
+            if node is not None and here
+            else (actions.ReportReleased(),)
+        )
     if node is None or node.boot_id != observed.boot_id:
         # A disk without its driver shows no serial number: by then its slot must be on record.
-        return (RecordPlace(card=card),)
-    return (Release(card=card, slot=card.first.slot or node.slot),)
+        return (actions.RecordPlace(card=card),)
+    return (actions.Release(card=card, slot=card.first.slot or node.slot),)
 
 
-def leaving(observed: Observed) -> model.Card | None:
+def leaving(observed: actions.Observed) -> model.Card | None:
     """The card to release; None when the kernel shows none that is known to be the device."""
     node = observed.attachment.status.node
     match observed.match:
@@ -206,7 +183,7 @@ def leaving(observed: Observed) -> model.Card | None:
             return observed.leaving
 
 
-def _stragglers(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """The device shows up, or is still there, though it was given back."""
     match = observed.match
     # What is released already is known by no serial number any more.
@@ -215,28 +192,28 @@ def _stragglers(observed: Observed, now: datetime.datetime) -> tuple[Action, ...
         return ()
     match observed.released:
         case None:
-            return (Release(card=card, slot=(card.first.slot or "") if card is not None else ""),)
+            return (actions.Release(card=card, slot=(card.first.slot or "") if card is not None else ""),)
         case release_plan.Working(seconds=seconds) | release_plan.Blocked(seconds=seconds):
-            return (LookAgain(at=now + _seconds(seconds)),)
+            return (actions.LookAgain(at=now + _seconds(seconds)),)
         case release_plan.Released():
             return ()
 
 
-def _held(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def _held(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     said = (observed.leaving_at or now) + _seconds(PREPARED_AFTER_SECONDS)
     if now < said:
-        return (LookAgain(at=said),)
+        return (actions.LookAgain(at=said),)
     message = f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it"
     return _blocked(observed, PREPARED, message)
 
 
-def _blocked(observed: Observed, reason: str, message: str) -> tuple[Action, ...]:
+def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[actions.Action, ...]:
     """Says why, unless that is what was said last. A text that only counts seconds on is the same."""
     known = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
     said = known is not None and (known.status, known.reason) == ("False", reason)
     if known is not None and said and (reason in _COUNTING or known.message == message):
         return ()
-    return (ReportBlocked(reason=reason, message=message),)
+    return (actions.ReportBlocked(reason=reason, message=message),)
 
 
 LOOK_FIRST_SECONDS = 0.05
@@ -247,7 +224,7 @@ HEALTHY_AFTER_SECONDS = 10.0
 """That a new device is healthy is what everybody expects: one that goes again soon costs no write for it."""
 
 
-def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """The next safe steps; empty when there is nothing to do until something changes."""
     if observed.attachment.deleting:
         return plan_departure(observed, now)
@@ -269,29 +246,31 @@ def has_traces(attachment: attachments.DeviceAttachment) -> bool:
     return (node.claim_uid, node.allocation_timestamp) != now
 
 
-def _tell(observed: Observed) -> tuple[Action, ...]:
+def _tell(observed: actions.Observed) -> tuple[actions.Action, ...]:
     """The controller has given the device up: what the node found out is said on the claim."""
     visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
-    if visible is None or visible.status != "False" or observed.told:
+    if visible is None or visible.status != "False" or observed.claim_notified:
         return ()
-    return (TellClaim(reason=visible.reason, message=visible.message),)
+    return (actions.ReportToClaim(reason=visible.reason, message=visible.message),)
 
 
-def _make_ready(observed: Observed, card: model.Card, now: datetime.datetime) -> tuple[Action, ...]:
+def _make_ready(
+    observed: actions.Observed, card: model.Card, now: datetime.datetime
+) -> tuple[actions.Action, ...]:
     if not observed.ready:
         if _is_due(observed, now):
-            return (Initialise(card=card),)
+            return (actions.Initialise(card=card),)
         # What was ready may have lost its driver: that is reported while the device is waited for.
         news = _health(observed, now) if _is_reported(observed, card) else ()
-        return (*(one for one in news if isinstance(one, ReportHealth)), *_await(observed, now))
+        return (*(one for one in news if isinstance(one, actions.ReportHealth)), *_await(observed, now))
     if _is_reported(observed, card):
         return _health(observed, now)
     if dead_link(card) is not None:
         return _await(observed, now)
-    return (ReportVisible(card=card),)
+    return (actions.ReportVisible(card=card),)
 
 
-def _is_due(observed: Observed, now: datetime.datetime) -> bool:
+def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
     """Whether to try again: at once when the device has changed, else now and then until it is given up."""
     attempt = observed.attempt
     if attempt is None or attempt.card != observed.card:
@@ -299,13 +278,13 @@ def _is_due(observed: Observed, now: datetime.datetime) -> bool:
     return not _is_failed(observed) and _next(attempt) <= now < _deadline(observed, now)
 
 
-def _next(attempt: Attempt) -> datetime.datetime:
+def _next(attempt: actions.Attempt) -> datetime.datetime:
     """When to try again: after half the time that it has taken already, within limits."""
     taken = (attempt.at - attempt.since).total_seconds() / 2
     return attempt.at + _seconds(max(LOOK_FIRST_SECONDS, min(LOOK_SECONDS, taken)))
 
 
-def _is_reported(observed: Observed, card: model.Card) -> bool:
+def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
     """Whether what is recorded is what is seen. After a reboot, a move or a hand-over it is not."""
     node, claim = observed.attachment.status.node, observed.attachment.spec.claim
     if node is None or not observed.attachment.holds(attachments.VISIBLE):
@@ -315,7 +294,7 @@ def _is_reported(observed: Observed, card: model.Card) -> bool:
     return (node.boot_id, node.pci_address) == (observed.boot_id, card.address)
 
 
-def _health(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def _health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     node, verdict = observed.attachment.status.node, observed.health
     said = node.health if node is not None else ""
     if node == statements.judged(observed.attachment, verdict):
@@ -325,65 +304,67 @@ def _health(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     if not said and verdict.status is verdicts.Status.HEALTHY:
         settled = (observed.visible_at or now) + _seconds(HEALTHY_AFTER_SECONDS)
         if now < settled:
-            return (LookAgain(at=settled),)
-    return (ReportHealth(verdict=verdict),)
+            return (actions.LookAgain(at=settled),)
+    return (actions.ReportHealth(verdict=verdict),)
 
 
-def _clean(observed: Observed, card: model.Card, now: datetime.datetime) -> tuple[Action, ...]:
+def _clean(
+    observed: actions.Observed, card: model.Card, now: datetime.datetime
+) -> tuple[actions.Action, ...]:
     """Before the next claim, or none, gets a device that one has used."""
     if observed.held_by is not None:
         return ()
     match observed.cleaned:
         case None:
-            return (Clean(card=card),)
+            return (actions.Clean(card=card),)
         case "":
-            return (ReportClean(card=card),)
+            return (actions.ReportClean(card=card),)
         case why:
             attempt = observed.attempt
             begun = attempt.since if attempt is not None else now
             if _is_failed(observed):
                 return ()
             if now < begun + observed.patience:
-                return (LookAgain(at=now + _seconds(LOOK_SECONDS)),)
+                return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
             message = f"{card.address} cannot be handed on, for traces of its last use are left: {why}"
-            return (ReportFailed(reason=NOT_CLEANED, message=message),)
+            return (actions.ReportFailed(reason=NOT_CLEANED, message=message),)
 
 
-def _wait(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """The device is not here."""
     status = observed.attachment.status
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
     was_here = status.node is not None and status.node.boot_id == observed.boot_id
     if was_here and not isinstance(observed.match, matching.Ambiguous):
-        return (_failed(lost(observed.attachment)),)
+        return (lost(observed.attachment),)
     waiting = _await(observed, now)
-    if isinstance(observed.match, matching.Unpowered) and isinstance(waiting[0], LookAgain):
+    if isinstance(observed.match, matching.Unpowered) and isinstance(waiting[0], actions.LookAgain):
         attempt = observed.attempt
         if attempt is None or now >= _next(attempt):
             return (
-                PowerSlot(slot=observed.match.slot.name),
-                LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),
+                actions.PowerSlot(slot=observed.match.slot.name),
+                actions.LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),
             )
     return waiting
 
 
-def _await(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """Waits for a device that is not ready, until it has had its time."""
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
     deadline = _deadline(observed, now)
     if now < deadline:
-        return (LookAgain(at=min(deadline, _next_look(observed, now))),)
+        return (actions.LookAgain(at=min(deadline, _next_look(observed, now))),)
     is_lost = (
         _was_reported(observed)
         and observed.card is None
         and not isinstance(observed.match, matching.Ambiguous)
     )
-    return (_failed(lost(observed.attachment) if is_lost else late(observed)),)
+    return (lost(observed.attachment) if is_lost else late(observed),)
 
 
-def _next_look(observed: Observed, now: datetime.datetime) -> datetime.datetime:
+def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:
     """When something can have changed without an event: the device, or the slot that it is to come into."""
     match observed.match:
         case matching.Absent(slot=None):
@@ -394,7 +375,7 @@ def _next_look(observed: Observed, now: datetime.datetime) -> datetime.datetime:
             return now + _seconds(LOOK_SECONDS)
 
 
-def _deadline(observed: Observed, now: datetime.datetime) -> datetime.datetime:
+def _deadline(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:
     """Until when the device has time to become ready."""
     status = observed.attachment.status
     begun = observed.attached_at or now
@@ -406,17 +387,13 @@ def _deadline(observed: Observed, now: datetime.datetime) -> datetime.datetime:
     return begun + observed.patience
 
 
-def _was_reported(observed: Observed) -> bool:
+def _was_reported(observed: actions.Observed) -> bool:
     return meta.find(observed.attachment.status.conditions, attachments.VISIBLE) is not None
 
 
-def _is_failed(observed: Observed) -> bool:
+def _is_failed(observed: actions.Observed) -> bool:
     visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
     return visible is not None and visible.status == "False"
-
-
-def _failed(failure: Failure) -> ReportFailed:
-    return ReportFailed(reason=failure.reason, message=failure.message)
 
 
 def _seconds(amount: float) -> datetime.timedelta:

@@ -1,4 +1,4 @@
-"""Writes what the node has to say to the API server: on the attachment, on the claim, and as Events.
+"""Writes the node's reports to the API server: on the attachment, on the claim, and as Events.
 
 Writes: a device that becomes visible costs three requests (the claim is read, the claim and the attachment are
 written), everything else one. Where claims have no conditions it costs one, too.
@@ -30,7 +30,7 @@ class Reporter:
     """Every method raises `kube_errors.KubeError`: the write failed, so observe again and decide again.
 
     Attributes:
-        learn: takes over what a write returned, before the watch tells of it.
+        learn: takes what a write returned, before the watch delivers it.
         tells_claims: whether claims have conditions of their devices (`resource.k8s.io/v1`). Where they have none, the
             controller allocates a device only after its attachment says that it is visible.
     """
@@ -46,10 +46,10 @@ class Reporter:
     ) -> None:
         """The device is here and ready. The claim first: the scheduler waits for it."""
         message = f"visible as {card.address}, driver {card.first.driver or 'none'}"
-        told = await self._say_on_claim(attachment, bindings.VISIBLE, DEVICE_READY, message, now)
-        if told is not None:
+        claim = await self._set_claim_condition(attachment, bindings.VISIBLE, DEVICE_READY, message, now)
+        if claim is not None:
             self.recorder.normal(attachment.spec.claim, reason=DEVICE_READY, message=message)
-            self.recorder.tell_pods(told, warning=False, reason=DEVICE_READY, message=message)
+            self.recorder.tell_pods(claim, warning=False, reason=DEVICE_READY, message=message)
         fresh = statements.condition(
             attachment, attachments.VISIBLE, status=True, reason=DEVICE_READY, message=message, now=now
         )
@@ -70,14 +70,14 @@ class Reporter:
         log.warning(message, extra={"attachment": attachment.metadata.name, "reason": reason})
         self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
 
-    async def tell_claim(
+    async def report_to_claim(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
     ) -> None:
         """The scheduler may take the allocation back."""
-        await self._say_on_claim(attachment, bindings.NODE_FAILED, reason, message, now)
+        await self._set_claim_condition(attachment, bindings.NODE_FAILED, reason, message, now)
 
     async def place(self, attachment: attachments.DeviceAttachment, card: model.Card) -> None:
-        """Where the device is; nothing else is said of it."""
+        """Record where the device is, and nothing else."""
         node = statements.report(attachment, card, self.boot_id, used=True)
         await self._apply(attachment, statements.applied(attachment, node=node))
 
@@ -107,7 +107,7 @@ class Reporter:
         self.recorder.attachment_warning(attachment, reason=reason, message=message)
 
     async def released(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
-        """This node has let go of the device."""
+        """This node has released the device."""
         message = "no claim uses the device on this node, and the kernel has nothing of it any more"
         fresh = statements.condition(
             attachment, attachments.RELEASED, status=True, reason=NOT_IN_USE, message=message, now=now
@@ -116,7 +116,7 @@ class Reporter:
         log.info("device released", extra={"attachment": attachment.metadata.name})
 
     async def _apply(self, attachment: attachments.DeviceAttachment, body: dict[str, Any]) -> None:
-        """Applies to the attachment's status. One that is gone needs no word."""
+        """Apply to the attachment's status, unless the attachment is gone."""
         try:
             stored = await self.api.patch(
                 kinds.ATTACHMENT,
@@ -131,7 +131,7 @@ class Reporter:
             return
         self.learn(stored)
 
-    async def _say_on_claim(
+    async def _set_claim_condition(
         self,
         attachment: attachments.DeviceAttachment,
         name: str,
@@ -141,7 +141,7 @@ class Reporter:
     ) -> claims.ResourceClaim | None:
         """Applies a condition to the claim, if its allocation is still the one of this attachment.
 
-        Gives the claim if it did not say so before.
+        Returns the claim if it did not have the condition before.
         """
         spec = attachment.spec
         if spec.claim is None or not self.tells_claims():

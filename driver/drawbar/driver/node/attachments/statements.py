@@ -1,7 +1,7 @@
-"""What the node says of an attachment, as objects for a server-side apply. Pure.
+"""The objects with which the node server-side applies an attachment's status. Pure.
 
-Server-side apply takes back whatever its manager said before and leaves out now, so each object carries all that the
-node says: both its conditions, where the device is, and how it is.
+Server-side apply removes whatever its manager applied before and leaves out now, so each object has everything that the
+node applies: both its conditions, where the device is, and its health.
 """
 
 import datetime
@@ -37,7 +37,7 @@ def report(
         attachment: as it is known.
         card: the device.
         boot_id: of the running kernel.
-        used: the claim that it is attached for gets it, or keeps it; else nobody's traces are on it.
+        used: the claim that it is attached for gets it or keeps it; else it has no traces of a use.
     """
     known, claim = attachment.status.node or attachments.NodeReport(), attachment.spec.claim
     allocated = attachment.spec.allocation_timestamp or ""
@@ -53,7 +53,7 @@ def report(
 
 
 def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> attachments.NodeReport:
-    """What is known of the device, with a new verdict. While that is Unknown, what was found before stands."""
+    """Return the report with a new verdict. While that is Unknown, the findings of before stay."""
     known = attachment.status.node or attachments.NodeReport()
     unknown = verdict.status is verdicts.Status.UNKNOWN
     findings = tuple(
@@ -100,7 +100,7 @@ def applied(
     node: attachments.NodeReport | None = None,
     phase: str | None = None,
 ) -> dict[str, Any]:
-    """The object; what is not given stays as it is known."""
+    """Return the object to apply; what is not given stays as it is."""
     status = attachment.status
     conditions = {one.type: one for one in status.conditions if one.type in OWN}
     if fresh is not None:

@@ -10,7 +10,6 @@ Source: proc(5) for fd, mountinfo and swaps; Documentation/filesystems/proc.rst;
 """
 
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ class Host:
     dev: Path = Path("/dev")
 
     @classmethod
-    def of(cls, sysfs: Path) -> "Host":
+    def from_sysfs(cls, sysfs: Path) -> "Host":
         """The host of that sysfs tree. A tree elsewhere than /sys is a mocked host's: processes and files lie beside it.
 
         Its device numbers mean other devices to the kernel that this process runs on.
@@ -127,9 +126,7 @@ def _numbers(path: str) -> Numbers | None:
     )
 
 
-_ESCAPE = re.compile(r"\\([0-7]{3})")
 _FIELDS_BEFORE_OPTIONS = 6
-_MOUNTINFO_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +173,8 @@ def _holders(host: Host, volumes: tuple[Volume, ...]) -> Iterator[str]:
 
 def _swaps(host: Host, volumes: tuple[Volume, ...]) -> Iterator[str]:
     paths = {f"/dev/{volume.name}" for volume in volumes}
-    for line in _lines(host.proc / "swaps")[1:]:
-        path = _plain(line.partition(" ")[0].partition("\t")[0])
+    for line in files.lines(f"{host.proc}/swaps")[1:]:
+        path = files.unescaped(line.partition(" ")[0].partition("\t")[0])
         if path in paths:
             yield f"used as swap, {path}"
 
@@ -191,7 +188,7 @@ def _mounts(proc: Path, volumes: tuple[Volume, ...]) -> Iterator[str]:
         if namespace in seen:
             continue
         seen.add(namespace)
-        for line in _lines(proc / str(pid) / "mountinfo"):
+        for line in files.lines(f"{proc}/{pid}/mountinfo"):
             number, point, source = _mount(line)
             path = by_number.get(number) or (source if source in paths else None)
             if path is not None:
@@ -205,17 +202,4 @@ def _mount(line: str) -> tuple[str, str, str]:
     fields, rest = before.split(" "), after.split(" ")
     if len(fields) < _FIELDS_BEFORE_OPTIONS:
         return "", "", ""
-    return fields[2], _plain(fields[4]), _plain(rest[1]) if len(rest) > 1 else ""
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as content:
-            return content.read(_MOUNTINFO_BYTES_MAX).decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-
-
-def _plain(text: str) -> str:
-    """Without the octal escapes that the kernel writes for blanks."""
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
+    return fields[2], files.unescaped(fields[4]), files.unescaped(rest[1]) if len(rest) > 1 else ""

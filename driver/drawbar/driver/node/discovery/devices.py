@@ -184,12 +184,12 @@ class Devices:
 
     async def refresh_slot(self, name: str) -> model.Slot | None:
         """Reads one slot, which has no events of its own, as it is now; None if there is none of that name."""
-        await self._refresh([reader.slot_subject(name)])
+        await self._refresh([reader.Subject(reader.Kind.SLOT, name)])
         return next((slot for slot in self.slots if slot.name == name), None)
 
     async def refresh(self, address: str) -> model.Card | None:
         """Reads the function at this address as it is now, and answers its card; None if it is not there."""
-        await self._refresh([reader.function_subject(address)])
+        await self._refresh([reader.Subject(reader.Kind.FUNCTION, address)])
         return self.card_at(address)
 
     async def follow(self, source: uevents.UeventSource) -> None:

@@ -1,6 +1,6 @@
 """The inventory as it changes: one object at a time, each by what was read of it just now.
 
-`observation.read` reads and blocks, so it runs in a thread; `Live` holds what is known and reads nothing, so it belongs
+`reader.read_subjects` reads and blocks, so it runs in a thread; `Live` holds what is known and reads nothing, so it belongs
 to the event loop. The two take turns: what was read of one object may show that others have changed, too, which have
 no events of their own, and `take` answers those.
 
@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.discovery.reader import Subject
+from drawbar.driver.node.discovery.reader import Kind, Subject
 from drawbar.driver.node.inventory import cxl, index, model, pci
 from drawbar.fabric.contract import DeviceClass
 
@@ -105,18 +105,18 @@ class Live:
         """Every object that is known."""
         return frozenset(
             (
-                *(reader.slot_subject(name) for name in self._entries.slots),
-                *(reader.function_subject(address) for address in self._entries.functions),
-                *(reader.cxl_subject(name) for name in self._cxl),
-                *(reader.dax_subject(name) for name in self._dax),
+                *(Subject(Kind.SLOT, name) for name in self._entries.slots),
+                *(Subject(Kind.FUNCTION, address) for address in self._entries.functions),
+                *(Subject(Kind.CXL, name) for name in self._cxl),
+                *(Subject(Kind.DAX, name) for name in self._dax),
             )
         )
 
     def concerned(self, devpath: str) -> frozenset[Subject]:
-        """What to read after an event of the device in this directory: as `subjects.of_event`, and its slot."""
-        found = reader.of_event(devpath)
+        """What to read after an event of the device in this directory: as `reader.subjects_of_event`, and its slot."""
+        found = reader.subjects_of_event(devpath)
         name = pci.nearest_slot(devpath, self._slot_names) if found else None
-        return found | {reader.slot_subject(name)} if name is not None else found
+        return found | {Subject(Kind.SLOT, name)} if name is not None else found
 
     def replace(self, fresh: index.Inventory) -> Changes:
         """Takes over a reading of everything; answers how it differs."""
@@ -140,14 +140,14 @@ class Live:
 
     def _take(self, observed: reader.Observation) -> _Notes:
         notes = _Notes()
-        notes.further.update(reader.function_subject(address) for address in observed.behind)
+        notes.further.update(Subject(Kind.FUNCTION, address) for address in observed.behind)
         for address, function in observed.functions.items():
             self._take_function(address, function, notes)
         for name, slot in observed.slots.items():
             self._take_slot(name, slot, notes)
         if observed.slot_names is not None:
             different = observed.slot_names.symmetric_difference(self._entries.slots)
-            notes.further.update(reader.slot_subject(name) for name in different)
+            notes.further.update(Subject(Kind.SLOT, name) for name in different)
         for name, each in observed.objects.items():
             self._take_cxl(name, each, notes)
         for name, device in observed.dax_devices.items():
@@ -173,7 +173,7 @@ class Live:
         notes.functions.add(address)
         for each in (before, function):
             if each is not None and each.physical_function is not None:
-                notes.further.add(reader.function_subject(each.physical_function))
+                notes.further.add(Subject(Kind.FUNCTION, each.physical_function))
             if each is not None and each.device_class is DeviceClass.BRIDGE:
                 notes.further.add(reader.SLOTS)  # a hot-plug driver may have taken it, or left it
 
@@ -199,13 +199,13 @@ class Live:
             owner = function.physical_function or ""
             parts = (*function.path.split("/"), owner)
             if any(part.rpartition(".")[0] in addresses for part in parts):
-                yield reader.function_subject(function.address)
+                yield Subject(Kind.FUNCTION, function.address)
 
     def _take_cxl(self, name: str, each: cxl.Object | None, notes: _Notes) -> None:
         before = self._cxl.get(name)
         for one in (before, each):
             if one is not None:
-                notes.further.update(reader.cxl_subject(other) for other in cxl.related(one, self._cxl))
+                notes.further.update(Subject(Kind.CXL, other) for other in cxl.related(one, self._cxl))
         if each == before:
             return
         notes.objects.add(name)

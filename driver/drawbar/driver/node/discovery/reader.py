@@ -40,7 +40,7 @@ class Kind(enum.Enum):
     """Disks with several paths, which hang below none of their functions."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
     """One object by its name: an address, or the name of its directory."""
 
@@ -48,27 +48,7 @@ class Subject:
     name: str = ""
 
 
-SLOTS = Subject(kind=Kind.SLOTS)
-
-
-def function_subject(address: str) -> Subject:
-    """The function at an address."""
-    return Subject(kind=Kind.FUNCTION, name=address)
-
-
-def slot_subject(name: str) -> Subject:
-    """The slot of a name."""
-    return Subject(kind=Kind.SLOT, name=name)
-
-
-def cxl_subject(name: str) -> Subject:
-    """A memory device, port, decoder or region."""
-    return Subject(kind=Kind.CXL, name=name)
-
-
-def dax_subject(name: str) -> Subject:
-    """A dax device."""
-    return Subject(kind=Kind.DAX, name=name)
+SLOTS = Subject(Kind.SLOTS)
 
 
 def addresses_of_path(devpath: str) -> tuple[str, ...]:
@@ -76,25 +56,25 @@ def addresses_of_path(devpath: str) -> tuple[str, ...]:
     return tuple(part for part in devpath.split("/") if pci.ADDRESS.fullmatch(part))
 
 
-def of_event(devpath: str) -> frozenset[Subject]:
+def subjects_of_event(devpath: str) -> frozenset[Subject]:
     """What is to be read again after an event of the device in this directory; empty if it is no business of ours.
 
     Args:
         devpath: below the sysfs root, with a leading slash.
     """
     if match := _SLOT.fullmatch(devpath):
-        return frozenset({SLOTS, slot_subject(match[1])})
+        return frozenset({SLOTS, Subject(Kind.SLOT, match[1])})
     if match := _SUBSYSTEM.match(devpath):
-        return frozenset({Subject(kind=Kind.NVME_SUBSYSTEM, name=match[1])})
+        return frozenset({Subject(Kind.NVME_SUBSYSTEM, match[1])})
     parts = devpath.split("/")
     on_the_way = addresses_of_path(devpath)
-    found = {function_subject(address) for address in on_the_way[-1:]}
+    found = {Subject(Kind.FUNCTION, address) for address in on_the_way[-1:]}
     if on_the_way and parts[-1] == on_the_way[-1]:
         found |= {
-            function_subject(address) for address in on_the_way[-2:-1]
+            Subject(Kind.FUNCTION, address) for address in on_the_way[-2:-1]
         }  # its link, and the buses behind it
-    found |= {cxl_subject(part) for part in parts if _CXL.fullmatch(part)}
-    found |= {dax_subject(part) for part in parts if _DAX.fullmatch(part)}
+    found |= {Subject(Kind.CXL, part) for part in parts if _CXL.fullmatch(part)}
+    found |= {Subject(Kind.DAX, part) for part in parts if _DAX.fullmatch(part)}
     return frozenset(found)
 
 
@@ -214,9 +194,9 @@ def listing(root: str) -> frozenset[Subject]:
     return frozenset(
         (
             SLOTS,
-            *(function_subject(address) for address in addresses(root)),
-            *(slot_subject(name) for name in pci.slot_names(root)),
-            *(cxl_subject(name) for name in cxl.names(root)),
-            *(dax_subject(name) for name in cxl.dax_names(root)),
+            *(Subject(Kind.FUNCTION, address) for address in addresses(root)),
+            *(Subject(Kind.SLOT, name) for name in pci.slot_names(root)),
+            *(Subject(Kind.CXL, name) for name in cxl.names(root)),
+            *(Subject(Kind.DAX, name) for name in cxl.dax_names(root)),
         )
     )

@@ -17,7 +17,6 @@ from drawbar.driver.node.health import policy, samples
 from drawbar.driver.node.health.samples import Counters, ErrorLog, Severity
 from drawbar.driver.node.inventory import files, model, pci
 
-_ID_BYTES = 4  # vendor and device: what no device answers as all ones
 _ASLEEP = frozenset({"D1", "D2", "D3hot", "D3cold"})
 _MESSAGES = {
     Severity.CORRECTABLE: "aer_rootport_total_err_cor",
@@ -51,7 +50,9 @@ def read(sysfs: Path, card: model.Card) -> samples.Sample:
         device_class=str(card.first.device_class),
         driver=files.link_name(first + "/driver") if "driver" in names else None,
         asleep=asleep,
-        silent=() if asleep else tuple(one.address for one in physical if _is_silent(f"{root}/{one.path}")),
+        silent=()
+        if asleep
+        else tuple(one.address for one in physical if pci.is_silent(f"{root}/{one.path}")),
         logs=tuple(log for log in (*logs, _log(port) if port else None) if log is not None),
         messages=_messages(port) if port else None,
         link=None if asleep else _link(f"{root}/{top.path}", port),
@@ -129,20 +130,6 @@ def _above(function: model.PciFunction) -> str | None:
     """The directory of the port above a function; None directly below a root complex."""
     path = function.path.rpartition("/")[0]
     return path if pci.ADDRESS.fullmatch(path.rpartition("/")[2]) else None
-
-
-def _is_silent(path: str) -> bool:
-    """Whether nothing answers there; a virtual function always answers ones, and is not asked."""
-    try:
-        descriptor = os.open(path + "/config", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return os.read(descriptor, _ID_BYTES) == b"\xff" * _ID_BYTES
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
 
 
 def _link(path: str, port: str | None) -> samples.Link | None:

@@ -21,7 +21,7 @@ Value = str | int | bool
 """A string, an int or a bool; none of these is a version, for nobody's firmware is numbered as semver asks."""
 
 
-def of(card: model.Card) -> dict[str, Value]:
+def from_card(card: model.Card) -> dict[str, Value]:
     """Everything that is known of a card, by name; what the kernel does not say is left out."""
     found = _standard(card.first) | _own(card) | _memory(card)
     return {name: value for name, value in found.items() if value is not None and _fits(value)}

@@ -5,10 +5,13 @@ answers EIO or EINVAL and a value that is not a number are ordinary on a live ke
 """
 
 import os
+import re
 import stat
 
 _ATTRIBUTE_BYTES = 4096  # sysfs hands out at most one page per attribute
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_TABLE_BYTES = 8 << 20
+_ESCAPE = re.compile(r"\\([0-7]{3})")
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
@@ -111,3 +114,22 @@ def below_root(link: str) -> str:
 def node_number(value: int | None) -> int | None:
     """A NUMA node, or None: the kernel writes -1 for "no affinity known"."""
     return value if value is not None and value >= 0 else None
+
+
+def lines(path: str, undecodable: str = "replace") -> list[str]:
+    """The lines of a table of /proc, of at most 8 MiB; none if it cannot be read.
+
+    Args:
+        path: of the table.
+        undecodable: what becomes of bytes that are not UTF-8, as of `bytes.decode`.
+    """
+    try:
+        with open(path, "rb") as content:  # noqa: PTH123 - as everywhere in this package, paths are str
+            return content.read(_TABLE_BYTES).decode("utf-8", undecodable).splitlines()
+    except OSError:
+        return []
+
+
+def unescaped(content: str) -> str:
+    """A field of such a table without the octal escapes that the kernel writes for blanks; proc(5)."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), content)

@@ -33,7 +33,7 @@ ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 _LEVELS = 3
 _ATTRIBUTES_ONLY = frozenset(
-    {
+    [
         "power",
         "link",
         "msi_irqs",
@@ -44,7 +44,7 @@ _ATTRIBUTES_ONLY = frozenset(
         "statistics",
         "integrity",
         "wakeup",
-    }
+    ]
 )
 # Below these there are partitions, connectors and the like, and no further files that a container needs.
 _LEAVES = frozenset({"drm", "accel", "nvme-generic", "cxl"})
@@ -206,6 +206,27 @@ def find_serial_number(read: ReadConfigSpace, size: Callable[[], int]) -> int | 
 def _plausible_number(number: int) -> int | None:
     """Boards that were never given a number carry zeros or ones."""
     return None if number in (0, 0xFFFF_FFFF_FFFF_FFFF) else number
+
+
+_ID_BYTES = 4  # vendor and device
+
+
+def is_silent(path: str) -> bool:
+    """Whether the function in the directory `path` answers nothing but ones, as one does whose link is down.
+
+    Source: PCI Express Base Specification, 2.3.2; no function has the vendor id 0xffff. A virtual function has no
+    configuration space of its own and always answers ones, so ask its physical one.
+    """
+    try:
+        descriptor = os.open(path + "/config", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.read(descriptor, _ID_BYTES) == b"\xff" * _ID_BYTES
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 _WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})  # PCI Express Base Specification, 7.5.3.6

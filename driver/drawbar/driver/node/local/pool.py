@@ -78,7 +78,7 @@ def _disks(host: users.Host, cards: tuple[model.Card, ...], found: dict[str, str
 def published(one: residents.Resident) -> slices.Device:
     """The device with everything a claim can select it by, and without taints."""
     amount = memory_bytes(one)
-    values = attributes.of(one.card)
+    values = attributes.from_card(one.card)
     return slices.Device(
         name=one.name,
         attributes={name: _attribute(value) for name, value in sorted(values.items())},

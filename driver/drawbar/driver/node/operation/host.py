@@ -12,19 +12,18 @@ import asyncio
 import enum
 import logging
 import os
-import re
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from drawbar.driver.node import errors, settings, uevents
+from drawbar.driver.node.inventory import files
 
 PROC = Path("/proc")
 # By the name of its namespace file the inode number of the first one.
 FIRST_NAMESPACES = {"user": 0xEFFFFFFD, "pid": 0xEFFFFFFC}
 NETLINK_KOBJECT_UEVENT = 15
-_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 class Capability(enum.IntEnum):
@@ -99,7 +98,7 @@ def facts(directories: tuple[Path, ...], sysfs: Path, *, proc: Path = PROC) -> F
 
 
 def _capabilities(proc: Path) -> frozenset[Capability] | None:
-    for line in _lines(proc / "self" / "status"):
+    for line in files.lines(f"{proc}/self/status"):
         name, _, value = line.partition(":")
         if name == "CapEff":
             bits = int(value, 16)
@@ -147,21 +146,10 @@ def _uevents() -> str | None:
 
 def _mounts(proc: Path) -> Iterator[tuple[str, str]]:
     """Of each mount where in its filesystem it begins, and where it is."""
-    for line in _lines(proc / "self" / "mountinfo"):
+    for line in files.lines(f"{proc}/self/mountinfo", "surrogateescape"):
         fields = line.split(" ")
         if len(fields) > 5:
-            yield _unescaped(fields[3]), _unescaped(fields[4])
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), text)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return []
+            yield files.unescaped(fields[3]), files.unescaped(fields[4])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from typing import assert_never
 from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.inventory import cxl, files, model, pci
+from drawbar.driver.node.inventory import cxl, files, index, model, pci
 from drawbar.driver.node.release import plan
 from drawbar.fabric.contract import DeviceClass
 
@@ -168,20 +168,10 @@ def _below(host: classes.Host, path: str) -> Iterator[str]:
 
 
 def _card(host: classes.Host, own: Iterable[model.PciFunction]) -> model.Card | None:
-    functions = tuple(sorted(own, key=_rank))
+    functions = tuple(own)
     if not functions:
         return None
-    addresses = {function.address for function in functions}
-    memdevs = cxl.read(os.fspath(host.sysfs)).memdevs
-    return model.Card(
-        functions=functions, memdevs=tuple(one for one in memdevs if one.pci_address in addresses)
-    )
-
-
-def _rank(function: model.PciFunction) -> tuple[bool, bool, str]:
-    """As in the inventory: what the card is known by comes first."""
-    bridge = function.device_class is DeviceClass.BRIDGE
-    return bridge, function.physical_function is not None, function.address
+    return model.make_card(functions, {}, index.by_function(cxl.read(os.fspath(host.sysfs)).memdevs))
 
 
 def _function(function: model.PciFunction) -> plan.Function:
@@ -200,14 +190,10 @@ def _slot(host: classes.Host, name: str, *, taken: bool) -> plan.Slot | None:
         return None
     return plan.Slot(
         name=name,
-        powered=_flag(files.number(folder + "/power")),
-        present=_flag(files.number(folder + "/adapter")),
+        powered=pci.flag(files.number(folder + "/power")),
+        present=pci.flag(files.number(folder + "/adapter")),
         taken=taken,
     )
-
-
-def _flag(value: int | None) -> bool | None:
-    return None if value is None else value != 0
 
 
 log = logging.getLogger(__name__)
@@ -249,7 +235,7 @@ class Releaser:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kernel = kernel
-        self._host = host or classes.Host.of(kernel.sysfs)
+        self._host = host or classes.Host.from_sysfs(kernel.sysfs)
         self._limits = limits or Timeouts()
         self._clock = clock
         self._begun: dict[str, _Begun] = {}

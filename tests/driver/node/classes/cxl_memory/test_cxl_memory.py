@@ -199,6 +199,23 @@ def memory(serial="4660", size=1 << 29):
     )
 
 
+@pytest.fixture
+def tree(tmp_path):
+    """A host with one slot, which is empty."""
+    return SysfsTree.create(tmp_path / "sys", slots=1)
+
+
+def with_region(tree):
+    """The region of a memory device that was put into the slot."""
+    tree.attach(1, memory())
+    tree.create_region([1])
+    return tree.root / "bus/cxl/devices/region0"
+
+
+def standing(tree):
+    return cxl_operations.read_standing(classes.Host.from_sysfs(tree.root), card_of(tree))
+
+
 def card_of(tree, slot=1):
     return model.Card(functions=(reader.read_function(tree.root, tree.address(slot)),))
 
@@ -210,29 +227,27 @@ async def ready(asked, tree, until, slot=1):
     return await until(lack, lambda missing: missing is None)
 
 
-async def test_memory_comes_online_as_movable_and_goes_again(tmp_path, until):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
-    asked, host = kernel.Kernel(tree.root), classes.Host.of(tree.root)
+async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
+    asked, host = kernel.Kernel(tree.root), classes.Host.from_sysfs(tree.root)
     operations = classes.of("cxl-memory")
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
         await ready(asked, tree, until)
-        (found,) = cxl_operations.read_standing(host, card_of(tree)).regions
+        (found,) = standing(tree).regions
         assert found.size_bytes == 1 << 29
         assert [(block.online, block.zone) for block in found.blocks] == [(True, "Movable")] * 2
 
         async def at_rest():
             if operations.unrest(host, card_of(tree)) is not None:
                 await operations.quiesce(asked, host, card_of(tree))
-            return cxl_operations.read_standing(host, card_of(tree)).regions
+            return standing(tree).regions
 
         assert await until(at_rest, lambda regions: not regions) == ()
         await operations.quiesce(asked, host, card_of(tree))
         await ready(asked, tree, until)
 
 
-async def test_an_empty_region_that_a_crash_left_is_used(tmp_path, until):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+async def test_an_empty_region_that_a_crash_left_is_used(tree, until):
     asked = kernel.Kernel(tree.root)
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
@@ -246,39 +261,34 @@ async def test_an_empty_region_that_a_crash_left_is_used(tmp_path, until):
         assert await regions() == ["region0"]
 
 
-async def test_without_its_driver_the_driver_comes_first(tmp_path):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+async def test_without_its_driver_the_driver_comes_first(tree):
     await asyncio.to_thread(tree.attach, 1, dataclasses.replace(memory(), driver=""))
     asked = kernel.Kernel(tree.root)
     assert "no kernel driver" in await classes.of("cxl-memory").initialise(asked, card_of(tree))
 
 
-async def test_a_kernel_that_does_not_do_it_is_not_asked_for_ever(tmp_path):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+async def test_a_kernel_that_does_not_do_it_is_not_asked_for_ever(tree):
     await asyncio.to_thread(tree.attach, 1, memory())  # and nobody reacts
     asked = kernel.Kernel(tree.root)
     said = await classes.of("cxl-memory").initialise(asked, card_of(tree))
     assert said == "the kernel has not yet done what it was asked"
 
 
-def test_the_window_is_the_widest_that_takes_volatile_memory_and_leads_here(tmp_path):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+def test_the_window_is_the_widest_that_takes_volatile_memory_and_leads_here(tree):
     tree.attach(1, memory())
-    host, root = classes.Host.of(tree.root), tree.root / "devices/platform/ACPI0017:00/root0"
-    assert cxl_operations.read_standing(host, card_of(tree)).window.name == "decoder0.0"
+    root = tree.root / "devices/platform/ACPI0017:00/root0"
+    assert standing(tree).window.name == "decoder0.0"
     (root / "decoder0.0/create_ram_region").unlink()
-    assert not cxl_operations.read_standing(host, card_of(tree)).window.makes_ram
+    assert not standing(tree).window.makes_ram
     (root / "dport0").unlink()
     (root / "dport0").symlink_to("../../somewhere/ACPI0016:07")
-    assert cxl_operations.read_standing(host, card_of(tree)).window is None
+    assert standing(tree).window is None
 
 
-def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memory_left_alone(tmp_path):
+def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memory_left_alone(tree):
     """Linux 6.1, in the lab: `mode` came with volatile regions, in 6.3; the decoders have always had it."""
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
-    tree.attach(1, memory())
-    tree.create_region([1])
-    host, buses = classes.Host.of(tree.root), tree.root / "bus/cxl/devices"
+    with_region(tree)
+    host, buses = classes.Host.from_sysfs(tree.root), tree.root / "bus/cxl/devices"
     (buses / "region0/mode").unlink()
     operations = classes.of("cxl-memory")
     assert operations.users(host, card_of(tree)) == ()
@@ -286,55 +296,44 @@ def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memo
         (decoder.parent / "mode").write_text("pmem\n")
     (user,) = operations.users(host, card_of(tree))
     assert user.startswith("region0 holds persistent memory")
-    assert plan.towards_rest(cxl_operations.read_standing(host, card_of(tree))) is None
+    assert plan.towards_rest(standing(tree)) is None
 
 
-def test_an_empty_region_of_persistent_memory_is_not_filled(tmp_path):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
-    tree.attach(1, memory())
-    tree.create_region([1])
-    host, region = classes.Host.of(tree.root), tree.root / "bus/cxl/devices/region0"
+def test_an_empty_region_of_persistent_memory_is_not_filled(tree):
+    region = with_region(tree)
     for name, content in {"commit": "0", "target0": "", "mode": "ram"}.items():
         (region / name).write_text(f"{content}\n")
     for decoder in region.parent.glob("decoder*/region"):
         decoder.write_text("\n")
-    assert cxl_operations.read_standing(host, card_of(tree)).empty.name == "region0"
+    assert standing(tree).empty.name == "region0"
     (region / "mode").write_text("pmem\n")
-    assert cxl_operations.read_standing(host, card_of(tree)).empty is None
+    assert standing(tree).empty is None
 
 
-def test_a_block_that_a_region_has_in_part_counts(tmp_path):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
-    tree.attach(1, memory())
-    tree.create_region([1])
-    (tree.root / "bus/cxl/devices/region0/size").write_text("0x18000000\n")
-    (found,) = cxl_operations.read_standing(classes.Host.of(tree.root), card_of(tree)).regions
+def test_a_block_that_a_region_has_in_part_counts(tree):
+    (with_region(tree) / "size").write_text("0x18000000\n")
+    (found,) = standing(tree).regions
     assert len(found.blocks) == 2
 
 
 @pytest.mark.parametrize("size", ["", "0", "nonsense"])
-def test_without_a_size_of_blocks_there_are_none(tmp_path, size):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
-    tree.attach(1, memory())
-    tree.create_region([1])
+def test_without_a_size_of_blocks_there_are_none(tree, size):
+    with_region(tree)
     (tree.root / "devices/system/memory/block_size_bytes").write_text(size)
-    (found,) = cxl_operations.read_standing(classes.Host.of(tree.root), card_of(tree)).regions
+    (found,) = standing(tree).regions
     assert found.blocks == ()
 
 
-def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tmp_path):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tree):
     tree.attach(1, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2))
-    host = classes.Host.of(tree.root)
-    assert cxl_operations.read_standing(host, card_of(tree)) == plan.Standing()
+    host = classes.Host.from_sysfs(tree.root)
+    assert standing(tree) == plan.Standing()
     assert classes.of("cxl-memory").unrest(host, card_of(tree)) is None
 
 
-def test_an_open_dax_device_is_a_user(tmp_path):
-    tree = SysfsTree.create(tmp_path / "sys", slots=1)
-    tree.attach(1, memory())
-    tree.create_region([1])
-    host = classes.Host.of(tree.root)
+def test_an_open_dax_device_is_a_user(tree, tmp_path):
+    with_region(tree)
+    host = classes.Host.from_sysfs(tree.root)
     dax = tree.root / "bus/dax/devices/dax0.0/uevent"
     dax.write_text(dax.read_text().replace("MAJOR=252", "MAJOR=1").replace("MINOR=0", "MINOR=3"))
     folder = tmp_path / "proc/12/fd"
@@ -348,7 +347,7 @@ def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
     """Linux 6.1 shows no volatile memory, and makes no regions of it."""
     recording = Path(__file__).parents[4] / "data/kernel-6.1-qemu/sysfs-3-cxl-powered.json.gz"
     load_recording(recording, tmp_path / "sys")
-    host = classes.Host.of(tmp_path / "sys")
+    host = classes.Host.from_sysfs(tmp_path / "sys")
     card = model.Card(functions=(reader.read_function(host.sysfs, "0000:0d:00.0"),))
     seen = cxl_operations.read_standing(host, card)
     assert (seen.memdev, seen.ram_bytes, seen.decoders) == ("mem0", 0, ("decoder2.0",))

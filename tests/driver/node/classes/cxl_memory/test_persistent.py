@@ -29,7 +29,7 @@ def tree(tmp_path):
 
 def seen(tree):
     card = model.Card(functions=(reader.read_function(tree.root, tree.address(101)),))
-    return operations.read_standing(classes.Host.of(tree.root), card), card
+    return operations.read_standing(classes.Host.from_sysfs(tree.root), card), card
 
 
 def make_dax(tree, start):
@@ -63,12 +63,12 @@ def test_a_region_is_in_the_way_and_left_alone_though_its_kernel_does_not_say_wh
 def test_a_dax_device_in_the_regions_range_belongs_to_the_device(tree):
     tree.create_region([101])
     _, card = seen(tree)
-    assert operations.dax_nodes(classes.Host.of(tree.root), card) == (), (
+    assert operations.dax_nodes(classes.Host.from_sysfs(tree.root), card) == (), (
         "what is on the nd bus is no device file"
     )
     start = reader.read(tree.root).regions[0].start
     device = make_dax(tree, start + (18 << 20))
-    (found,) = operations.dax_nodes(classes.Host.of(tree.root), card)
+    (found,) = operations.dax_nodes(classes.Host.from_sysfs(tree.root), card)
     assert (found.path, found.major, found.minor) == ("/dev/dax0.0", 252, 0)
     (device / "resource").write_text(f"{start - (2 << 20):#x}\n")
-    assert operations.dax_nodes(classes.Host.of(tree.root), card) == (), "that is another's"
+    assert operations.dax_nodes(classes.Host.from_sysfs(tree.root), card) == (), "that is another's"

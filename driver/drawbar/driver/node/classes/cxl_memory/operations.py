@@ -208,7 +208,7 @@ class CxlMemory(generic.Generic):
         lack = await generic.Generic.initialise(self, kernel, card)
         if lack is not None:
             return lack
-        host = Host.of(kernel.sysfs)
+        host = Host.from_sysfs(kernel.sysfs)
         before: plan.Action | None = None
         for _ in range(STEPS_MAX):
             step = plan.towards_ready(await _standing(kernel, host, card))
