@@ -2,10 +2,13 @@
 
 import datetime
 
-from drawbar.driver.api import fabrics, meta
+from drawbar.driver.api import fabrics, meta, slices
 from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.slices import encoding
+from drawbar.driver.slices import plan as slice_plan
+from drawbar.fabric import contract
 
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 
 
@@ -71,3 +74,42 @@ def observed(*found, ours=(), probation=HOUR, **changes):
         ),
         **({"reported": by_device} | changes),
     )
+
+
+def device(device_id, enclosure="e", **changes):
+    """A GPU as the fabric manager lists it."""
+    gpu = contract.DeviceClass.GPU
+    return contract.Device(id=device_id, device_class=gpu, enclosure=enclosure, **changes)
+
+
+def stored(action, number=0):
+    """The slice as the API server holds it after a write."""
+    metadata = action.slice.metadata
+    fresh = meta.ObjectMeta(
+        name=metadata.name, labels=metadata.labels, uid=f"u{number}", resource_version=str(number + 1)
+    )
+    return slices.ResourceSlice(metadata=fresh, spec=action.slice.spec)
+
+
+def carried_out(before, actions):
+    """The slices after each of the writes of a plan."""
+    state = {one.metadata.name: one for one in before}
+    for number, action in enumerate(actions):
+        if isinstance(action, slice_plan.Delete):
+            del state[action.slice.metadata.name]
+        elif isinstance(action, slice_plan.Create | slice_plan.Replace):
+            state[action.slice.metadata.name] = stored(action, number)
+        else:
+            continue
+        yield tuple(state.values())
+
+
+def after(before, *found, now=NOW, **changes):
+    """The slices once the plan for these devices is carried out."""
+    states = list(carried_out(before, plan.plan(observed(*found, published=before, **changes), now)))
+    return states[-1] if states else before
+
+
+def published(*found, **changes):
+    """The same, where nothing was published before."""
+    return after((), *found, **changes)

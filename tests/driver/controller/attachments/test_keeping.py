@@ -3,7 +3,8 @@
 from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import kinds
+from drawbar.mocks.testing import worlds
 
 DEVICE = "gpu-0"
 NAME = f"fab.{DEVICE}"
@@ -12,32 +13,9 @@ NAME = f"fab.{DEVICE}"
 async def ready(cluster, until, claim):
     """The device is attached for the claim, and its node has made it ready for it."""
     found = await until(cluster.attachments, lambda value: _serves(value, claim))
-    body = {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "DeviceAttachment",
-        "metadata": {"name": NAME},
-        "status": {
-            "node": {"claimUID": found[NAME]["spec"]["claim"]["uid"]},
-            "conditions": [
-                {
-                    "type": attachments.VISIBLE,
-                    "status": "True",
-                    "reason": "DeviceReady",
-                    "message": "",
-                    "lastTransitionTime": "2026-01-02T03:04:05Z",
-                }
-            ],
-        },
-    }
-    await cluster.api.patch(
-        kinds.ATTACHMENT,
-        NAME,
-        body,
-        content=client.Patch.APPLY,
-        into=dict,
-        subresource="status",
-        manager="drawbar-node",
-    )
+    node = {"claimUID": found[NAME]["spec"]["claim"]["uid"]}
+    visible = scenes.condition(attachments.VISIBLE, reason="DeviceReady")
+    await worlds.apply_status(cluster.api, NAME, "drawbar-node", node=node, conditions=[visible])
 
 
 def _serves(found, claim):
@@ -112,11 +90,8 @@ async def test_an_operator_takes_a_device_from_a_node_that_does_not_let_go(serve
         await in_use(cluster, until)
         annotation = {"metadata": {"annotations": {attachments.FORCE_ANNOTATION: "true"}}}
         await cluster.patch(kinds.ATTACHMENT, NAME, annotation)
-        await until(lambda: _detached(cluster), bool)
-
-
-async def _detached(cluster):
-    return cluster.calls("detach") == [DEVICE]
+        await cluster.called("detach")
+        assert cluster.calls("detach") == [DEVICE]
 
 
 async def test_a_claim_is_never_told_that_what_an_operator_holds_is_attached_for_it(served_world, until):

@@ -31,13 +31,6 @@ async def put_secret(cluster, *, name="fabric-credentials", **values):
         await cluster.api.replace(kinds.SECRET, name, body, namespace="drawbar", into=dict)
 
 
-def connected(cluster, until, reason, name="fab"):
-    async def read():
-        return await cluster.fabric_condition("Connected", name)
-
-    return until(read, lambda value: value.get("reason") == reason)
-
-
 # --- what stands in a Secret ---
 
 
@@ -87,14 +80,14 @@ async def test_credentials_are_used_and_a_new_token_needs_no_restart(controller_
         cluster.start()
         await cluster.make_fabric(**SECRET)
         await cluster.published()
-        await connected(cluster, until, "Connected")
+        await cluster.condition("Connected", reason="Connected")
         # The manager changes first; what is connected is refused by and by.
         cluster.fabric.door.token = OTHER
         cluster.fabric.console.resync()
-        refused = await connected(cluster, until, "Unauthenticated")
+        refused = await cluster.condition("Connected", reason="Unauthenticated")
         assert "does not know this token" in refused["message"]
         await put_secret(cluster, token=OTHER)
-        await connected(cluster, until, "Connected")
+        await cluster.condition("Connected", reason="Connected")
         await cluster.allocate("gpu-0")
         await cluster.attached("gpu-0")
 
@@ -116,25 +109,25 @@ async def test_a_secret_that_is_missing_wrong_or_forbidden_is_told_and_stops_no_
     async with controller_world(token=TOKEN) as cluster:
         cluster.start()
         await cluster.make_fabric(**SECRET)
-        missing = await connected(cluster, until, "CredentialsMissing")
+        missing = await cluster.condition("Connected", reason="CredentialsMissing")
         assert "Secret drawbar/fabric-credentials does not exist" in missing["message"]
         await cluster.make_fabric("other", credentialsSecretRef={"name": "not-named-in-the-role"})
-        forbidden = await connected(cluster, until, "CredentialsForbidden", "other")
+        forbidden = await cluster.condition("Connected", "other", reason="CredentialsForbidden")
         assert "resourceNames of Role drawbar/drawbar-fabric-credentials" in forbidden["message"]
         await put_secret(cluster)
         await until(
             lambda: cluster.fabric_condition("Connected"), lambda one: "is empty" in one.get("message", "")
         )
         await put_secret(cluster, **{"tls.crt": PEM, "tls.key": PEM})
-        wrong = await connected(cluster, until, "CredentialsInvalid")
+        wrong = await cluster.condition("Connected", reason="CredentialsInvalid")
         assert wrong["message"].startswith(
             "Secret drawbar/fabric-credentials: certificate and key are no PEM"
         )
         await put_secret(cluster, token=TOKEN)
-        await connected(cluster, until, "Connected")
+        await cluster.condition("Connected", reason="Connected")
         # Whoever deletes it takes the permission back.
         await cluster.api.delete(kinds.SECRET, "fabric-credentials", namespace="drawbar")
-        await connected(cluster, until, "CredentialsMissing")
+        await cluster.condition("Connected", reason="CredentialsMissing")
 
 
 async def test_the_controller_can_read_no_secret_but_those_of_its_role(controller_world):
@@ -177,7 +170,7 @@ async def test_a_secret_shows_nowhere_whatever_the_manager_and_the_adapter_say(
         await cluster.failed("gpu-0")
         cluster.fabric.door.token, cluster.fabric.door.blabs = OTHER, True
         cluster.fabric.console.resync()
-        told = await connected(cluster, until, "Unauthenticated")
+        told = await cluster.condition("Connected", reason="Unauthenticated")
         assert "[redacted]" in told["message"]
         everything = [
             (await cluster.api.list_all(kind, into=dict)).items

@@ -41,11 +41,8 @@ def test_taking_over_counts_a_transition_and_renewing_does_not():
     taken = plan.taken(lease("other"), meta.ObjectMeta(), identity="me", duration_seconds=15, stamp="t1")
     assert (taken.spec.lease_transitions, taken.spec.acquire_time) == (4, "t1")
     renewed = plan.taken(taken, taken.metadata, identity="me", duration_seconds=15, stamp="t2")
-    assert (renewed.spec.lease_transitions, renewed.spec.acquire_time, renewed.spec.renew_time) == (
-        4,
-        "t1",
-        "t2",
-    )
+    assert (renewed.spec.lease_transitions, renewed.spec.acquire_time) == (4, "t1")
+    assert renewed.spec.renew_time == "t2"
 
 
 class Candidates:
@@ -129,14 +126,8 @@ async def test_a_leader_whose_lease_was_taken_stops(tmp_path):
         await field.until(lambda: field.leading == {"leader"})
         held = await field.holder()
         stolen = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 60}}
-        await field.api.patch(
-            kinds.LEASE,
-            "controller",
-            stolen,
-            content=client.Patch.MERGE,
-            namespace="default",
-            into=dict,
-        )
+        merge = {"content": client.Patch.MERGE, "namespace": "default", "into": dict}
+        await field.api.patch(kinds.LEASE, "controller", stolen, **merge)
         await field.until(lambda: not field.leading)
         assert held.spec.holder_identity == "leader"
         leader.cancel()

@@ -1,14 +1,13 @@
 """What a taint says of its cause, where the API server has room for that, and that it stays silent where not."""
 
 import dataclasses
-import datetime
 import json
 import typing
 
 import msgspec
 import pytest
 from tests.scenes import attachments as scenes
-from tests.scenes.pools import observed
+from tests.scenes.pools import HOUR, NOW, device, observed
 
 from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller.pools import causes, plan
@@ -17,8 +16,6 @@ from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
-NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
-HOUR = datetime.timedelta(hours=1)
 DRIVER = "drawbar.dev"
 USER = "system:serviceaccount:drawbar:drawbar-controller"
 WORDS = {"node": "node-1", "host": "h1", "message": "port down", "failures": 3}
@@ -113,9 +110,9 @@ def test_a_finding_tells_which_node_found_what():
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 def test_an_api_server_that_does_not_know_the_effect_none_is_sent_no_such_taint(form):
     informs, acts = only(made("fabric-health=warning")), only(made("maintenance"))
-    device = slices.Device(name="a", taints=(acts, informs))
+    shown = slices.Device(name="a", taints=(acts, informs))
     for known, expected in ((True, {acts.key, informs.key}), (False, {acts.key})):
-        content = encoding.encode(form, [device], (), informs=known)
+        content = encoding.encode(form, [shown], (), informs=known)
         sent = [*content.devices[0].taints, *(entry.taint for entry in content.taints or ())]
         assert {one.key for one in sent} == expected
 
@@ -133,8 +130,8 @@ def test_only_what_evicts_has_a_rate():
 @pytest.mark.parametrize("details", [(), ("data",), encoding.DETAILS])
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 def test_only_the_details_that_are_kept_are_sent(form, details):
-    device = slices.Device(name="a", taints=(only(made("device-lost")),))
-    content = encoding.encode(form, [device], details)
+    shown = slices.Device(name="a", taints=(only(made("device-lost")),))
+    content = encoding.encode(form, [shown], details)
     (sent,) = [*content.devices[0].taints, *(entry.taint for entry in content.taints or ())]
     given = {
         "description": bool(sent.description),
@@ -142,7 +139,7 @@ def test_only_the_details_that_are_kept_are_sent(form, details):
         "evictionsPerSecond": bool(sent.evictions_per_second),
     }
     assert {name for name, is_given in given.items() if is_given} == set(details)
-    assert sent.identity == device.taints[0].identity
+    assert sent.identity == shown.taints[0].identity
 
 
 @pytest.mark.parametrize("details", [frozenset(), encoding.DETAILS], ids=["silent", "explained"])
@@ -155,7 +152,7 @@ def test_what_is_said_already_is_not_written_again(form, details):
         "details": details,
         "evictions_per_second": 5,
     }
-    listed = contract.Device(id="a", device_class=contract.DeviceClass.GPU)
+    listed = device("a", "")
     first = plan.plan(observed(listed, **facts), NOW)
     bodies = [json.dumps(slices.document(action.slice)) for action in first]
     stored = tuple(msgspec.json.decode(body, type=slices.ResourceSlice) for body in bodies)
@@ -183,8 +180,7 @@ def explained(attachments_, *listed, published=(), overdue=(), failures=None):
 
 
 def listed(name, host=""):
-    connection = contract.Connection(host_id=host) if host else None
-    return contract.Device(id=name, device_class=contract.DeviceClass.GPU, connection=connection)
+    return device(name, "", connection=contract.Connection(host_id=host) if host else None)
 
 
 def test_what_an_attachment_does_not_say_comes_from_the_listing_and_from_what_failed_before():

@@ -6,7 +6,7 @@ import pytest
 
 from drawbar.driver.api import slices
 from drawbar.driver.controller.pools import devices
-from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import config, kinds
 from drawbar.fabric import contract
 from drawbar.mocks import scheduler
 
@@ -76,34 +76,14 @@ def described():
     }
 
 
-async def device_class(api, name, *expressions):
-    body = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": expression}} for expression in expressions]},
-    }
-    await api.create(kinds.DEVICE_CLASS, body, into=dict)
+async def device_class(cluster, name, *expressions):
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
+    await cluster.create(kinds.DEVICE_CLASS, name, spec={"selectors": selectors})
 
 
-async def pod_with(api, name, exactly):
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": "one", "exactly": exactly}]}},
-    }
-    await api.create(kinds.CLAIM, claim, namespace="default", into=dict)
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "containers": [{"name": "main", "image": "none"}],
-            "resourceClaims": [{"name": "one", "resourceClaimName": name}],
-        },
-    }
-    await api.create(kinds.POD, pod, namespace="default", into=dict)
+async def pod_with(cluster, name, device_class, **request):
+    await cluster.claim(name, device_class, **request)
+    await cluster.pod(name, name)
 
 
 async def given(api):
@@ -122,18 +102,17 @@ async def test_claims_and_classes_select_devices_by_capability_memory_and_link(
 ):
     async with controller_world(profile, **described()) as cluster, asyncio.timeout(60):
         connection = config.from_kubeconfig(cluster.path / "admin")
-        await device_class(cluster.api, "any", f'{OWN}["class"] == "gpu"')
+        await device_class(cluster, "any", f'{OWN}["class"] == "gpu"')
         cluster.start()
         await cluster.make_fabric()
         await cluster.published()
         # No kubelet is there to say that the node is ready.
-        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-        kubelet = {"content": client.Patch.MERGE, "subresource": "status", "manager": "kubelet"}
-        await cluster.api.patch(kinds.NODE, "node-1", ready, into=dict, **kubelet)
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await cluster.set_status(kinds.NODE, "node-1", ready)
         for name, (_, expression) in OTHERS.items():
             # By the class as well as by the request.
-            await device_class(cluster.api, f"{name}-gpu", f'{OWN}["class"] == "gpu"', expression)
-            await pod_with(cluster.api, f"class-{name}", {"deviceClassName": f"{name}-gpu"})
+            await device_class(cluster, f"{name}-gpu", f'{OWN}["class"] == "gpu"', expression)
+            await pod_with(cluster, f"class-{name}", f"{name}-gpu")
         async with scheduler.serving(connection, scheduler.Settings(backoff_first_seconds=0.05)):
             expected = {f"class-{name}": [name] for name in OTHERS}
             await until(lambda: given(cluster.api), lambda value: len(value) == len(expected))
@@ -143,6 +122,6 @@ async def test_claims_and_classes_select_devices_by_capability_memory_and_link(
             fits = f'{CAPABLE}.major() == 9 && {MEMORY}.compareTo(quantity("80Gi")) == 0'
             for name, expression in (("greedy", too_much), ("modest", fits)):
                 selectors = [{"cel": {"expression": expression}}]
-                await pod_with(cluster.api, name, {"deviceClassName": "any", "selectors": selectors})
+                await pod_with(cluster, name, "any", selectors=selectors)
             await until(lambda: given(cluster.api), lambda value: "modest" in value)
             assert await given(cluster.api) == expected | {"modest": ["usual"]}

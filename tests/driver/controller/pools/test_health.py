@@ -1,18 +1,14 @@
 """What a node says of a device's health keeps new claims away from it, and nothing else."""
 
-import datetime
-
 import pytest
 from tests.scenes import attachments as scenes
-from tests.scenes.pools import observed
+from tests.scenes.pools import NOW, observed, stored
 
-from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.api import attachments
 from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
-NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 KEY = "drawbar.dev/node-unhealthy"
 
 
@@ -49,24 +45,16 @@ def published(*before, unhealthy=frozenset()):
     hanging = contract.Connection(host_id="h1")
     listed = contract.Device(id="a", device_class=contract.DeviceClass.GPU, enclosure="e", connection=hanging)
     facts = observed(listed, ours={"a"}, unhealthy=unhealthy, published=before)
-    return [
-        one.slice for one in plan.plan(facts, NOW) if isinstance(one, slice_plan.Create | slice_plan.Replace)
-    ]
-
-
-def stored(found):
-    """As the API server has it."""
-    metadata = meta.ObjectMeta(name=found.metadata.name, labels=found.metadata.labels, resource_version="1")
-    return slices.ResourceSlice(metadata=metadata, spec=found.spec)
+    return [stored(action) for action in plan.plan(facts, NOW)]
 
 
 def test_an_unhealthy_device_repels_new_claims_until_it_is_well_and_evicts_nobody():
     (healthy,) = published()
     (device,) = healthy.spec.devices
     assert device.taints == ()
-    (ill,) = published(stored(healthy), unhealthy=frozenset({"a"}))
+    (ill,) = published(healthy, unhealthy=frozenset({"a"}))
     (taint,) = ill.spec.devices[0].taints
     assert (taint.key, taint.effect) == (KEY, "NoSchedule")
-    assert published(stored(ill), unhealthy=frozenset({"a"})) == []
-    (well,) = published(stored(ill))
+    assert published(ill, unhealthy=frozenset({"a"})) == []
+    (well,) = published(ill)
     assert well.spec.devices[0].taints == ()

@@ -5,7 +5,7 @@ import datetime
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.scenes.pools import observed
+from tests.scenes.pools import NOW, device, observed, published, stored
 
 from drawbar.driver.api import meta, slices
 from drawbar.driver.controller import names
@@ -13,32 +13,8 @@ from drawbar.driver.controller.pools import devices, plan
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
-NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 DRIVER = "drawbar.dev"
 FAILED = f"{DRIVER}/attach-failed"
-
-
-def device(device_id, enclosure="e", **changes):
-    return contract.Device(
-        id=device_id, device_class=contract.DeviceClass.GPU, enclosure=enclosure, **changes
-    )
-
-
-def stored(action, number=0):
-    """What the API server holds after a write."""
-    metadata = action.slice.metadata
-    fresh = meta.ObjectMeta(
-        name=metadata.name, labels=metadata.labels, uid=f"u{number}", resource_version=str(number + 1)
-    )
-    return slices.ResourceSlice(metadata=fresh, spec=action.slice.spec)
-
-
-def published(*found, **changes):
-    return tuple(
-        stored(action, number)
-        for number, action in enumerate(plan.plan(observed(*found, **changes), NOW))
-        if isinstance(action, slice_plan.Create)
-    )
 
 
 def kinds(actions):

@@ -1,57 +1,20 @@
 """Every source of taints, and the rule that lifts each; both forms in which an API server takes them."""
 
-import datetime
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.scenes.pools import observed
+from tests.scenes.pools import HOUR, NOW, after, carried_out, device, observed, published
 
-from drawbar.driver.api import meta, slices
+from drawbar.driver.api import slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
-NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
-HOUR = datetime.timedelta(hours=1)
 DRIVER = "drawbar.dev"
 HANGING = contract.Connection(host_id="h")
 TAINT_SLICE = encoding.Encoding.TAINT_SLICE
-
-
-def device(device_id, enclosure="e", **changes):
-    return contract.Device(
-        id=device_id, device_class=contract.DeviceClass.GPU, enclosure=enclosure, **changes
-    )
-
-
-def carried_out(before, actions):
-    """The slices after the writes of a plan, after each of them."""
-    world = {one.metadata.name: one for one in before}
-    for number, action in enumerate(actions):
-        match action:
-            case slice_plan.Delete(slice=one):
-                del world[one.metadata.name]
-            case slice_plan.Create(slice=one) | slice_plan.Replace(slice=one):
-                fresh = meta.ObjectMeta(
-                    name=one.metadata.name, labels=one.metadata.labels, uid="u", resource_version=str(number)
-                )
-                world[one.metadata.name] = slices.ResourceSlice(metadata=fresh, spec=one.spec)
-            case _:
-                continue
-        yield tuple(world.values())
-
-
-def published(*found, **changes):
-    states = list(carried_out((), plan.plan(observed(*found, **changes), NOW)))
-    return states[-1] if states else ()
-
-
-def after(before, *found, now=NOW, **changes):
-    states = list(carried_out(before, plan.plan(observed(*found, published=before, **changes), now)))
-    return states[-1] if states else before
 
 
 def finding(name, *, value="", effect="NoSchedule"):

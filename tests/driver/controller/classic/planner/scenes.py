@@ -6,6 +6,11 @@ def names(steps):
     return [type(step).__name__ for step in steps]
 
 
+def kinds(steps):
+    """Their types."""
+    return [type(step) for step in steps]
+
+
 def of(steps, kind):
     """Those of this type."""
     return [step for step in steps if isinstance(step, kind)]

@@ -5,6 +5,7 @@ played by the world; what the driver does is the planner's.
 """
 
 import pytest
+from tests.driver.controller.classic.planner import scenes
 
 from drawbar.driver.api import handles
 from drawbar.driver.controller.allocation import matching
@@ -13,31 +14,22 @@ from drawbar.driver.controller.classic import actions
 REQUEST = matching.Request(name=handles.WHOLE_CLAIM)
 
 
-def kinds(steps):
-    return [type(step) for step in steps]
-
-
-def only(cluster):
-    (claim,) = cluster.claims.values()
-    return claim
-
-
 def user_creates_pod_and_claim_controller_creates_claim(cluster, *, template, immediate=False):
     """Gives the pod; a claim of a template is the pod's own, a regular one is there before."""
     if not template:
         cluster.claim("c", immediate=immediate)
         return cluster.pod("p", "c")
     pod = cluster.pod("p", template={"device": (REQUEST,)})
-    cluster._change(only(cluster), immediate=immediate)
+    cluster._change(scenes.only(cluster), immediate=immediate)
     return pod
 
 
 def driver_allocates_immediately(cluster):
     """If immediate allocation."""
-    assert kinds(cluster.settle()) == [actions.Protect, actions.Attach], "allocation in progress"
+    assert scenes.kinds(cluster.settle()) == [actions.Protect, actions.Attach], "allocation in progress"
     cluster.attach_all()
-    assert kinds(cluster.settle()) == [actions.Allocate], "claim ready for use by any pod"
-    assert only(cluster).reserved_for == ()
+    assert scenes.kinds(cluster.settle()) == [actions.Allocate], "claim ready for use by any pod"
+    assert scenes.only(cluster).reserved_for == ()
 
 
 def scheduler_and_driver_negotiate(cluster, pod):
@@ -47,26 +39,30 @@ def scheduler_and_driver_negotiate(cluster, pod):
     assert context.potential_nodes, "the nodes that fit the pod"
     assert context.selected_node, "exactly one claim is pending"
     steps = cluster.settle()
-    assert kinds(steps) == [actions.Protect, actions.Attach, actions.Answer], "resource is available"
+    assert scenes.kinds(steps) == [actions.Protect, actions.Attach, actions.Answer], "resource is available"
     cluster.attach_all()
-    assert kinds(cluster.settle()) == [actions.Allocate], "claim ready for use and reserved for the pod"
-    assert [one.uid for one in only(cluster).reserved_for] == [pod.uid]
+    assert scenes.kinds(cluster.settle()) == [actions.Allocate], (
+        "claim ready for use and reserved for the pod"
+    )
+    assert [one.uid for one in scenes.only(cluster).reserved_for] == [pod.uid]
 
 
 def scheduler_binds(cluster, pod):
     """If the resource is allocated and reserved."""
     cluster.schedule()
-    assert [one.uid for one in only(cluster).reserved_for] == [pod.uid]
-    assert cluster.bound[pod.uid] == only(cluster).allocation.node
+    assert [one.uid for one in scenes.only(cluster).reserved_for] == [pod.uid]
+    assert cluster.bound[pod.uid] == scenes.only(cluster).allocation.node
     assert cluster.context_of(pod) is None, "the scheduler deletes the PodSchedulingContext"
     assert cluster.settle() == []
 
 
 def driver_deallocates(cluster):
     """If the claim has a deletionTimestamp and reservedFor is empty."""
-    assert kinds(cluster.settle()) == [actions.Detach], "resource driver deallocates resource"
+    assert scenes.kinds(cluster.settle()) == [actions.Detach], "resource driver deallocates resource"
     cluster.attach_all()
-    assert kinds(cluster.settle()) == [actions.Free, actions.Unprotect], "clears finalizer and allocation"
+    assert scenes.kinds(cluster.settle()) == [actions.Free, actions.Unprotect], (
+        "clears finalizer and allocation"
+    )
     assert (cluster.claims, cluster.attachments) == ({}, {}), "API server removes ResourceClaim"
 
 
@@ -83,9 +79,9 @@ def test_the_flow_chart_of_the_proposal(world, template, immediate):
 
     cluster.delete_pod("p")
     if not template:
-        assert only(cluster).deleting is False
+        assert scenes.only(cluster).deleting is False
         cluster.clean_up()
-        assert only(cluster).deallocation_requested is not immediate
+        assert scenes.only(cluster).deallocation_requested is not immediate
         if immediate:
             assert cluster.settle() == [], "the resource remains allocated"
         cluster.delete_claim("c")
@@ -99,11 +95,11 @@ def test_else_the_scheduler_needs_to_know_that_it_must_avoid_this_and_possibly_o
     pod = user_creates_pod_and_claim_controller_creates_claim(cluster, template=True)
     cluster.schedule()
     assert cluster.context_of(pod).selected_node == "n1"
-    assert kinds(cluster.settle()) == [actions.Answer]
+    assert scenes.kinds(cluster.settle()) == [actions.Answer]
     assert cluster.context_of(pod).entries == {"device": ("n1", "n2")}
     cluster.schedule()
     assert cluster.context_of(pod).selected_node == "n3"
-    assert actions.Attach in kinds(cluster.settle())
+    assert actions.Attach in scenes.kinds(cluster.settle())
 
 
 def test_for_several_claims_all_drivers_provide_information_before_a_node_is_picked(world):
@@ -111,10 +107,10 @@ def test_for_several_claims_all_drivers_provide_information_before_a_node_is_pic
     pod = cluster.pod("p", template={"a": (REQUEST,), "b": (REQUEST,)})
     cluster.schedule()
     assert cluster.context_of(pod).selected_node == ""
-    assert kinds(cluster.settle()) == [actions.Answer]
+    assert scenes.kinds(cluster.settle()) == [actions.Answer]
     cluster.schedule()
     assert cluster.context_of(pod).selected_node
-    assert kinds(cluster.settle()).count(actions.Attach) == 2
+    assert scenes.kinds(cluster.settle()).count(actions.Attach) == 2
     cluster.attach_all()
     cluster.settle()
     cluster.schedule()
@@ -156,5 +152,5 @@ def test_a_regular_claim_is_used_by_one_pod_after_the_other(world):
         cluster.settle()
         cluster.attach_all()
         cluster.settle()
-        assert only(cluster).allocation is None
-        assert not only(cluster).held
+        assert scenes.only(cluster).allocation is None
+        assert not scenes.only(cluster).held

@@ -4,6 +4,7 @@ import datetime
 
 import msgspec
 import pytest
+from tests.driver.controller.classic.planner import scenes
 
 from drawbar.driver.api import handles, meta
 from drawbar.driver.controller import names
@@ -30,13 +31,9 @@ def waiting(world):
     return made
 
 
-def kinds(steps):
-    return [type(step) for step in steps]
-
-
 def test_what_an_allocation_has_no_room_for_is_refused_once_and_before_anything_is_attached(waiting):
     cluster, pod = waiting(32)
-    assert kinds(cluster.settle()) == [actions.Complain, actions.Answer]
+    assert scenes.kinds(cluster.settle()) == [actions.Complain, actions.Answer]
     assert cluster.context_of(pod).entries == {"c": ("n1", "n2")}
     cluster.select(pod, "", ("n1", "n2"))
     cluster.now += DAY
@@ -50,14 +47,14 @@ def test_an_immediate_claim_that_an_allocation_has_no_room_for_is_refused_too(wa
     cluster.pods.clear()
     (claim,) = cluster.claims.values()
     cluster._change(claim, immediate=True)
-    assert kinds(cluster.settle()) == [actions.Complain]
+    assert scenes.kinds(cluster.settle()) == [actions.Complain]
 
 
 def test_so_few_devices_that_nobody_measures_their_names_have_room(waiting):
     cluster, _ = waiting(plan.SURELY_FIT)
     cluster.settle()
     cluster.attach_all()
-    assert kinds(cluster.settle()) == [actions.Allocate]
+    assert scenes.kinds(cluster.settle()) == [actions.Allocate]
     (claim,) = cluster.claims.values()
     worst = msgspec.structs.replace(
         claim.allocation.handle, node="n" * 253, without=("w" * 63,) * (32 - plan.SURELY_FIT)
@@ -84,5 +81,5 @@ def test_devices_that_were_attached_all_the_same_are_given_back_with_the_reason(
         )
     cluster.attach_all()
     steps = cluster.decide()
-    assert kinds(steps)[:-1] == [actions.Detach] * 32
+    assert scenes.kinds(steps)[:-1] == [actions.Detach] * 32
     assert [step.reason for step in steps[:-1] if step.reason] == ["AllocationTooLarge"]
