@@ -7,31 +7,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.scenes import apiservers
+from tests.scenes.apiservers import Thing
 
-from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config, errors, kinds
-from drawbar.mocks import apiserver
+from drawbar.driver.kube import client, errors, kinds
 
 KIND = kinds.CONFIG_MAP
 
 
-class Thing(meta.Struct, frozen=True):
-    """Any object, by its metadata."""
-
-    metadata: meta.ObjectMeta
-
-
-@contextlib.asynccontextmanager
-async def double(folder, user="admin"):
-    async with apiserver.serving() as server:
-        connection = config.from_kubeconfig(server.kubeconfig(folder / "kubeconfig", user))
-        async with client.connecting(connection) as api:
-            yield server, api
-
-
 @pytest.fixture
 async def api(tmp_path):
-    async with double(tmp_path) as (_, found):
+    async with apiservers.double(tmp_path) as (_, found):
         yield found
 
 
@@ -155,7 +141,7 @@ async def test_a_long_list_comes_in_pages_and_whole(api, monkeypatch):
 
 async def test_a_list_whose_pages_are_no_longer_kept_is_expired(tmp_path, monkeypatch):
     monkeypatch.setattr(client, "PAGE_LIMIT", 2)
-    async with double(tmp_path) as (server, api):
+    async with apiservers.double(tmp_path) as (server, api):
         for number in range(5):
             await make(api, f"n{number}")
         first = json.loads(await api.request("GET", KIND.path(namespace="default"), {"limit": "2"}))
@@ -200,7 +186,7 @@ async def test_a_watch_tells_what_happened_since_the_list(api):
 
 
 async def test_a_watch_from_a_forgotten_version_is_expired(tmp_path):
-    async with double(tmp_path) as (server, api):
+    async with apiservers.double(tmp_path) as (server, api):
         listing = await api.list_all(KIND, into=Thing)
         await make(api)
         await make(api, "two")
@@ -211,16 +197,13 @@ async def test_a_watch_from_a_forgotten_version_is_expired(tmp_path):
 
 
 async def test_an_unknown_caller_and_one_without_permission_are_denied(tmp_path):
-    async with double(tmp_path, "nobody") as (server, api):
+    async with apiservers.double(tmp_path, "nobody") as (server, api):
         with pytest.raises(errors.Denied, match=r"403.*nobody"):
             await api.list_all(KIND, into=Thing)
         with pytest.raises(errors.Denied):
             async for _ in api.watch(KIND, into=Thing, resource_version="1"):
                 pass
-        stranger = config.Connection(
-            server=server.url, tls=None, authorization=lambda: "Bearer s3cr3t", origin="test"
-        )
-        async with client.connecting(stranger) as other:
+        async with client.connecting(apiservers.connection(server.url, "Bearer s3cr3t")) as other:
             with pytest.raises(errors.Denied, match="401") as refused:
                 await other.list_all(KIND, into=Thing)
     assert "s3cr3t" not in str(refused.value)

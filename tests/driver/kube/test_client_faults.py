@@ -6,15 +6,10 @@ import json
 
 import pytest
 from aiohttp import web
+from tests.scenes import apiservers
+from tests.scenes.apiservers import Thing
 
-from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config, decoding, errors, kinds
-
-
-class Thing(meta.Struct, frozen=True):
-    """Any object, by its metadata."""
-
-    metadata: meta.ObjectMeta
+from drawbar.driver.kube import client, decoding, errors, kinds
 
 
 @contextlib.asynccontextmanager
@@ -32,8 +27,7 @@ async def raw_server(*chunks):
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        connection = config.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
-        async with client.connecting(connection) as api:
+        async with client.connecting(apiservers.connection(url)) as api:
             yield api
 
 
@@ -177,21 +171,11 @@ async def collection(*sizes):
         body = b'{"items":[%s],"metadata":%s}' % (b",".join(items), json.dumps(metadata).encode())
         return web.Response(body=body, content_type="application/json")
 
-    application = web.Application()
-    application.router.add_get("/api/v1/nodes", page)
-    runner = web.AppRunner(application, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]
-        connection = config.Connection(
-            server=f"http://127.0.0.1:{port}", tls=None, authorization=lambda: None, origin="test"
-        )
-        async with client.connecting(connection) as api:
-            yield api, asked
-    finally:
-        await runner.cleanup()
+    async with (
+        apiservers.answering(page) as url,
+        client.connecting(apiservers.connection(url)) as api,
+    ):
+        yield api, asked
 
 
 async def test_a_list_asks_for_fewer_objects_where_they_are_large():
@@ -238,8 +222,7 @@ async def test_an_error_within_a_watch_is_told_by_its_code():
 async def test_nobody_listening_is_unreachable_and_names_the_server():
     async with raw_server() as api:
         url = api.server
-    connection = config.Connection(server=url, tls=None, authorization=lambda: "Bearer s3cr3t", origin="t")
-    async with client.connecting(connection) as api:
+    async with client.connecting(apiservers.connection(url, "Bearer s3cr3t")) as api:
         with pytest.raises(errors.Unreachable, match=url) as refused:
             await api.read(kinds.NODE, "n", into=Thing)
     assert "s3cr3t" not in str(refused.value)
@@ -288,16 +271,9 @@ async def test_an_answer_that_never_comes_ends_at_the_deadline(monkeypatch):
     async def never(request):
         await asyncio.Event().wait()
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", never)
-    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        connection = config.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
-        async with client.connecting(connection) as api:
-            with pytest.raises(errors.Unreachable, match="no answer"):
-                await api.read(kinds.NODE, "n", into=Thing)
-    finally:
-        await runner.cleanup()
+    async with (
+        apiservers.answering(never) as url,
+        client.connecting(apiservers.connection(url)) as api,
+    ):
+        with pytest.raises(errors.Unreachable, match="no answer"):
+            await api.read(kinds.NODE, "n", into=Thing)

@@ -10,8 +10,9 @@ import sys
 import pytest
 import yaml
 from aiohttp import web
+from tests.scenes import apiservers
+from tests.scenes.apiservers import Thing
 
-from drawbar.driver.api import meta
 from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks import apiserver
 from drawbar.mocks.apiserver import listeners
@@ -104,27 +105,13 @@ async def tls_server(pair, *, clients=None):
             {"metadata": {"name": "certified" if known else "anonymous", "labels": dict(request.headers)}}
         )
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(application, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-        await site.start()
-        yield f"https://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
-class Answer(meta.Struct, frozen=True):
-    """What the TLS server says."""
-
-    metadata: meta.ObjectMeta
+    async with apiservers.answering(answer, tls=context) as url:
+        yield url
 
 
 async def ask(connection):
     async with client.connecting(connection) as api:
-        return (await api.read(kinds.NODE, "n", into=Answer)).metadata
+        return (await api.read(kinds.NODE, "n", into=Thing)).metadata
 
 
 @pytest.mark.parametrize("form", ["data", "files"])
@@ -169,7 +156,7 @@ async def test_a_pod_reaches_the_api_server_with_its_service_account(tmp_path):
             environ={"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}, account=tmp_path
         )
         async with client.connecting(connection) as api:
-            assert (await api.read(kinds.NAMESPACE, "default", into=Answer)).metadata.name == "default"
+            assert (await api.read(kinds.NAMESPACE, "default", into=Thing)).metadata.name == "default"
 
 
 def test_an_address_of_ipv6_stands_in_brackets(tmp_path, pair):

@@ -7,18 +7,13 @@ import json
 
 import pytest
 from aiohttp import web
+from tests.scenes import apiservers
+from tests.scenes.apiservers import Thing
 
 from drawbar.driver import backoff
 from drawbar.driver.api import core, meta
 from drawbar.driver.kube import client, config, decoding, errors, kinds, mirror
 from drawbar.mocks import apiserver
-
-
-class Thing(meta.Struct, frozen=True):
-    """Any object, by its metadata."""
-
-    metadata: meta.ObjectMeta
-
 
 KIND = kinds.CONFIG_MAP
 
@@ -60,14 +55,6 @@ async def running(copy):
             await copy.synced.wait()
         yield copy
         task.cancel()
-
-
-@contextlib.asynccontextmanager
-async def double(path):
-    async with apiserver.serving() as server:
-        connection = config.from_kubeconfig(server.kubeconfig(path / "admin"))
-        async with client.connecting(connection) as api:
-            yield server, api
 
 
 async def make(api, name="one", labels=None):
@@ -132,23 +119,15 @@ class Script:
 
 @contextlib.asynccontextmanager
 async def scripted(script):
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", script.handle)
-    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        connection = config.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
-        async with client.connecting(connection) as api:
-            yield api
-    finally:
-        await runner.cleanup()
+    async with (
+        apiservers.answering(script.handle) as url,
+        client.connecting(apiservers.connection(url)) as api,
+    ):
+        yield api
 
 
 async def test_every_difference_is_told_once_in_order(tmp_path):
-    async with double(tmp_path) as (_, api):
+    async with apiservers.double(tmp_path) as (_, api):
         await make(api, "before")
         seen = Seen()
         async with running(mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")):
@@ -177,7 +156,7 @@ async def grow(api, name, size):
 
 async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_once(tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "LIMIT_BYTES", 20_000)
-    async with double(tmp_path) as (_, api):
+    async with apiservers.double(tmp_path) as (_, api):
         for name in ("one", "two"):
             await make(api, name)
         seen, named = Seen(), []
@@ -211,7 +190,7 @@ async def delete_unread(api, name):
 
 
 async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):
-    async with double(tmp_path) as (_, api):
+    async with apiservers.double(tmp_path) as (_, api):
         seen = Seen()
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")
         async with running(copy):
@@ -224,7 +203,7 @@ async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):
 
 async def test_what_is_written_through_the_mirror_is_in_it_before_the_watch_reports_it(tmp_path):
     """The watch does not run yet, so only the answers of the writes can be known."""
-    async with double(tmp_path) as (_, api):
+    async with apiservers.double(tmp_path) as (_, api):
         copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen(), namespace="default")
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {}}
         made = await copy.create(body, namespace="default")
@@ -242,7 +221,7 @@ async def test_what_is_written_through_the_mirror_is_in_it_before_the_watch_repo
 
 
 async def test_an_object_that_a_write_finds_gone_is_gone_from_the_mirror(tmp_path):
-    async with double(tmp_path) as (_, api):
+    async with apiservers.double(tmp_path) as (_, api):
         copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen(), namespace="default")
         made = await make(api)
         copy.learn(made)
@@ -257,7 +236,7 @@ async def test_an_object_that_a_write_finds_gone_is_gone_from_the_mirror(tmp_pat
 
 
 async def test_a_late_answer_does_not_bring_back_what_was_deleted(tmp_path):
-    async with double(tmp_path) as (_, api):
+    async with apiservers.double(tmp_path) as (_, api):
         seen = Seen()
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")
         async with running(copy):
@@ -300,7 +279,7 @@ async def test_a_late_deletion_does_not_take_the_next_object_of_that_name():
 
 
 async def test_an_object_that_leaves_the_selection_and_returns_is_known_again(tmp_path):
-    async with double(tmp_path) as (_, api):
+    async with apiservers.double(tmp_path) as (_, api):
         seen = Seen()
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, labels="a=b")
         async with running(copy):
@@ -314,7 +293,7 @@ async def test_an_object_that_leaves_the_selection_and_returns_is_known_again(tm
 
 async def test_a_new_list_tells_what_was_deleted_and_changed_meanwhile(tmp_path):
     """The watch ends, the history is forgotten, so the next watch is answered 410."""
-    async with double(tmp_path) as (server, api):
+    async with apiservers.double(tmp_path) as (server, api):
         for name in ("goes", "stays", "changes"):
             await make(api, name)
         seen = Seen()

@@ -23,27 +23,10 @@ from drawbar.driver.controller import names
 from drawbar.driver.kube import client, errors, kinds
 
 _GROUP = "authorization.k8s.io"
-_ABOUT_OTHERS = kinds.Kind(
-    group=_GROUP,
-    version="v1",
-    kind="SubjectAccessReview",
-    plural="subjectaccessreviews",
-    namespaced=False,
-)
-_ABOUT_ME = kinds.Kind(
-    group=_GROUP,
-    version="v1",
-    kind="SelfSubjectAccessReview",
-    plural="selfsubjectaccessreviews",
-    namespaced=False,
-)
-_WHO_AM_I = kinds.Kind(
-    group="authentication.k8s.io",
-    version="v1",
-    kind="SelfSubjectReview",
-    plural="selfsubjectreviews",
-    namespaced=False,
-)
+_REVIEW = functools.partial(kinds.Kind, version="v1", namespaced=False)
+_ABOUT_OTHERS = _REVIEW(group=_GROUP, kind="SubjectAccessReview", plural="subjectaccessreviews")
+_ABOUT_ME = _REVIEW(group=_GROUP, kind="SelfSubjectAccessReview", plural="selfsubjectaccessreviews")
+_WHO_AM_I = _REVIEW(group="authentication.k8s.io", kind="SelfSubjectReview", plural="selfsubjectreviews")
 
 
 async def ask(
@@ -251,14 +234,8 @@ def _statuses(
 ) -> Iterator[Write]:
     for fabric in ours[:1]:
         name = fabric.metadata.name
-        yield Write(
-            daemon=Daemon.CONTROLLER,
-            what=f"the status of Fabric {name}",
-            kind=kinds.FABRIC,
-            name=name,
-            subresource="status",
-            body=_object(kinds.FABRIC, {"name": name}, status={"devices": fabric.status.devices}),
-        )
+        status = {"devices": fabric.status.devices}
+        yield _status(Daemon.CONTROLLER, f"Fabric {name}", kinds.FABRIC, {"name": name}, status)
     for attachment in held[:1]:
         name, node = attachment.metadata.name, attachment.spec.node_name
         for daemon, condition in (
@@ -266,16 +243,9 @@ def _statuses(
             (Daemon.NODE, attachments.VISIBLE),
         ):
             known = meta.find(attachment.status.conditions, condition)
-            body = {"conditions": [_condition(condition, now, known)]}
-            yield Write(
-                daemon=daemon,
-                what=f"the status of DeviceAttachment {name}",
-                kind=kinds.ATTACHMENT,
-                name=name,
-                subresource="status",
-                body=_object(kinds.ATTACHMENT, {"name": name}, status=body),
-                node=node if daemon is Daemon.NODE else "",
-            )
+            status = {"conditions": [_condition(condition, now, known)]}
+            what = f"DeviceAttachment {name}"
+            yield _status(daemon, what, kinds.ATTACHMENT, {"name": name}, status, node)
 
 
 def _claims(
@@ -293,16 +263,28 @@ def _claims(
                 "conditions": [_condition(bindings.condition_type(where.driver, condition), now, None)],
             }
             metadata = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid}
-            yield Write(
-                daemon=daemon,
-                what=f"the status of claim {claim.namespace}/{claim.name}",
-                kind=kinds.CLAIM,
-                name=claim.name,
-                namespace=claim.namespace,
-                subresource="status",
-                body=_object(kinds.CLAIM, metadata, status={"devices": [entry]}),
-                node=spec.node_name if daemon is Daemon.NODE else "",
-            )
+            what = f"claim {claim.namespace}/{claim.name}"
+            yield _status(daemon, what, kinds.CLAIM, metadata, {"devices": [entry]}, spec.node_name)
+
+
+def _status(
+    daemon: Daemon,
+    what: str,
+    kind: kinds.Kind,
+    metadata: dict[str, str],
+    status: dict[str, Any],
+    node: str = "",
+) -> Write:
+    return Write(
+        daemon=daemon,
+        what=f"the status of {what}",
+        kind=kind,
+        name=metadata["name"],
+        namespace=metadata.get("namespace"),
+        subresource="status",
+        body=_object(kind, metadata, status=status),
+        node=node if daemon is Daemon.NODE else "",
+    )
 
 
 def _slice(where: observed.Where, pool: str, **reach: object) -> dict[str, Any]:
