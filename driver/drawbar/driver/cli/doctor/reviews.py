@@ -243,9 +243,9 @@ def _statuses(
             (Daemon.NODE, attachments.VISIBLE),
         ):
             known = meta.find(attachment.status.conditions, condition)
-            status = {"conditions": [_condition(condition, now, known)]}
+            reported = {"conditions": [_condition(condition, now, known)]}
             what = f"DeviceAttachment {name}"
-            yield _status(daemon, what, kinds.ATTACHMENT, {"name": name}, status, node)
+            yield _status(daemon, what, kinds.ATTACHMENT, {"name": name}, reported, node=node)
 
 
 def _claims(
@@ -264,7 +264,7 @@ def _claims(
             }
             metadata = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid}
             what = f"claim {claim.namespace}/{claim.name}"
-            yield _status(daemon, what, kinds.CLAIM, metadata, {"devices": [entry]}, spec.node_name)
+            yield _status(daemon, what, kinds.CLAIM, metadata, {"devices": [entry]}, node=spec.node_name)
 
 
 def _status(
@@ -273,6 +273,7 @@ def _status(
     kind: kinds.Kind,
     metadata: dict[str, str],
     status: dict[str, Any],
+    *,
     node: str = "",
 ) -> Write:
     return Write(
