@@ -1,12 +1,18 @@
-"""One verb of the `drawbar` program, as a value.
+"""One verb of the `drawbar` program, as a value, and how verbs print.
 
-Each verb's module holds a `COMMAND`. The program's entry point builds its parser from these and calls
-`run`; so a verb is found, described and tested without the others being imported.
+Each verb's module holds a `COMMAND`. The program's entry point builds its parser from these and calls `run`; so a verb
+can be described and tested without importing the others.
 """
 
 import argparse
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_WIDTH_IF_NO_TERMINAL = 160  # a file or a pipe has no edge; this leaves room for every column
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +34,25 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     description: str = ""
     examples: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """Flush the output at the end; that its reader has closed it is no error."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Keeps the interpreter from flushing the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_tables(show: Callable[[Any], None]) -> None:
+    """Call `show` with a `rich` console as wide as the terminal, and print what it has shown."""
+    from rich import console
+
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_IF_NO_TERMINAL
+    out = console.Console(width=wide, highlight=False)
+    with out.capture() as shown:  # rich would end the process itself when the reader is gone
+        show(out)
+    sys.stdout.write(shown.get())

@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import dataclasses
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -159,14 +158,14 @@ class Change:
 
 
 class Watch:
-    """What is known of the functions, kept up to date by events."""
+    """The functions of the host, kept current by events."""
 
     def __init__(self, sysfs: Path, found: index.Inventory) -> None:
         self._sysfs = sysfs
-        self._known = {function.address: function for function in found.functions}
+        self._functions = {function.address: function for function in found.functions}
 
     def take(self, event: uevents.Uevent | uevents.Overflow) -> list[Change]:
-        """What this event changed; empty if it is about no PCI function."""
+        """Return the changes by an event; empty if it is not about a PCI function."""
         if isinstance(event, uevents.Overflow):
             return self._reread()
         address = address_of(event.devpath)
@@ -183,22 +182,25 @@ class Watch:
         ]
 
     def _function(self, address: str, *, gone: bool) -> model.PciFunction | None:
-        """The function as it is, or as it was last seen.
+        """Return the function as it is, or as it was last seen.
 
-        Events are heard after the fact: when the first child's removal is heard, the whole function may
-        be gone already, and what was known of it is still needed for the events that follow.
+        Events arrive late: at the removal of the first child the whole function may be gone already, and its last
+        state is still needed for the events that follow.
         """
         if gone:
-            return self._known.pop(address, None)
+            return self._functions.pop(address, None)
         now = reader.read_function(self._sysfs, address)
         if now is not None:
-            self._known[address] = now
-        return self._known.get(address)
+            self._functions[address] = now
+        return self._functions.get(address)
 
     def _reread(self) -> list[Change]:
-        before = self._known
-        self._known = {function.address: function for function in reader.read(self._sysfs).functions}
-        return [*_differences("remove", before, self._known), *_differences("add", self._known, before)]
+        before = self._functions
+        self._functions = {function.address: function for function in reader.read(self._sysfs).functions}
+        return [
+            *_differences("remove", before, self._functions),
+            *_differences("add", self._functions, before),
+        ]
 
 
 def address_of(devpath: str) -> str | None:
@@ -218,7 +220,7 @@ def _differences(
 
 
 async def follow(sysfs: Path, source: str, ready: Callable[[], None], tell: Callable[[Change], None]) -> None:
-    """Calls `tell` for every change until the source ends; `ready` once no change can be missed any more.
+    """Call `tell` for every change until the source ends, and `ready` once no further change can be missed.
 
     Raises:
         SysfsError: there is no readable tree.
@@ -230,9 +232,6 @@ async def follow(sysfs: Path, source: str, ready: Callable[[], None], tell: Call
         async for event in subscription.events():
             for change in watch.take(event):
                 tell(change)
-
-
-_WIDTH_IF_NO_TERMINAL = 160  # a file or a pipe has no edge; this leaves room for every column
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -272,17 +271,14 @@ def run(args: argparse.Namespace) -> int:
         UeventError: events cannot be heard.
     """
     discover_record.check(args)
-    try:
+    with command.printing():
         if args.record is not None:
             return discover_record.run(args)
         if args.watch:
             return _watch(args)
-        found = reader.read(args.sysfs)
-        wanted = tuple(function for function in found.functions if _wanted(args, function))
-        _print(args, dataclasses.replace(found, functions=wanted))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _abandon_output()
+        inventory = reader.read(args.sysfs)
+        wanted = tuple(function for function in inventory.functions if _wanted(args, function))
+        _print(args, dataclasses.replace(inventory, functions=wanted))
     return 0
 
 
@@ -295,15 +291,9 @@ def _print(args: argparse.Namespace, found: index.Inventory) -> None:
     if args.json:
         _write_line(json.dumps(document(found, known), indent=2))
         return
-    from rich import console
-
     from drawbar.driver.cli import discover_table
 
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_IF_NO_TERMINAL
-    out = console.Console(width=wide, highlight=False)
-    with out.capture() as shown:  # rich would end the process itself when the reader is gone
-        discover_table.show(out, found, known)
-    sys.stdout.write(shown.get())
+    command.print_tables(lambda out: discover_table.show(out, found, known))
 
 
 def _watch(args: argparse.Namespace) -> int:
@@ -354,11 +344,6 @@ def _as_text(change: Change, known: names.Names) -> str:
 
 def _write_line(line: str) -> None:
     sys.stdout.write(line + "\n")
-
-
-def _abandon_output() -> None:
-    """Whoever read our output has had enough: keeps the interpreter from flushing the rest at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 COMMAND = command.Command(

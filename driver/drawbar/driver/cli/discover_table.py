@@ -58,13 +58,17 @@ def _function_table(functions: Sequence[model.PciFunction], known: names.Names, 
         cells["SLOT"] = [text.Text(function.slot or "-") for function in functions]
         cells["NODES"] = [text.Text(_nodes(function)) for function in functions]
     widths = _widths({heading: [len(cell) for cell in column] for heading, column in cells.items()}, columns)
-    result = table.Table(box=None, pad_edge=False, header_style="bold")
+    result = _table()
     for heading in cells:
         overflow: Literal["fold", "ellipsis"] = "fold" if heading == "NODES" else "ellipsis"
         result.add_column(heading, width=widths[heading], overflow=overflow, no_wrap=heading != "NODES")
     for row in zip(*cells.values(), strict=True):
         result.add_row(*row)
     return result
+
+
+def _table(title: str | None = None) -> table.Table:
+    return table.Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
 
 
 def _widths(lengths: Mapping[str, Sequence[int]], columns: int) -> dict[str, int]:
@@ -109,13 +113,7 @@ def _is_bridge(card: model.Card) -> bool:
 
 def _card_table(cards: Sequence[model.Card]) -> table.Table:
     """Functions that come and go together; virtual ones are counted and not named."""
-    result = table.Table(
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-        title="Cards of several functions",
-        title_justify="left",
-    )
+    result = _table("Cards of several functions")
     for heading in ("CARD", "CLASS", "SLOT", "VFS", "WITH"):
         result.add_column(heading, no_wrap=heading != "WITH", justify="right" if heading == "VFS" else "left")
     for card in cards:
@@ -129,9 +127,7 @@ def _card_table(cards: Sequence[model.Card]) -> table.Table:
 
 
 def _memdev_table(memdevs: Sequence[model.Memdev]) -> table.Table:
-    result = table.Table(
-        box=None, pad_edge=False, header_style="bold", title="CXL memory", title_justify="left"
-    )
+    result = _table("CXL memory")
     for heading in ("MEMDEV", "ADDRESS", "RAM MiB", "PMEM MiB", "SERIAL"):
         result.add_column(heading, no_wrap=True, justify="right" if "MiB" in heading else "left")
     for memdev in memdevs:

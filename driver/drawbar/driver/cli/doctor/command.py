@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from drawbar.driver.controller import settings
 
 _NODE_ACCOUNT = "drawbar-node"
 _CONTROLLER_ACCOUNT = "drawbar-controller"
-_WIDTH_IF_NO_TERMINAL = 160  # a file or a pipe has no edge
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         found, about = _node(args)
     else:
         found, about = _cluster(args)
-    _tell(args, found, about)
+    _report(args, found, about)
     return findings.exit_status(found)
 
 
@@ -130,30 +128,14 @@ def located(args: argparse.Namespace) -> observed.Where:
     )
 
 
-def _tell(args: argparse.Namespace, found: Sequence[findings.Finding], about: dict[str, str]) -> None:
+def _report(args: argparse.Namespace, found: Sequence[findings.Finding], about: dict[str, str]) -> None:
     from drawbar.driver.cli.doctor import report
 
-    try:
+    with command.printing():
         if args.json:
             sys.stdout.write(json.dumps(report.document(found, about), indent=2) + "\n")
         else:
-            _print(args, found)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has had enough: keeps the interpreter from flushing the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _print(args: argparse.Namespace, found: Sequence[findings.Finding]) -> None:
-    from rich import console
-
-    from drawbar.driver.cli.doctor import report
-
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_IF_NO_TERMINAL
-    out = console.Console(width=wide, highlight=False)
-    with out.capture() as shown:  # rich would end the process itself when the reader is gone
-        report.show(out, found, brief=args.brief)
-    sys.stdout.write(shown.get())
+            command.print_tables(lambda out: report.show(out, found, brief=args.brief))
 
 
 COMMAND = command.Command(
