@@ -1,6 +1,6 @@
-"""A table of what a change wakes, for the controller and for the node daemon; pure."""
+"""The rows of a table of what a change wakes, for the controller and for the node daemon; pure."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,10 +32,3 @@ def row(name: str, on: type[C], when: Callable[[C], bool], wakes: Callable[[C], 
 def always(_change: object) -> bool:
     """Return True: each change of that kind matters."""
     return True
-
-
-def woken(table: Iterable[Row], change: object) -> Iterator[Any]:
-    """Return what a change wakes, by all rows that are about it, in their order."""
-    for each in table:
-        if each.on is type(change) and each.when(change):
-            yield from each.wakes(change)

@@ -11,23 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta
+from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names, outcomes
 
 NEVER_ATTACHES = "AdminAccessNeverAttaches"
-
-
-def devices(
-    claim: claims.ResourceClaim | None, driver: str
-) -> dict[names.DeviceKey, claims.AllocationResult]:
-    """The fabric devices that the claim has admin access to."""
-    if claim is None or claim.status.allocation is None:
-        return {}
-    wanted = bindings.condition_type(driver, bindings.ATTACHED)
-    return {
-        names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device): result
-        for result in claim.status.allocation.devices.results
-        if result.driver == driver and result.admin_access and wanted in result.binding_conditions
-    }
 
 
 def applied(
@@ -41,11 +28,11 @@ def applied(
     Args:
         claim: as read; its uid and resourceVersion guard the write.
         driver: whose devices.
-        known: the attachment of each of `devices`.
+        known: the attachment of each of the claim's observed devices.
         now: RFC 3339; used where a status changes.
     """
     node = claim.status.allocation.node if claim.status.allocation else None
-    wanted = devices(claim, driver)
+    wanted = claim_index.observed_devices(claim, driver)
     elsewhere = [key for key in wanted if not _may_come(known.get(key), node)]
     _, unfit = configurations.checked(claim.status.allocation, driver)
     refusal = unfit or _absent(elsewhere, known)

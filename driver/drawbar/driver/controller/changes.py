@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from drawbar.driver.api import attachments, claims, core, fabrics, meta, slices
+from drawbar.driver.api import attachments, claims, core, demands, fabrics, meta, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing, watches
-from drawbar.driver.controller.attachments import calls, observation, plan
+from drawbar.driver.controller.attachments import calls, executor, plan
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.controller.immediate import allocator
@@ -35,7 +35,7 @@ class Changes:
     """
 
     cluster: Cluster
-    context: observation.Context
+    context: executor.Context
     devices: workers.PartitionedQueue[names.DeviceKey]
     jobs: fabric_reconciler.FabricReconciler
     immediate: allocator.Allocator
@@ -144,7 +144,8 @@ class Changes:
         given = self.cluster.allocated.change(old, new)
         if given and self._tasks is not None:
             self.context.latency.claim_changed(given, old, new)
-        self.immediate.changed(old, new)
+        if any(claim is not None and demands.is_immediate(claim.metadata) for claim in (old, new)):
+            self.immediate.changed(old, new)
         self.cluster.observers.change(old, new)
         self.cluster.unattached.change(old, new)
         moved = tuple(key for key in given if self._has_moved(key, old) or self._has_moved(key, new))

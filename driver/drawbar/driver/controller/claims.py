@@ -77,6 +77,20 @@ def devices(
     return _devices(claim, driver, lambda result: attached in result.binding_conditions)
 
 
+def observed_devices(
+    claim: claims.ResourceClaim | None, driver: str
+) -> dict[names.DeviceKey, claims.AllocationResult]:
+    """Return the fabric devices that the claim has admin access to."""
+    if claim is None or claim.status.allocation is None:
+        return {}
+    wanted = bindings.condition_type(driver, bindings.ATTACHED)
+    return {
+        names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device): result
+        for result in claim.status.allocation.devices.results
+        if result.driver == driver and result.admin_access and wanted in result.binding_conditions
+    }
+
+
 def without_conditions(
     claim: claims.ResourceClaim | None, driver: str
 ) -> dict[names.DeviceKey, claims.AllocationResult]:

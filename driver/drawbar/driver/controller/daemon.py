@@ -8,6 +8,7 @@ foreign. One that waits keeps its view current, so it begins at once.
 import asyncio
 import contextlib
 import datetime
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ from drawbar.driver import evaluation
 from drawbar.driver.api import drivers
 from drawbar.driver.controller import (
     absences,
-    adminaccess,
     attachment_index,
     changes,
     cluster,
@@ -29,7 +29,7 @@ from drawbar.driver.controller import (
     watches,
 )
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import calls, delays, executor, observation
+from drawbar.driver.controller.attachments import calls, delays, executor
 from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, sessions
 from drawbar.driver.controller.immediate import allocator
@@ -45,8 +45,7 @@ log = logging.getLogger(__name__)
 FABRIC_WORKERS = 2
 
 
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
+_now = functools.partial(datetime.datetime.now, datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,20 +112,23 @@ class _Controller:
         self._mirrors = watched.running | self._classic.mirrors
         self._cluster = self._observed(api, surroundings, watched, modern=offered.modern)
         self._jobs = fabric_reconciler.FabricReconciler(self._cluster, measured.watchdog)
-        self._context = observation.Context(
+        self._context = executor.Context(
             cluster=self._cluster,
             patience=datetime.timedelta(seconds=options.patience_seconds),
             binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
             calls=calls.Calls(),
             latency=measured.latency,
             classic_wish=self._classic.watch.wish if self._classic.watch is not None else None,
+            watchdog=measured.watchdog,
         )
         self._delays = delays.Delays(context=self._context)
         self._immediate = allocator.Allocator(
             cluster=self._cluster, enabled=options.immediate_allocation, evaluator=evaluator
         )
         self._devices = workers.PartitionedQueue[names.DeviceKey](
-            lambda key: key.fabric, self._work_on_devices, workers=executor.WORKERS
+            lambda key: key.fabric,
+            functools.partial(executor.work, self._context),
+            workers=executor.WORKERS,
         )
         self._changes = changes.Changes(
             cluster=self._cluster,
@@ -156,6 +158,12 @@ class _Controller:
         role = drivers.resource(credentials.ROLE, driver)
         vault = credentials.Vault(api, self._options.lease_namespace, role=role)
         opened = sessions.Sessions(self._measured.adapters(surroundings.adapters), vault)
+        sources = publisher.Sources(
+            fabrics=watched.fabrics,
+            sessions=opened,
+            placed=attachment_index.Index(),
+            allocated=claim_index.Index(driver, clock),
+        )
         return cluster.Cluster(
             api=api,
             driver=driver,
@@ -165,16 +173,16 @@ class _Controller:
             claims=watched.claims,
             nodes=watched.nodes,
             slices=watched.slices,
-            placed=attachment_index.Index(),
-            allocated=claim_index.Index(driver, clock),
-            observers=claim_index.Index(driver, clock, devices=adminaccess.devices),
+            placed=sources.placed,
+            allocated=sources.allocated,
+            observers=claim_index.Index(driver, clock, devices=claim_index.observed_devices),
             unattached=claim_index.Index(driver, clock, devices=claim_index.without_conditions),
             sessions=opened,
             pools=publisher.Publisher(
                 api,
                 driver=driver,
                 published=watched.slices,
-                observe=lambda *seen: fabric_reconciler.observe(self._cluster, *seen),
+                sources=sources,
                 clock=clock,
                 store=None if modern else slice_publisher.Memory(),
             ),
@@ -191,16 +199,6 @@ class _Controller:
 
     def _refusals_changed(self, fabric: str) -> None:
         self._changes.troubles_changed(fabric)
-
-    async def _work_on_devices(self, queue: workers.WorkQueue[names.DeviceKey]) -> None:
-        await executor.work(queue, self._reconcile)
-
-    async def _reconcile(self, key: names.DeviceKey) -> float | None:
-        with (
-            self._measured.watchdog.watching(f"device {key.attachment}"),
-            self._cluster.refusals.attempt((key.fabric,), f"device {key.device}"),
-        ):
-            return await executor.reconcile(self._context, key)
 
     async def serve(self, tasks: asyncio.TaskGroup) -> None:
         for one in self._mirrors.values():

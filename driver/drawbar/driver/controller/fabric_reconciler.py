@@ -13,16 +13,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
-from drawbar.driver.api import drivers, fabrics, meta, slices
+from drawbar.driver.api import drivers, fabrics, meta
 from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, routing
+from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session, status
-from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.routing import Job
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.operation import readiness
-from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
 
 log = logging.getLogger(__name__)
@@ -191,7 +190,7 @@ class FabricReconciler:
             return
         known = {
             key: self._cluster.attachments.get(key.attachment)
-            for key in adminaccess.devices(claim, self._cluster.driver)
+            for key in claim_index.observed_devices(claim, self._cluster.driver)
         }
         body = adminaccess.applied(claim, self._cluster.driver, known, meta.timestamp(self._cluster.clock()))
         if body is None:
@@ -319,34 +318,8 @@ class FabricReconciler:
         return marks.stranded(view.devices, view.mark, recorded=recorded, mapped=mapped)
 
 
-def _probation(fabric: fabrics.Fabric) -> datetime.timedelta:
-    return datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
-
-
-def observe(
-    cluster: Cluster, name: str, published: tuple[slices.ResourceSlice, ...], kept: encoding.Kept
-) -> pool_plan.Observed | None:
-    """Return what the plan of a fabric's pools rests on; None where there is no such Fabric and nothing published."""
-    fabric, view = cluster.fabrics.get(name), cluster.sessions.get(name)
-    if fabric is None:
-        # Its slices are left over.
-        return pool_plan.withdrawal(cluster.driver, name, published)
-    told = pool_plan.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
-    if view is not None:
-        told = pool_plan.Told(
-            fabric=fabric,
-            devices=view.devices if view.listed else None,
-            silent_seconds=view.silent_seconds,
-            probations=view.faults.probations(_probation(fabric), _blamed(cluster, fabric)),
-            failures=view.faults.failures(),
-            missing=view.missing,
-            claimed=cluster.allocated.pools(name),
-        )
-    overdue = cluster.placed.overdue(name, cluster.clock())
-    return pool_plan.observe(cluster.driver, told, cluster.placed.of(name), published, kept, overdue=overdue)
-
-
 def _blamed(cluster: Cluster, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
     """The hosts at fault, each with the moment until which it is avoided."""
     view = cluster.sessions.get(fabric.metadata.name)
-    return view.faults.blamed(_probation(fabric), cluster.clock()) if view is not None else {}
+    probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+    return view.faults.blamed(probation, cluster.clock()) if view is not None else {}

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from drawbar.driver import routes
 from drawbar.driver.api import attachments, claims, core, fabrics, slices
-from drawbar.driver.controller import adminaccess, attachment_index, hosts, names
+from drawbar.driver.controller import attachment_index, hosts, names
+from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.pools import causes, devices
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.fabric import contract
@@ -331,7 +332,7 @@ TABLE = (
     routes.row(
         "claim with admin access",
         ClaimChange,
-        lambda c: bool(adminaccess.devices(c.new, c.driver)),
+        lambda c: bool(claim_index.observed_devices(c.new, c.driver)),
         lambda c: [WakeJob(Job.ADMIN, claim_name(c.new))] if c.new is not None else [],
     ),
     routes.row(
@@ -390,7 +391,9 @@ TABLE = (
 
 def route(change: Change) -> Iterator[Wake]:
     """Return what a change wakes, by all rows of the table that are about it."""
-    return routes.woken(TABLE, change)
+    for row in TABLE:
+        if row.on is type(change) and row.when(change):
+            yield from row.wakes(change)
 
 
 def begin(fabric: str) -> tuple[WakeJob, ...]:

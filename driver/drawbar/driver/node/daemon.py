@@ -15,6 +15,7 @@ import contextlib
 import datetime
 import functools
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_never
 
@@ -22,7 +23,7 @@ from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.kube import client, config, events, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
-from drawbar.driver.node.attachments import executor, own, reporting
+from drawbar.driver.node.attachments import executor, reporting
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
 from drawbar.driver.node.health import attached, monitor, readings, verdicts
@@ -74,6 +75,30 @@ def _wait_for_another() -> None:
     log.info("another instance acts on the devices of this node: serving the kubelet beside it until it ends")
 
 
+class _Own:
+    """The attachments of one driver among all that the node has, read from the mirror.
+
+    Several drivers may have attachments on one node. Their devices are not this daemon's to prepare, judge or release; what came
+    over their fabrics is not offered as the node's own all the same.
+    """
+
+    def __init__(self, known: mirror.Mirror[attachments.DeviceAttachment], driver: str) -> None:
+        self._known = known
+        self._driver = driver
+
+    def __iter__(self) -> Iterator[attachments.DeviceAttachment]:
+        return (one for one in self._known if self.has(one))
+
+    def has(self, attachment: attachments.DeviceAttachment) -> bool:
+        """Whether it is one of them."""
+        return attachment.spec.driver == self._driver
+
+    def get(self, name: str) -> attachments.DeviceAttachment | None:
+        """The one of that name, if there is one."""
+        found = self._known.get(name)
+        return found if found is not None and self.has(found) else None
+
+
 class _Node:
     def __init__(
         self, options: settings.Settings, api: client.Client, measured: instrumentation.Instrumentation
@@ -90,7 +115,7 @@ class _Node:
             changed=self._attachment_changed,
             labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
         )
-        self._own = own.Own(self._attachments, options.driver)
+        self._own = _Own(self._attachments, options.driver)
         self._served = claim_versions.Served(api)
         reader = claim_versions.Reader(
             api, driver=options.driver, node_name=options.node_name, versions=self._served
@@ -106,7 +131,7 @@ class _Node:
             driver=options.driver,
             node_name=options.node_name,
             devices=self._local,
-            clock=lambda: datetime.datetime.now(datetime.UTC),
+            clock=functools.partial(datetime.datetime.now, datetime.UTC),
             null=options.null_device,
             recorder=self._recorder,
         )
@@ -151,7 +176,7 @@ class _Node:
             boot_id=boot_id,
             since=datetime.datetime.now(datetime.UTC),
             patience=datetime.timedelta(seconds=options.visible_timeout_seconds),
-            clock=lambda: datetime.datetime.now(datetime.UTC),
+            clock=functools.partial(datetime.datetime.now, datetime.UTC),
             holder=self._preparer.holder,
             judged=self._verdicts,
         )

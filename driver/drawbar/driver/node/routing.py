@@ -114,4 +114,5 @@ ROWS = (
 
 def route(change: AttachmentChange | HardwareChange | HolderChange | VerdictChange) -> tuple[Wake, ...]:
     """Return what a change wakes, each once, in order of the table."""
-    return tuple(dict.fromkeys(routes.woken(ROWS, change)))
+    about = (row for row in ROWS if row.on is type(change) and row.when(change))
+    return tuple(dict.fromkeys(wake for row in about for wake in row.wakes(change)))

@@ -69,20 +69,26 @@ async def resyncs(loop, path):
                 ("slices", kinds.SLICE, slices.ResourceSlice),
             )
         }
+        sources = publisher.Sources(
+            fabrics=known["fabrics"],
+            sessions=sessions.Sessions(registry.adapter_class),
+            placed=attachment_index.Index(),
+            allocated=claims_index.Index("drawbar.dev", loop.now),
+        )
         pools = publisher.Publisher(
             api,
             driver="drawbar.dev",
             published=known["slices"],
-            observe=lambda *seen: fabric_reconciler.observe(cluster, *seen),
+            sources=sources,
             clock=loop.now,
         )
         cluster = types.SimpleNamespace(
             **known,
             driver="drawbar.dev",
             clock=loop.now,
-            placed=attachment_index.Index(),
-            allocated=claims_index.Index("drawbar.dev", loop.now),
-            sessions=sessions.Sessions(registry.adapter_class),
+            placed=sources.placed,
+            allocated=sources.allocated,
+            sessions=sources.sessions,
             pools=pools,
             refusals=refusals.Refusals(lambda fabric: None),
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from drawbar.driver.api import attachments, claims
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import observation, statements
+from drawbar.driver.controller.attachments import executor, statements
 from drawbar.driver.controller.fabrics import session
 
 LOOK_SECONDS = 5.0
@@ -65,7 +65,7 @@ class _Reported:
 class Delays:
     """Emits Events about the claims that wait."""
 
-    context: observation.Context
+    context: executor.Context
     _attaching: _Reported = field(default_factory=_Reported)
     _at_node: _Reported = field(default_factory=_Reported)
     _never: _Reported = field(default_factory=_Reported)

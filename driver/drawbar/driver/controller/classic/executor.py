@@ -24,7 +24,7 @@ from drawbar.driver.api import (
     nodepools,
 )
 from drawbar.driver.controller import names, outcomes
-from drawbar.driver.controller.attachments import observation as attachment_observation
+from drawbar.driver.controller.attachments import executor as attachment_executor
 from drawbar.driver.controller.attachments import statements as attachment_statements
 from drawbar.driver.controller.classic import actions, claim_watch
 from drawbar.driver.kube import errors as kube_errors
@@ -41,7 +41,7 @@ FREED = "Deallocated"
 class Executor:
     """Carries out actions."""
 
-    context: attachment_observation.Context
+    context: attachment_executor.Context
     watch: claim_watch.ClaimWatch
     _writers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITERS))
 
@@ -76,7 +76,7 @@ class Executor:
 class _Subject:
     """One claim or one context, while something is done about it."""
 
-    def __init__(self, context: attachment_observation.Context, watch: claim_watch.ClaimWatch) -> None:
+    def __init__(self, context: attachment_executor.Context, watch: claim_watch.ClaimWatch) -> None:
         self._context = context
         self._watch = watch
         # Of the claim, after our own writes.

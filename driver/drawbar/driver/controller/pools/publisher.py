@@ -8,11 +8,14 @@ import asyncio
 import datetime
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from drawbar.driver import sightings
-from drawbar.driver.api import slices
+from drawbar.driver.api import fabrics, slices
+from drawbar.driver.controller import attachment_index
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
@@ -27,7 +30,15 @@ PROBE_EVERY = datetime.timedelta(minutes=10)
 # An API server may write these in another way.
 _ADOPTED = frozenset({"attributes", "capacity"})
 
-Observe = Callable[[str, tuple[slices.ResourceSlice, ...], encoding.Kept], plan.Observed | None]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What the plan of a fabric's pools rests on beside its slices: Fabrics, sessions, attachments and claims."""
+
+    fabrics: mirror.Mirror[fabrics.Fabric]
+    sessions: sessions.Sessions
+    placed: attachment_index.Index
+    allocated: claim_index.Index
 
 
 class Publisher:
@@ -39,14 +50,14 @@ class Publisher:
         *,
         driver: str,
         published: mirror.Mirror[slices.ResourceSlice],
-        observe: Observe,
+        sources: Sources,
         clock: Callable[[], datetime.datetime],
         store: slice_publisher.Store | None = None,
     ) -> None:
         self._store = store or slice_publisher.Store(api)
         self._publisher = slice_publisher.Publisher(self._store, published)
         self._driver = driver
-        self._observe = observe
+        self._sources = sources
         self._clock = clock
         self._locks: dict[str, asyncio.Lock] = {}
         self._kept: encoding.Kept | None = None
@@ -79,11 +90,10 @@ class Publisher:
         """
         # A taint and a new inventory may want the same slice at once: one round after the other.
         async with self._locks.setdefault(fabric, asyncio.Lock()):
-            observed = self._observe(fabric, self.of(fabric), await self._what_is_kept())
+            kept, now = await self._what_is_kept(), self._clock()
+            observed = self._observed(fabric, kept, now)
             if observed is None:
                 return None
-            now = self._clock()
-            observed = replace(observed, failed_since=self._failed_since(fabric))
             again = None
             left_out: tuple[str, ...] = ()
             for action in plan.plan(observed, now):
@@ -100,6 +110,32 @@ class Publisher:
                         assert_never(action)
             self._left_out[fabric] = left_out
             return again
+
+    def _observed(self, name: str, kept: encoding.Kept, now: datetime.datetime) -> plan.Observed | None:
+        """Return what the plan rests on; None where there is no such Fabric and nothing published."""
+        fabric, view = self._sources.fabrics.get(name), self._sources.sessions.get(name)
+        placed, published = self._sources.placed, self.of(name)
+        failed_since = self._failed_since(name)
+        if fabric is None:
+            # Its slices are left over.
+            withdrawal = plan.withdrawal(self._driver, name, published)
+            return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
+        told = plan.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
+        if view is not None:
+            probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+            told = plan.Told(
+                fabric=fabric,
+                devices=view.devices if view.listed else None,
+                silent_seconds=view.silent_seconds,
+                probations=view.faults.probations(probation, view.faults.blamed(probation, now)),
+                failures=view.faults.failures(),
+                missing=view.missing,
+                claimed=self._sources.allocated.pools(name),
+            )
+        observed = plan.observe(
+            self._driver, told, placed.of(name), published, kept, overdue=placed.overdue(name, now)
+        )
+        return replace(observed, failed_since=failed_since)
 
     async def _what_is_kept(self) -> encoding.Kept:
         """As it was found a short while ago at most."""

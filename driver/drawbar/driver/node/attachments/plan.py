@@ -26,12 +26,16 @@ Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 
 import datetime
 
+import msgspec
+
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node.attachments import actions, matching, statements
+from drawbar.driver.node.attachments import actions, matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.release import plan as release_plan
 
+FINDING_MESSAGE_CHARS = 256
+"""As many as the DeviceAttachment takes; `healthMessage` has all."""
 NOT_FOUND = "DeviceNotFound"
 WRONG = "WrongDevice"
 NOT_UNIQUE = "SerialNotUnique"
@@ -294,10 +298,31 @@ def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
     return (node.boot_id, node.pci_address) == (observed.boot_id, card.address)
 
 
+def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> attachments.NodeReport:
+    """Return the report with a new verdict. While that is Unknown, the findings of before stay."""
+    known = attachment.status.node or attachments.NodeReport()
+    unknown = verdict.status is verdicts.Status.UNKNOWN
+    findings = tuple(
+        attachments.NodeFinding(
+            name=taint.key,
+            value=taint.value,
+            effect=taint.effect.value,
+            message=taint.message[:FINDING_MESSAGE_CHARS],
+        )
+        for taint in verdict.taints
+    )
+    return msgspec.structs.replace(
+        known,
+        health=verdict.status.value,
+        health_message=verdict.message,
+        findings=known.findings if unknown else findings,
+    )
+
+
 def _health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     node, verdict = observed.attachment.status.node, observed.health
     said = node.health if node is not None else ""
-    if node == statements.judged(observed.attachment, verdict):
+    if node == judged(observed.attachment, verdict):
         return ()
     if not said and verdict.status is verdicts.Status.UNKNOWN:
         return ()

@@ -2,6 +2,9 @@
 
 Writes: a device that becomes visible costs three requests (the claim is read, the claim and the attachment are
 written), everything else one. Where claims have no conditions it costs one, too.
+
+Server-side apply takes back whatever its manager said before and leaves out now, so each object carries all that the
+node says: both its conditions, where the device is, and how it is.
 """
 
 import datetime
@@ -10,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.driver import claimstatus
+import msgspec
+
 from drawbar.driver.api import attachments, bindings, claims, drivers, meta
-from drawbar.driver.kube import client, events, kinds
+from drawbar.driver.kube import claimstatus, client, events, kinds
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node.attachments import statements
+from drawbar.driver.node.attachments import plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 
@@ -23,6 +27,13 @@ log = logging.getLogger(__name__)
 MANAGER = "drawbar-node"
 DEVICE_READY = "DeviceReady"
 NOT_IN_USE = "NotInUse"
+OWN = (attachments.VISIBLE, attachments.RELEASED)
+READY = "Ready"
+IDLE = "Idle"
+FAILED = "Failed"
+RELEASED = "Released"
+# The other phases are the controller's, and the admission policy lets no node write them.
+OWN_PHASES = frozenset({READY, IDLE, FAILED, RELEASED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +61,23 @@ class Reporter:
         if claim is not None:
             self.recorder.normal(attachment.spec.claim, reason=DEVICE_READY, message=message)
             self.recorder.tell_pods(claim, warning=False, reason=DEVICE_READY, message=message)
-        fresh = statements.condition(
+        fresh = condition(
             attachment, attachments.VISIBLE, status=True, reason=DEVICE_READY, message=message, now=now
         )
         idle = attachment.spec.claim is None and not attachment.held_by_hand
-        node = statements.report(attachment, card, self.boot_id, used=True)
-        phase = statements.IDLE if idle else statements.READY
-        await self._apply(attachment, statements.applied(attachment, fresh=fresh, node=node, phase=phase))
+        node = report(attachment, card, self.boot_id, used=True)
+        phase = IDLE if idle else READY
+        await self._apply(attachment, applied(attachment, fresh=fresh, node=node, phase=phase))
         log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": card.address})
 
     async def failed(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
     ) -> None:
         """The device will not become ready."""
-        fresh = statements.condition(
+        fresh = condition(
             attachment, attachments.VISIBLE, status=False, reason=reason, message=message, now=now
         )
-        await self._apply(attachment, statements.applied(attachment, fresh=fresh, phase=statements.FAILED))
+        await self._apply(attachment, applied(attachment, fresh=fresh, phase=FAILED))
         log.warning(message, extra={"attachment": attachment.metadata.name, "reason": reason})
         self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
 
@@ -78,28 +89,28 @@ class Reporter:
 
     async def place(self, attachment: attachments.DeviceAttachment, card: model.Card) -> None:
         """Record where the device is, and nothing else."""
-        node = statements.report(attachment, card, self.boot_id, used=True)
-        await self._apply(attachment, statements.applied(attachment, node=node))
+        node = report(attachment, card, self.boot_id, used=True)
+        await self._apply(attachment, applied(attachment, node=node))
 
     async def clean(self, attachment: attachments.DeviceAttachment, card: model.Card) -> None:
         """No trace of an earlier use is on the device."""
-        node = statements.report(attachment, card, self.boot_id, used=False)
-        await self._apply(attachment, statements.applied(attachment, node=node))
+        node = report(attachment, card, self.boot_id, used=False)
+        await self._apply(attachment, applied(attachment, node=node))
         log.info("device was cleaned", extra={"attachment": attachment.metadata.name})
 
     async def health(self, attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> None:
         """What was judged of the device."""
-        node = statements.judged(attachment, verdict)
-        await self._apply(attachment, statements.applied(attachment, node=node))
+        node = plan.judged(attachment, verdict)
+        await self._apply(attachment, applied(attachment, node=node))
 
     async def blocked(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
     ) -> None:
         """The device cannot be given back now."""
-        fresh = statements.condition(
+        fresh = condition(
             attachment, attachments.RELEASED, status=False, reason=reason, message=message, now=now
         )
-        await self._apply(attachment, statements.applied(attachment, fresh=fresh))
+        await self._apply(attachment, applied(attachment, fresh=fresh))
         log.warning(
             "a device cannot be given back: %s", message, extra={"attachment": attachment.metadata.name}
         )
@@ -109,10 +120,10 @@ class Reporter:
     async def released(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
         """This node has released the device."""
         message = "no claim uses the device on this node, and the kernel has nothing of it any more"
-        fresh = statements.condition(
+        fresh = condition(
             attachment, attachments.RELEASED, status=True, reason=NOT_IN_USE, message=message, now=now
         )
-        await self._apply(attachment, statements.applied(attachment, fresh=fresh, phase=statements.RELEASED))
+        await self._apply(attachment, applied(attachment, fresh=fresh, phase=RELEASED))
         log.info("device released", extra={"attachment": attachment.metadata.name})
 
     async def _apply(self, attachment: attachments.DeviceAttachment, body: dict[str, Any]) -> None:
@@ -166,3 +177,80 @@ class Reporter:
             return None
         manager = drivers.manager(MANAGER, attachment.spec.driver)
         return await claimstatus.apply(self.api, claim, body, manager=manager)
+
+
+def report(
+    attachment: attachments.DeviceAttachment,
+    card: model.Card,
+    boot_id: str,
+    *,
+    used: bool,
+) -> attachments.NodeReport:
+    """Where the device is now, with what was said of its health.
+
+    Args:
+        attachment: as it is known.
+        card: the device.
+        boot_id: of the running kernel.
+        used: the claim that it is attached for gets it or keeps it; else it has no traces of a use.
+    """
+    known, claim = attachment.status.node or attachments.NodeReport(), attachment.spec.claim
+    allocated = attachment.spec.allocation_timestamp or ""
+    return msgspec.structs.replace(
+        known,
+        pci_address=card.address,
+        kernel_driver=card.first.driver or "",
+        boot_id=boot_id,
+        slot=card.first.slot or "",
+        claim_uid=claim.uid if used and claim is not None else "",
+        allocation_timestamp=allocated if used and claim is not None else "",
+    )
+
+
+def condition(
+    attachment: attachments.DeviceAttachment,
+    name: str,
+    *,
+    status: bool,
+    reason: str,
+    message: str,
+    now: datetime.datetime,
+) -> meta.Condition:
+    """A condition of the attachment as this node sees it."""
+    return meta.transition(
+        attachment.status.conditions,
+        name,
+        status=status,
+        reason=reason,
+        message=message,
+        now=meta.timestamp(now),
+    )
+
+
+def applied(
+    attachment: attachments.DeviceAttachment,
+    *,
+    fresh: meta.Condition | None = None,
+    node: attachments.NodeReport | None = None,
+    phase: str | None = None,
+) -> dict[str, Any]:
+    """Return the object to apply; what is not given stays as it is."""
+    status = attachment.status
+    conditions = {one.type: one for one in status.conditions if one.type in OWN}
+    if fresh is not None:
+        conditions[fresh.type] = fresh
+    said: dict[str, Any] = {
+        "conditions": [msgspec.to_builtins(conditions[name]) for name in sorted(conditions)],
+    }
+    phase = status.phase if phase is None else phase
+    if phase in OWN_PHASES:
+        said["phase"] = phase
+    place = node or status.node
+    if place is not None:
+        said["node"] = msgspec.to_builtins(place)
+    return {
+        "apiVersion": attachments.API_VERSION,
+        "kind": attachments.KIND,
+        "metadata": {"name": attachment.metadata.name, "uid": attachment.metadata.uid},
+        "status": said,
+    }

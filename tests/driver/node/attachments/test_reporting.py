@@ -6,7 +6,7 @@ import pytest
 from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node.attachments import statements
+from drawbar.driver.node.attachments import reporting
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
@@ -28,17 +28,17 @@ def attachment(phase):
         ("Attaching", None, None),
         ("Detaching", None, None),
         ("Ready", None, "Ready"),
-        ("Attached", statements.READY, "Ready"),
-        ("Ready", statements.RELEASED, "Released"),
+        ("Attached", reporting.READY, "Ready"),
+        ("Ready", reporting.RELEASED, "Released"),
     ],
 )
 def test_a_phase_of_the_controllers_is_not_applied_by_the_node(known, given, applied):
-    body = statements.applied(attachment(known), phase=given)
+    body = reporting.applied(attachment(known), phase=given)
     assert body["status"].get("phase") == applied
 
 
 def test_nothing_of_the_controllers_is_applied_by_the_node():
     fresh = meta.transition((), "Visible", status=True, reason="R", message="", now=meta.timestamp(NOW))
     known = attachment("Attached")
-    body = statements.applied(known, fresh=fresh, node=attachments.NodeReport(), phase=statements.READY)
+    body = reporting.applied(known, fresh=fresh, node=attachments.NodeReport(), phase=reporting.READY)
     assert body["status"].keys() == {"conditions", "node", "phase"}
