@@ -17,7 +17,6 @@ from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.operation import metrics
-from drawbar.driver.controller.pools import devices
 from drawbar.driver.kube import decoding, workers
 from drawbar.fabric import contract
 
@@ -285,7 +284,7 @@ class Changes:
         session, device = self.cluster.sessions.get(key.fabric), self._device(key)
         if session is None or device is None:
             return False
-        return not devices.is_free(device) or session.spec.policy.immediate.holds(device.id, device.model)
+        return device.connection is not None or session.spec.policy.immediate.holds(device.id, device.model)
 
 
 def attachment_key(attachment: attachments.DeviceAttachment) -> names.DeviceKey:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.driver import backoff, claimstatus
+from drawbar.driver import backoff
 from drawbar.driver.api import attachments, claims, core, drivers, fabrics, meta, slices
 from drawbar.driver.controller import absences, attachment_index, daemons, refusals
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.pools import publisher
-from drawbar.driver.kube import client, errors, events, kinds, mirror
+from drawbar.driver.kube import claimstatus, client, errors, events, kinds, mirror
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ gathers what the rows need to know of it, and adds what `route` returns to the q
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drawbar.driver import routes
 from drawbar.driver.api import attachments, claims, core, fabrics, slices
 from drawbar.driver.controller import attachment_index, hosts, names
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.pools import causes, devices
+from drawbar.driver.controller.pools import causes
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.fabric import contract
 
@@ -201,9 +201,9 @@ class DeviceChange:
     def is_shown(self) -> bool:
         """Whether the device's pool shows the change: an attach of ours changes nothing of it."""
         old, new = self.old, self.new
-        if old is None or new is None or devices.shape(old) != devices.shape(new):
+        if old is None or new is None or replace(old, connection=new.connection, etag=new.etag) != new:
             return True
-        return devices.is_free(old) != devices.is_free(new) and not self.attached
+        return (old.connection is None) != (new.connection is None) and not self.attached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

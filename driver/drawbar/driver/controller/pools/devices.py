@@ -14,7 +14,7 @@ version all three numbers of semver 2.0.0).
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from drawbar.driver.api import bindings, quantities, slices
 from drawbar.driver.controller import names
@@ -85,16 +85,6 @@ def _version(text: str) -> str:
 
 def _hexadecimal(number: int | None) -> str:
     return "" if number is None else f"0x{number:04x}"
-
-
-def is_free(device: contract.Device) -> bool:
-    """Whether nobody has it."""
-    return device.connection is None
-
-
-def shape(device: contract.Device) -> contract.Device:
-    """What of a device is published."""
-    return replace(device, connection=None, etag=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
