@@ -5,9 +5,9 @@ import pytest
 from drawbar.cdi import errors, spec
 
 
-def one(**edits):
+def one(kind="drawbar.dev/gpu", name="n1", **edits):
     changes = spec.ContainerEdits(**edits)
-    return spec.Spec(kind="drawbar.dev/gpu", devices=(spec.Device(name="n1", edits=changes),))
+    return spec.Spec(kind=kind, devices=(spec.Device(name=name, edits=changes),))
 
 
 def node(**values):
@@ -26,6 +26,18 @@ MOUNT = {"host_path": "/a", "container_path": "/b"}
 @pytest.mark.parametrize(
     ("content", "word"),
     [
+        pytest.param(one(kind="nvme", env=("A=1",)), "vendor/class", id="kind-without-vendor"),
+        pytest.param(one(name="-n", env=("A=1",)), "'-n'", id="name-starts-with-dash"),
+        pytest.param(one(env=("NOVALUE",)), "NAME=VALUE", id="environment-without-value"),
+        pytest.param(node(path="dev/a"), "absolute", id="relative-path"),
+        pytest.param(node(type="x"), "type", id="unknown-type"),
+        pytest.param(node(permissions="x"), "permissions", id="unknown-permission"),
+        pytest.param(spec.Spec(kind="drawbar.dev/nvme", devices=()), "no device", id="no-device"),
+        pytest.param(
+            spec.Spec(kind="drawbar.dev/nvme", devices=one(env=("A=1",)).devices * 2),
+            "twice",
+            id="device-twice",
+        ),
         pytest.param(one(), "changes nothing", id="empty-edits"),
         pytest.param(
             spec.Spec(kind=f"{'v' * 254}/c", devices=one(env=("A=1",)).devices), "too long", id="vendor"
@@ -100,6 +112,9 @@ def test_what_a_runtime_would_misunderstand_is_refused_by_name(content, word):
 @pytest.mark.parametrize(
     ("content", "version"),
     [
+        pytest.param(one(env=("A=1",)), "0.3.0", id="basics"),
+        pytest.param(one(name="0c", env=("A=1",)), "0.5.0", id="name-begins-with-digit"),
+        pytest.param(one(kind="drawbar.dev/a.b", env=("A=1",)), "0.6.0", id="dotted-class"),
         pytest.param(one(mounts=(spec.Mount(**MOUNT),)), "0.3.0", id="mount"),
         pytest.param(one(mounts=(spec.Mount(**MOUNT, type="none"),)), "0.4.0", id="mount-type"),
         pytest.param(node(host_path="/dev/b"), "0.5.0", id="host-path"),

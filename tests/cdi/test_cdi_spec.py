@@ -15,47 +15,6 @@ def one(kind="drawbar.dev/nvme", **kwargs):
     return spec.Spec(kind=kind, devices=(device(**kwargs),))
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        pytest.param(one(env=("A=1",)), "0.3.0", id="basics"),
-        pytest.param(
-            one(device_nodes=(spec.DeviceNode(path="/dev/a", host_path="/dev/b"),)), "0.5.0", id="host-path"
-        ),
-        pytest.param(one(name="0c", env=("A=1",)), "0.5.0", id="name-begins-with-digit"),
-        pytest.param(one(kind="drawbar.dev/a.b", env=("A=1",)), "0.6.0", id="dotted-class"),
-    ],
-)
-def test_the_lowest_version_that_expresses_the_content_is_written(content, expected):
-    assert spec.encode(content)["cdiVersion"] == expected
-
-
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [
-        pytest.param(one(kind="nvme"), "vendor/class", id="kind-without-vendor"),
-        pytest.param(one(name="-n"), "'-n'", id="name-starts-with-dash"),
-        pytest.param(one(env=("NOVALUE",)), "NAME=VALUE", id="environment-without-value"),
-        pytest.param(one(device_nodes=(spec.DeviceNode(path="dev/a"),)), "absolute", id="relative-path"),
-        pytest.param(
-            one(device_nodes=(spec.DeviceNode(path="/dev/a", type="x"),)), "type", id="unknown-type"
-        ),
-        pytest.param(
-            one(device_nodes=(spec.DeviceNode(path="/dev/a", permissions="x"),)), "permissions", id="perms"
-        ),
-        pytest.param(spec.Spec(kind="drawbar.dev/nvme", devices=()), "no device", id="empty"),
-        pytest.param(
-            spec.Spec(kind="drawbar.dev/nvme", devices=(device(env=("A=1",)), device(env=("A=1",)))),
-            "twice",
-            id="duplicate",
-        ),
-    ],
-)
-def test_content_that_the_specification_forbids_is_refused_by_name(content, word):
-    with pytest.raises(errors.InvalidSpec, match=word):
-        spec.encode(content)
-
-
 def test_what_is_not_set_is_left_out_of_the_file():
     edits = spec.ContainerEdits(device_nodes=(spec.DeviceNode(path="/dev/a", major=0, minor=0),))
     bare = spec.Spec(

@@ -1,8 +1,9 @@
 """The node's own devices as Prepare, the publisher and the health monitor ask for them."""
 
 import pytest
+from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.api import meta, slices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import verdicts
@@ -73,21 +74,7 @@ class World:
         return {offer.device.name for offer in await self.pool.survey(())}
 
     def attach(self, serial):
-        self.attached.append(
-            attachments.DeviceAttachment(
-                metadata=meta.ObjectMeta(name="fab.x"),
-                spec=attachments.AttachmentSpec(
-                    fabric="fab",
-                    device_id="x",
-                    driver="drawbar.dev",
-                    pool="fab/enc",
-                    device="x",
-                    node_name=NODE,
-                    host_id="h",
-                    identity=attachments.Identity(device_class="gpu", serial=serial),
-                ),
-            )
-        )
+        self.attached.append(scenes.attachment(serial=serial))
 
 
 MEMORY = "cxl-memory-00-00-00-00-00-00-00-12"

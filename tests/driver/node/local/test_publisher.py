@@ -6,7 +6,7 @@ import datetime
 import random
 
 import pytest
-from tests.scenes import clusters
+from tests.scenes import clusters, waiting
 
 from drawbar.driver.api import slices
 from drawbar.driver.kube import client, config, kinds
@@ -100,6 +100,16 @@ class Cluster(clusters.Cluster):
         assert uid
         self.said.append((name, reason, message))
 
+    async def more_rounds(self, number):
+        """Return once there were more than so many further rounds."""
+        done = self.surveys
+
+        async def surveys():
+            self.publisher.changed()
+            return self.surveys
+
+        await waiting.until(surveys, lambda count: count > done + number)
+
     def offer(self, *offers):
         self.offers = list(offers)
         self.publisher.changed()
@@ -124,18 +134,12 @@ async def cluster(tmp_path, profile="1.36", node=True, deaf=False, gates=None, *
             await deployment.apply(api)
             found = Cluster(api, Wire(own, deaf=deaf), options)
             if node:
-                await make_node(api)
+                await found.create(kinds.NODE, NODE)
             found.start()
             try:
                 yield found
             finally:
                 await found.stop()
-
-
-async def make_node(api):
-    return await api.create(
-        kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}, into=dict
-    )
 
 
 def named(*names):
@@ -187,12 +191,7 @@ async def test_nothing_is_written_when_nothing_changed(tmp_path, until):
         await until(world.devices, named("gpu-a", "gpu-b"))
         (before,) = await world.list(kinds.SLICE)
 
-        async def rounds():
-            world.publisher.changed()
-            return world.surveys
-
-        done = world.surveys
-        await until(rounds, lambda number: number > done + 5)
+        await world.more_rounds(5)
         assert await world.list(kinds.SLICE) == (before,)
 
 
@@ -210,7 +209,7 @@ async def test_without_a_device_neither_the_node_is_read_nor_a_slice_written(tmp
 async def test_a_node_object_that_comes_late_is_waited_for(tmp_path, until):
     async with cluster(tmp_path, node=False) as world:
         world.offer(offer("gpu-a"))
-        await make_node(world.api)
+        await world.create(kinds.NODE, NODE)
         await until(world.devices, named("gpu-a"))
 
 
@@ -225,18 +224,9 @@ async def test_a_slice_that_is_lost_behind_the_back_of_the_watch_is_found_by_the
 
 async def test_a_slice_of_somebody_else_for_this_node_is_left_alone(tmp_path, until):
     async with cluster(tmp_path) as world:
-        body = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": "by-hand"},
-            "spec": {
-                "driver": DRIVER,
-                "nodeName": NODE,
-                "pool": {"name": "by-hand", "generation": 1, "resourceSliceCount": 1},
-                "devices": [{"name": "x"}],
-            },
-        }
-        await world.api.create(kinds.SLICE, body, into=dict)
+        pool = {"name": "by-hand", "generation": 1, "resourceSliceCount": 1}
+        content = {"driver": DRIVER, "nodeName": NODE, "pool": pool, "devices": [{"name": "x"}]}
+        await world.create(kinds.SLICE, "by-hand", spec=content)
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a", "x"))
         world.offer()
@@ -275,13 +265,7 @@ async def test_what_an_api_server_makes_of_a_device_is_adopted(tmp_path, until):
         world.wire.drops = {"attributes"}
         world.offer(offer("gpu-a"))
         assert "attributes" not in (await until(world.devices, named("gpu-a")))["gpu-a"]
-        done = world.surveys
-
-        async def surveys():
-            world.publisher.changed()
-            return world.surveys
-
-        await until(surveys, lambda number: number > done + 5)
+        await world.more_rounds(5)
         assert world.wire.writes == 0
         assert world.publisher.dropped_fields == ("attributes",)
 
@@ -382,15 +366,10 @@ async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says
         world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a", "none-1", "none-2"))
-        before, done = await world.list(kinds.SLICE), world.surveys
-
-        async def rounds():
-            world.publisher.changed()
-            return world.surveys
-
+        before = await world.list(kinds.SLICE)
         await world.stop()
         world.start()
-        await until(rounds, lambda number: number > done + 3)
+        await world.more_rounds(3)
         assert await world.list(kinds.SLICE) == before
         assert len(world.said) == 1
 

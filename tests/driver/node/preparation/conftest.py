@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import clusters
 
 from drawbar.driver.api import attachments, classic_v1alpha2, classic_v1alpha3, handles, meta
 from drawbar.driver.kube import client, config, kinds
@@ -126,30 +127,17 @@ class Classic:
         """Gives how the kubelet names it. The requests are of `v1alpha3` alone."""
         listed = [{"name": one, "deviceClassName": "disks"} for one in requests]
         old, new = {"resourceClassName": "disks"}, {"controller": DRIVER, "devices": {"requests": listed}}
-        body = {
-            "apiVersion": self.kind.api_version,
-            "kind": self.kind.kind,
-            "metadata": {"name": name},
-            "spec": old if self.version == "v1alpha2" else new,
-        }
-        made = await api.create(self.kind, body, into=dict, namespace="default")
+        spec = old if self.version == "v1alpha2" else new
+        made = await clusters.Cluster(api).create(self.kind, name, spec=spec)
         if status is not None:
             await self.say(api, name, status)
         return servicers.ClaimName(namespace="default", name=name, uid=made["metadata"]["uid"])
 
     async def say(self, api, name, status):
-        await api.patch(
-            self.kind,
-            name,
-            {"status": status},
-            content=client.Patch.MERGE,
-            into=dict,
-            namespace="default",
-            subresource="status",
-        )
+        await clusters.Cluster(api).set_status(self.kind, name, status)
 
 
-class World:
+class World(clusters.Cluster):
     """A node, its attachments as they are now, and what was let go."""
 
     LONG, NONE = LONG, NONE
@@ -158,9 +146,9 @@ class World:
     result = staticmethod(result)
 
     def __init__(self, folder, api, arrivals, tree):
+        super().__init__(api)
         self.folder = folder
         self.cdi_dir = folder / "cdi"
-        self.api = api
         self.arrivals = arrivals
         self.tree = tree
         self.attached = []
@@ -279,17 +267,7 @@ class World:
             {"name": "disk", "firstAvailable": alternatives},
             {"name": "other", "exactly": {"deviceClassName": "nvme"}},
         ]
-        made = await self.api.create(
-            kinds.CLAIM,
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceClaim",
-                "metadata": {"name": name},
-                "spec": {"devices": {"requests": requests}},
-            },
-            namespace="default",
-            into=dict,
-        )
+        made = await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
         uid = made["metadata"]["uid"]
         results = (result("d1"),) if results is None else results
         if results:
@@ -298,19 +276,11 @@ class World:
 
     async def allocate(self, name, results):
         allocation = {"devices": {"results": list(results)}} if results else None
-        await self.api.patch(
-            kinds.CLAIM,
-            name,
-            {"status": {"allocation": allocation}},
-            content=client.Patch.MERGE,
-            into=dict,
-            namespace="default",
-            subresource="status",
-        )
+        await self.set_status(kinds.CLAIM, name, {"allocation": allocation})
 
     async def allow_admin_access(self):
-        body = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
-        await self.api.patch(kinds.NAMESPACE, "default", body, content=client.Patch.MERGE, into=dict)
+        labels = {"resource.kubernetes.io/admin-access": "true"}
+        await self.patch(kinds.NAMESPACE, "default", {"metadata": {"labels": labels}})
 
     async def remove(self, name="c1"):
         await self.api.delete(kinds.CLAIM, name, namespace="default")

@@ -28,8 +28,8 @@ QUICK = {
 class Node:
     """A kubelet of an old release, and the instances of the plugin that it may call."""
 
-    def __init__(self, world, directory, classic, until):
-        self.world, self.directory, self.classic, self.until = world, directory, classic, until
+    def __init__(self, world, directory, classic):
+        self.world, self.directory, self.classic = world, directory, classic
         world.cdi_dir = directory / "cdi"
 
     @contextlib.asynccontextmanager
@@ -63,27 +63,21 @@ class Node:
         claims = [{"name": "it"} | ({"source": reference} if old else reference)]
         container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "it"}]}}
         spec = {"nodeName": "n", "containers": [container], "resourceClaims": claims}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-        pod = await api.create(kinds.POD, body, into=dict, namespace="default")
+        pod = await self.world.create(kinds.POD, name, spec=spec)
         consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
         await classic.say(api, name, classic.allocation(device) | {"reservedFor": [consumer]})
         return claim.uid
 
-    async def pods(self):
-        found = (await self.world.api.list_all(kinds.POD, into=dict, namespace="default")).items
-        return {one["metadata"]["name"]: one for one in found}
-
     async def runs(self, name):
-        pods = await self.until(self.pods, lambda pods: pods[name]["status"].get("phase") == "Running")
-        return pods[name]
+        return await self.world.one(kinds.POD, name, lambda pod: pod["status"].get("phase") == "Running")
 
     async def remove(self, name):
         await self.world.api.delete(kinds.POD, name, namespace="default")
-        await self.until(self.pods, lambda pods: name not in pods)
+        await self.world.gone(kinds.POD, name)
 
 
 @pytest.fixture
-def node_of(world_of, classic, until):
+def node_of(world_of, classic):
     @contextlib.asynccontextmanager
     async def made(profile):
         api = classic("v1alpha2" if profile == "1.30-classic" else "v1alpha3")
@@ -92,7 +86,7 @@ def node_of(world_of, classic, until):
             directory = Path(folder)
             (directory / "boot_id").write_text("3f0f8e1e-0000-4000-8000-000000000001\n")
             async with world_of(profile) as world:
-                yield Node(world, directory, api, until)
+                yield Node(world, directory, api)
 
     return made
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.scenes.verdicts import Verdicts
 
-from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import config, kinds
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.mocks import kubelet
@@ -62,47 +62,22 @@ class Node:
         current = await self.world.api.read(kinds.CLAIM, claim, into=dict, namespace="default")
         self.world.attached.append(self.world.told(device, current["metadata"]["uid"]))
         container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "it"}]}}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {
-                "nodeName": "n",
-                "containers": [container],
-                "resourceClaims": [{"name": "it", "resourceClaimName": claim}],
-            },
-        }
-        pod = await self.world.api.create(kinds.POD, body, into=dict, namespace="default")
+        used = [{"name": "it", "resourceClaimName": claim}]
+        spec = {"nodeName": "n", "containers": [container], "resourceClaims": used}
+        pod = await self.world.create(kinds.POD, name, spec=spec)
         consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
-        await self.world.api.patch(
-            kinds.CLAIM,
-            claim,
-            {"status": {"reservedFor": [consumer]}},
-            content=client.Patch.MERGE,
-            into=dict,
-            namespace="default",
-            subresource="status",
-        )
+        await self.world.set_status(kinds.CLAIM, claim, {"reservedFor": [consumer]})
         return current["metadata"]["uid"]
 
     async def runs(self, name, holds=lambda status: status.get("phase") == "Running"):
         """Returns the pod's status once it is as wanted."""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while True:
-                pod = await self.world.api.read(kinds.POD, name, into=dict, namespace="default")
-                if holds(pod["status"]):
-                    return pod["status"]
-                await asyncio.sleep(0.02)
+        pod = await self.world.one(kinds.POD, name, lambda pod: holds(pod["status"]))
+        return pod["status"]
 
     async def remove(self, name):
         """Deletes the pod, and returns once it is gone."""
         await self.world.api.delete(kinds.POD, name, namespace="default")
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while True:
-                pods = await self.world.api.list_all(kinds.POD, into=dict, namespace="default")
-                if all(pod["metadata"]["name"] != name for pod in pods.items):
-                    return
-                await asyncio.sleep(0.02)
+        await self.world.gone(kinds.POD, name)
 
 
 async def connected(agent, *instances):

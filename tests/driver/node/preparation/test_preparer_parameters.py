@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import kinds
 from drawbar.driver.node import errors
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -25,17 +25,14 @@ async def claimed(world, *config, results=None):
     """A claim with d1 whose allocation has this configuration; its attachment knows no parameters."""
     name = await world.claim(results=())
     results = [world.result("d1")] if results is None else results
-    await world.api.patch(
-        kinds.CLAIM,
-        name.name,
-        {"status": {"allocation": {"devices": {"results": results, "config": list(config)}}}},
-        content=client.Patch.MERGE,
-        into=dict,
-        namespace="default",
-        subresource="status",
-    )
+    await allocated(world, name, results, config)
     world.attached = [world.attachment(one["device"], name.uid, requests=("disk",)) for one in results]
     return name
+
+
+async def allocated(world, name, results, config):
+    allocation = {"devices": {"results": results, "config": list(config)}}
+    await world.set_status(kinds.CLAIM, name.name, {"allocation": allocation})
 
 
 def given(world, uid, device="d1"):
@@ -172,24 +169,12 @@ async def test_a_claim_that_an_older_version_prepared_in_spite_of_its_parameters
     await world.preparer.prepare(name)
     bad = said("FromClaim", attachTimeoutSeconds=1)
     await world.allocate(name.name, [])
-    await claimed_again(world, name, bad)
+    await allocated(world, name, [world.result("d1")], [bad])
     world.lose_record()
     await world.restarted()
     await world.settle()
     assert world.state(name.uid) == "completed"
     assert world.cdi() == {f"drawbar.dev-{name.uid}.json": [f"{name.uid}-d1"]}
-
-
-async def claimed_again(world, name, *config):
-    await world.api.patch(
-        kinds.CLAIM,
-        name.name,
-        {"status": {"allocation": {"devices": {"results": [world.result("d1")], "config": list(config)}}}},
-        content=client.Patch.MERGE,
-        into=dict,
-        namespace="default",
-        subresource="status",
-    )
 
 
 WRONG = {

@@ -29,11 +29,17 @@ async def waiting(world, *names):
     return tasks
 
 
-async def test_a_device_that_comes_late_is_waited_for(world):
+async def late(world, waits=None):
+    """A claim whose disk is not there, of a daemon that waits for it."""
     name = await world.claim()
     await world.unplug("d1")
-    await world.restarted(waits=world.LONG)
+    await world.restarted(waits=waits or world.LONG)
     world.attached = [world.told("d1", name.uid)]
+    return name
+
+
+async def test_a_device_that_comes_late_is_waited_for(world):
+    name = await late(world)
     (task,) = await waiting(world, name)
     await world.plug("d1")
     world.preparer.changed()
@@ -77,10 +83,7 @@ async def test_an_attachment_that_comes_late_is_waited_for(world):
 
 
 async def test_what_changes_without_bringing_the_device_is_waited_through(world):
-    name = await world.claim()
-    await world.unplug("d1")
-    await world.restarted(waits=world.LONG)
-    world.attached = [world.told("d1", name.uid)]
+    name = await late(world)
     (task,) = await waiting(world, name)
     for _ in range(3):
         world.preparer.changed()
@@ -92,19 +95,13 @@ async def test_what_changes_without_bringing_the_device_is_waited_through(world)
 
 
 async def test_a_wait_ends_at_its_limit_with_the_reason(world):
-    name = await world.claim()
-    await world.unplug("d1")
-    await world.restarted(waits=finding.Limits(late_device_seconds=0.05))
-    world.attached = [world.told("d1", name.uid)]
+    name = await late(world, finding.Limits(late_device_seconds=0.05))
     with pytest.raises(errors.DeviceLate, match=r"p/d1 .* not visible on this node yet"):
         await world.preparer.prepare(name)
 
 
 async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
-    name = await world.claim()
-    await world.unplug("d1")
-    await world.restarted(waits=world.LONG)
-    world.attached = [world.told("d1", name.uid)]
+    name = await late(world)
     (task,) = await waiting(world, name)
     world.attached = [world.told("d1", name.uid, deleting=True)]
     world.preparer.changed()
@@ -113,10 +110,7 @@ async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
 
 
 async def test_a_device_counts_as_held_while_its_prepare_is_worked_on_and_no_longer(world):
-    name = await world.claim()
-    await world.unplug("d1")
-    await world.restarted(waits=world.LONG)
-    world.attached = [world.told("d1", name.uid)]
+    name = await late(world)
     (task,) = await waiting(world, name)
     assert world.preparer.holder("p", "d1") == name.uid
     assert world.preparer.holder("p", "d2") is None
