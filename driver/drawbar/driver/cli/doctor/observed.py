@@ -1,6 +1,6 @@
-"""Everything that is judged, as it was observed, and the objects it is read from; pure.
+"""The observed state of a cluster, and the objects it is read from; pure.
 
-The objects are those of which the daemons read less, or nothing. What could not be read is a `findings.Unread`.
+The objects are those that the daemons do not read as far. What could not be read is a `findings.Unread`.
 
 Source: core `v1` Node, `coordination.k8s.io/v1` Lease, `apiextensions.k8s.io/v1` CustomResourceDefinition,
 `admissionregistration.k8s.io/v1` ValidatingAdmissionPolicy and its binding, `authorization.k8s.io/v1`
@@ -146,7 +146,7 @@ class Review(meta.Struct, frozen=True):
 
 
 class ServiceAccount(meta.Struct, frozen=True):
-    """That it exists is all that matters."""
+    """A service account, of which only the existence matters."""
 
     metadata: meta.ObjectMeta
 
@@ -164,7 +164,7 @@ _MINOR = re.compile(r"v?1\.(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Which Drawbar is meant.
+    """The installation of Drawbar to check.
 
     Attributes:
         driver: its driver's name.
@@ -180,7 +180,7 @@ class Where:
     node: str
 
     def user(self, account: str) -> str:
-        """Who the API server takes a service account for."""
+        """Return the name of a service account's user."""
         return f"system:serviceaccount:{self.namespace}:{account}"
 
 
@@ -284,11 +284,11 @@ class Cluster:
 
 
 def minor(version: str) -> int | None:
-    """The minor version in such as v1.36.2; None where it cannot be told."""
-    found = _MINOR.match(version)
-    return int(found[1]) if found else None
+    """Return the minor version of such as v1.36.2, or None."""
+    match = _MINOR.match(version)
+    return int(match[1]) if match else None
 
 
 def seen(reading: Reading[tuple[T, ...]]) -> tuple[T, ...]:
-    """What was read; nothing where it could not be, which is said elsewhere."""
+    """Return what was read; nothing where it could not be, which is a finding elsewhere."""
     return () if isinstance(reading, Unread) else reading

@@ -1,6 +1,6 @@
-"""From what was observed to all findings; pure, total and deterministic.
+"""All findings on what was observed; pure, total and deterministic.
 
-Whatever was observed, and whatever could not be, each topic says something: no finding at all would read as "all is well".
+Each topic yields a finding in any case: none at all would read as "all is well".
 """
 
 from drawbar.driver.cli.doctor import findings, observed

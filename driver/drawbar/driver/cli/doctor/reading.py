@@ -30,7 +30,7 @@ _CLOCK_PATH = "/version"
 
 
 async def read_clock(connection: config.Connection) -> observed.Clock:
-    """The API server's clock between two looks at ours.
+    """Return the API server's clock between two readings of ours.
 
     Raises:
         errors.CannotCheck: it does not answer.
@@ -58,10 +58,10 @@ async def read_clock(connection: config.Connection) -> observed.Clock:
 
 def _date(header: str) -> datetime.datetime | None:
     try:
-        found = email.utils.parsedate_to_datetime(header)
+        date = email.utils.parsedate_to_datetime(header)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return date if date.tzinfo is not None else None
 
 
 def _now() -> datetime.datetime:
@@ -76,7 +76,7 @@ DEADLINE_SECONDS = 60.0
 
 
 class Reader:
-    """Reads from one API server; nothing here raises but what a programmer can mend."""
+    """Reads from one API server; failures are returned as `Unread`."""
 
     def __init__(self, api: client.Client, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self.api = api
@@ -86,7 +86,7 @@ class Reader:
     async def attempt(
         self, what: str, permission: str, ask: Callable[[], Awaitable[T]], *, absent: T | None = None
     ) -> observed.Reading[T]:
-        """What `ask` gives, or why it gave nothing.
+        """Return the result of `ask`, or why there is none.
 
         Args:
             what: for the finding, such as `nodes`.
@@ -110,21 +110,23 @@ class Reader:
     async def find(
         self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None
     ) -> observed.Reading[T | None]:
-        """One object; None if there is none of that name."""
+        """Return one object; None if there is none of that name."""
 
         async def ask() -> tuple[T, ...]:
             return (await self.api.read(kind, name, into=into, namespace=namespace),)
 
         where = f"{namespace}/{name}" if namespace else name
-        found = await self.attempt(f"{kind.kind} {where}", f"get {kind.plural}", ask, absent=tuple[T, ...]())
-        if isinstance(found, Unread):
-            return found
-        return found[0] if found else None
+        objects = await self.attempt(
+            f"{kind.kind} {where}", f"get {kind.plural}", ask, absent=tuple[T, ...]()
+        )
+        if isinstance(objects, Unread):
+            return objects
+        return objects[0] if objects else None
 
     async def list_all(
         self, kind: kinds.Kind, *, into: type[T], namespace: str | None = None, fields: str = ""
     ) -> observed.Reading[tuple[T, ...]]:
-        """All objects of a kind, in pages; none where the kind is not served."""
+        """Return all objects of a kind, in pages; none where the kind is not served."""
 
         async def ask() -> tuple[T, ...]:
             listing = await self.api.list_all(kind, into=into, namespace=namespace, fields=fields)

@@ -27,14 +27,14 @@ _WITH_CHECKS_COLUMNS = 110
 
 
 def show(out: console.Console, found: Sequence[Finding], *, brief: bool = False) -> None:
-    """Prints a row for each finding, and a sum.
+    """Print a row for each finding, and a sum.
 
     Args:
         out: where.
         found: all findings, in order.
         brief: leaves out what is well.
     """
-    shown = [one for one in found if not brief or one.severity is not Severity.OK]
+    shown = [finding for finding in found if not brief or finding.severity is not Severity.OK]
     if shown:
         out.print(_table(shown, apart=out.width >= _WITH_CHECKS_COLUMNS))
         out.print()
@@ -47,21 +47,21 @@ def _table(found: Sequence[Finding], *, apart: bool) -> table.Table:
     if apart:
         result.add_column("CHECK", no_wrap=True)
     result.add_column("WHAT IS THE MATTER, AND WHAT TO DO", overflow="fold")
-    for one in found:
-        name = text.Text(one.check.value, style="dim")
-        severity = text.Text(one.severity.value, style=_STYLES[one.severity])
-        matter = _matter(one)
+    for finding in found:
+        name = text.Text(finding.check.value, style="dim")
+        severity = text.Text(finding.severity.value, style=_STYLES[finding.severity])
+        matter = _matter(finding)
         if not apart:
             matter.append(f" [{name}]", style="dim")
         result.add_row(severity, *([name] if apart else []), matter)
     return result
 
 
-def _matter(one: Finding) -> text.Text:
-    matter = text.Text.assemble((one.subject, "bold"), ": ", one.message)
-    if one.remedy:
-        matter.append("\n-> ", style=_STYLES[one.severity])
-        matter.append(one.remedy)
+def _matter(finding: Finding) -> text.Text:
+    matter = text.Text.assemble((finding.subject, "bold"), ": ", finding.message)
+    if finding.remedy:
+        matter.append("\n-> ", style=_STYLES[finding.severity])
+        matter.append(finding.remedy)
     return matter
 
 
@@ -76,11 +76,11 @@ def _summary(found: Sequence[Finding]) -> text.Text:
 
 
 def document(found: Sequence[findings.Finding], about: dict[str, str]) -> dict[str, Any]:
-    """Everything that is said.
+    """Return the report as JSON values.
 
     Args:
         found: all findings.
-        about: what was looked at, such as the API server.
+        about: what was checked, such as the API server.
     """
     return {
         **about,
@@ -88,12 +88,12 @@ def document(found: Sequence[findings.Finding], about: dict[str, str]) -> dict[s
         "exitStatus": findings.exit_status(found),
         "findings": [
             {
-                "check": one.check.value,
-                "severity": one.severity.value,
-                "subject": one.subject,
-                "message": one.message,
-                "remedy": one.remedy,
+                "check": finding.check.value,
+                "severity": finding.severity.value,
+                "subject": finding.subject,
+                "message": finding.message,
+                "remedy": finding.remedy,
             }
-            for one in found
+            for finding in found
         ],
     }

@@ -1,6 +1,6 @@
 """What the daemons' service accounts may do: access reviews, and dry runs of the daemons' writes. Nothing is stored.
 
-Whoever may not ask about other accounts, as the daemons themselves, may still ask about their own.
+An account that may not ask about others, as those of the daemons, may still ask about its own permissions.
 
 Roles decide which kinds an account may write, admission policies and webhooks which content; only a write shows whether
 it passes all of them. The user who runs the doctor must be allowed to impersonate the accounts.
@@ -32,14 +32,14 @@ _WHO_AM_I = _REVIEW(group="authentication.k8s.io", kind="SelfSubjectReview", plu
 async def ask(
     reader: reading.Reader, where: observed.Where, permissions: Sequence[Permission]
 ) -> tuple[observed.Reading[Answer], ...]:
-    """An answer to each, or why there is none; one reason for all of a daemon's that have the same."""
+    """Return the answer to each, or why there is none; one reason for all of a daemon's that have the same."""
     users = {
         Daemon.CONTROLLER: where.user(where.controller),
         Daemon.NODE: where.user(where.node),
     }
     general = await _may_ask(reader)
     me = None if general is True else await _name(reader)
-    found: list[asyncio.Task[observed.Reading[Answer]]] = []
+    asked: list[asyncio.Task[observed.Reading[Answer]]] = []
     refused: dict[Daemon, Unread] = {}
     async with asyncio.TaskGroup() as tasks:
         for permission in permissions:
@@ -48,8 +48,8 @@ async def ask(
                 refused[permission.daemon] = _refusal(permission.daemon, general)
                 continue
             work = _answer(reader, where.namespace, user if general is True else "", permission)
-            found.append(tasks.create_task(work, name="access review"))
-    return (*refused.values(), *(task.result() for task in found))
+            asked.append(tasks.create_task(work, name="access review"))
+    return (*refused.values(), *(task.result() for task in asked))
 
 
 def _refusal(daemon: Daemon, general: observed.Reading[bool]) -> Unread:
@@ -148,7 +148,7 @@ def planned_writes(
     modern: bool,
     now: datetime.datetime,
 ) -> tuple[Write, ...]:
-    """The writes to try: one of each kind that there is an object for.
+    """Return the writes to try: one of each kind for which there is an object.
 
     Args:
         where: which Drawbar is meant.
@@ -316,7 +316,7 @@ def _object(kind: kinds.Kind, metadata: dict[str, Any], **content: Any) -> dict[
 async def try_writes(
     reader: reading.Reader, where: observed.Where, writes: Sequence[Write]
 ) -> tuple[observed.Reading[Trial], ...]:
-    """How each ends; for a daemon that this user may not act as, one that says so."""
+    """Return how each ended; a single untried one for a daemon that this user may not impersonate."""
     accounts = {Daemon.CONTROLLER: where.controller, Daemon.NODE: where.node}
     found: list[observed.Reading[Trial]] = []
     for daemon, account in accounts.items():

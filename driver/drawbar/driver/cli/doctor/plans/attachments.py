@@ -52,55 +52,63 @@ class _World:
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     """Findings on attachments, the first of them one by one."""
-    known = cluster.attachments
-    if isinstance(known, Unread):
-        yield findings.unread(Check.ATTACHMENTS_ATTACH, known)
+    all_attachments = cluster.attachments
+    if isinstance(all_attachments, Unread):
+        yield findings.unread(Check.ATTACHMENTS_ATTACH, all_attachments)
         return
     world = _World(
         now=cluster.now,
         fabrics=None
         if isinstance(cluster.fabrics, Unread)
-        else {one.metadata.name: one for one in cluster.fabrics},
+        else {fabric.metadata.name: fabric for fabric in cluster.fabrics},
         nodes=None
         if isinstance(cluster.nodes, Unread)
         else frozenset(node.metadata.name for node in cluster.nodes),
     )
-    ours = [one for one in known if one.spec.driver == cluster.where.driver]
-    found = [finding for one in known for finding in _judged(world, one, cluster.where.driver)]
-    yield from found[:NAMED_MAX]
-    if len(found) > NAMED_MAX:
+    ours = [attachment for attachment in all_attachments if attachment.spec.driver == cluster.where.driver]
+    problems = [
+        finding
+        for attachment in all_attachments
+        for finding in _judged(world, attachment, cluster.where.driver)
+    ]
+    yield from problems[:NAMED_MAX]
+    if len(problems) > NAMED_MAX:
         yield Finding(
             check=Check.ATTACHMENTS_ATTACH,
-            severity=min((one.severity for one in found), key=list(Severity).index),
-            subject=f"{len(found) - NAMED_MAX} more DeviceAttachments",
+            severity=min((problem.severity for problem in problems), key=list(Severity).index),
+            subject=f"{len(problems) - NAMED_MAX} more DeviceAttachments",
             message="have something wrong as well",
             remedy="kubectl get deviceattachments shows phase and error of each",
         )
-    if not found:
+    if not problems:
         yield findings.ok(Check.ATTACHMENTS_ATTACH, f"{len(ours)} DeviceAttachments", "none hangs")
 
 
-def _judged(world: _World, one: attachments.DeviceAttachment, driver: str) -> Iterator[Finding]:
-    fabric = world.fabrics.get(one.spec.fabric) if world.fabrics is not None else None
+def _judged(world: _World, attachment: attachments.DeviceAttachment, driver: str) -> Iterator[Finding]:
+    fabric = world.fabrics.get(attachment.spec.fabric) if world.fabrics is not None else None
     if world.fabrics is not None and fabric is None:
-        message = f"its Fabric {one.spec.fabric} does not exist, so nobody can detach the device"
+        message = f"its Fabric {attachment.spec.fabric} does not exist, so nobody can detach the device"
         remedy = "create the Fabric again, as it was, and then delete the DeviceAttachment"
-        yield findings.error(Check.ATTACHMENTS_ORPHANED, _subject(one), message, remedy)
-    elif fabric is not None and fabric.spec.driver != one.spec.driver:
-        message = f"names the driver {one.spec.driver}, and its Fabric {fabric.spec.driver}: it is nobody's"
-        yield findings.error(
-            Check.ATTACHMENTS_ORPHANED, _subject(one), message, "delete it: it blocks its device"
+        yield findings.error(Check.ATTACHMENTS_ORPHANED, _subject(attachment), message, remedy)
+    elif fabric is not None and fabric.spec.driver != attachment.spec.driver:
+        message = (
+            f"names the driver {attachment.spec.driver}, and its Fabric {fabric.spec.driver}: it is nobody's"
         )
-    elif one.spec.driver == driver:
-        yield from _departing(world, one) if one.deleting else _arriving(world, one, fabric)
+        yield findings.error(
+            Check.ATTACHMENTS_ORPHANED, _subject(attachment), message, "delete it: it blocks its device"
+        )
+    elif attachment.spec.driver == driver:
+        yield from (
+            _departing(world, attachment) if attachment.deleting else _arriving(world, attachment, fabric)
+        )
 
 
-def _departing(world: _World, one: attachments.DeviceAttachment) -> Iterator[Finding]:
-    seconds = _age(world, one.metadata.deletion_timestamp)
+def _departing(world: _World, attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
+    seconds = _age(world, attachment.metadata.deletion_timestamp)
     if seconds <= DETACH_SECONDS:
         return
-    released = meta.find(one.status.conditions, attachments.RELEASED)
-    since, node = f"is to be detached since {seconds:.0f} s", one.spec.node_name
+    released = meta.find(attachment.status.conditions, attachments.RELEASED)
+    since, node = f"is to be detached since {seconds:.0f} s", attachment.spec.node_name
     if released is not None and released.is_true:
         message = f"{since}; node {node} has let go of it, and the fabric has not taken it back"
         remedy = "see the Fabric's condition Connected, and the controller's log"
@@ -112,66 +120,64 @@ def _departing(world: _World, one: attachments.DeviceAttachment) -> Iterator[Fin
         remedy = _RELEASE.get(released.reason, _SEE)
     else:
         message = f"{since}, and the node daemon of {node} says nothing"
-        remedy = (
-            f"does it run there? where the node is off for good: {_FORCE.replace('NAME', one.metadata.name)}"
-        )
-    yield findings.error(Check.ATTACHMENTS_DETACH, _subject(one), message, remedy)
+        remedy = f"does it run there? where the node is off for good: {_FORCE.replace('NAME', attachment.metadata.name)}"
+    yield findings.error(Check.ATTACHMENTS_DETACH, _subject(attachment), message, remedy)
 
 
 def _arriving(
-    world: _World, one: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
+    world: _World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
 ) -> Iterator[Finding]:
-    status, node = one.status, one.spec.node_name
+    status, node = attachment.status, attachment.spec.node_name
     if status.error is not None:
         yield findings.warning(
             Check.ATTACHMENTS_FAILED,
-            _subject(one),
+            _subject(attachment),
             f"has failed ({status.error.reason}): {status.error.message}",
             "it goes when the scheduler has taken the allocation back; docs/conditions.md has the reason",
         )
-    elif not one.holds(attachments.ATTACHED):
-        yield from _attaching(world, one, fabric)
-    elif not one.holds(attachments.VISIBLE):
+    elif not attachment.holds(attachments.ATTACHED):
+        yield from _attaching(world, attachment, fabric)
+    elif not attachment.holds(attachments.VISIBLE):
         attached = meta.find(status.conditions, attachments.ATTACHED)
         seconds = _age(world, attached.last_transition_time if attached else None)
         if seconds > VISIBLE_SECONDS + MARGIN_SECONDS:
-            yield _invisible(one, seconds)
+            yield _invisible(attachment, seconds)
     elif status.node is not None and status.node.unhealthy:
         yield findings.warning(
             Check.ATTACHMENTS_HEALTH,
-            _subject(one),
+            _subject(attachment),
             f"node {node} finds the device ill: {status.node.health_message}",
             "docs/health.md explains each finding; new pods are kept away from the device until it is well",
         )
 
 
 def _attaching(
-    world: _World, one: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
+    world: _World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
 ) -> Iterator[Finding]:
     policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
-    seconds = _age(world, one.metadata.creation_timestamp)
+    seconds = _age(world, attachment.metadata.creation_timestamp)
     if seconds > policy.attach_timeout_seconds + MARGIN_SECONDS:
         yield findings.error(
             Check.ATTACHMENTS_ATTACH,
-            _subject(one),
-            f"is being attached to node {one.spec.node_name} since {seconds:.0f} s, longer than attachTimeoutSeconds allows",
+            _subject(attachment),
+            f"is being attached to node {attachment.spec.node_name} since {seconds:.0f} s, longer than attachTimeoutSeconds allows",
             "does a controller lead (controller.leader), and is the Fabric connected (fabrics.connected)?",
         )
 
 
-def _invisible(one: attachments.DeviceAttachment, seconds: float) -> Finding:
-    visible, node = meta.find(one.status.conditions, attachments.VISIBLE), one.spec.node_name
+def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Finding:
+    visible, node = meta.find(attachment.status.conditions, attachments.VISIBLE), attachment.spec.node_name
     said = f"is attached since {seconds:.0f} s and not ready on node {node}"
     if visible is None:
         return findings.error(
             Check.ATTACHMENTS_VISIBLE,
-            _subject(one),
+            _subject(attachment),
             f"{said}, whose node daemon says nothing",
             "does the node daemon run there? on the node, drawbar doctor --node",
         )
     return findings.error(
         Check.ATTACHMENTS_VISIBLE,
-        _subject(one),
+        _subject(attachment),
         f"{said} ({visible.reason}): {visible.message}",
         _VISIBLE.get(visible.reason, _SEE),
     )
@@ -184,5 +190,5 @@ def _age(world: _World, moment: str | None) -> float:
         return 0.0
 
 
-def _subject(one: attachments.DeviceAttachment) -> str:
-    return f"DeviceAttachment {one.metadata.name}"
+def _subject(attachment: attachments.DeviceAttachment) -> str:
+    return f"DeviceAttachment {attachment.metadata.name}"
