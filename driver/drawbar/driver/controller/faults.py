@@ -1,11 +1,11 @@
-"""What is at fault when attaches fail: the device, or the place it should go to. Decided purely.
+"""Whether the device or its host is at fault when attaches fail; pure.
 
 A device that fails again is kept from use longer each time. Where several different devices fail on one host and none
-succeeds there in between, it is not the devices: the host's port, cable or node is at fault, so the host is avoided and
-the devices are free again at once.
+succeeds there in between, the host's port, cable or node is at fault: the host is avoided, and the devices are free again
+at once.
 
-Remembered in memory only: after a restart the first failure counts as the first. Bounded: what did not fail for a day
-is forgotten, and of more than `LIMIT` entries the oldest goes.
+Kept in memory only: after a restart the next failure counts as the first. Bounded: entries without a failure for a day are
+dropped, and of more than `LIMIT` entries the oldest goes.
 """
 
 import datetime
@@ -42,7 +42,7 @@ class Ledger:
     _hosts: dict[str, _Host] = field(default_factory=dict)
 
     def failed(self, device: str, host: str, now: datetime.datetime) -> None:
-        """An attach of the device to the host failed, for a reason that one of the two is to blame for."""
+        """Count a failed attach of the device to the host, for a reason that one of the two is to blame for."""
         self._forget(now)
         known = self._devices.pop(device, None)
         self._devices[device] = _Device(failures=known.failures + 1 if known else 1, last=now, host=host)
@@ -50,30 +50,30 @@ class Ledger:
         self._hosts[host] = replace(at, devices=at.devices | {device}, failures=at.failures + 1, last=now)
 
     def succeeded(self, device: str, host: str) -> None:
-        """The device is in use on the host: neither is at fault."""
+        """Note that the device is in use on the host: neither is at fault."""
         self._devices.pop(device, None)
         self._hosts.pop(host, None)
 
     def blamed(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[str, datetime.datetime]:
-        """The hosts at fault, each with the moment until which it is avoided."""
-        found = {}
+        """Return the hosts at fault, each with the moment until which it is avoided."""
+        blamed = {}
         for name, host in self._hosts.items():
             surplus = host.failures - DEVICES_THAT_BLAME_A_HOST
             if len(host.devices) >= DEVICES_THAT_BLAME_A_HOST:
                 until = host.last + _longer(probation, surplus)
                 if now < until:
-                    found[name] = until
-        return found
+                    blamed[name] = until
+        return blamed
 
     def devices_on(self, host: str) -> tuple[str, ...]:
-        """Which devices failed there, by name."""
-        known = self._hosts.get(host)
-        return tuple(sorted(known.devices)) if known else ()
+        """Return the names of the devices that failed there."""
+        entry = self._hosts.get(host)
+        return tuple(sorted(entry.devices)) if entry else ()
 
     def probations(
         self, probation: datetime.timedelta, blamed: Iterable[str]
     ) -> dict[str, datetime.timedelta]:
-        """By device name, how long its failure counts; none for one that failed on a host at fault."""
+        """Return by device name how long its failure counts; no time for one that failed on a host at fault."""
         hosts = frozenset(blamed)
         return {
             name: datetime.timedelta() if device.host in hosts else _longer(probation, device.failures - 1)
@@ -83,22 +83,22 @@ class Ledger:
     def resting(
         self, probation: datetime.timedelta, blamed: Iterable[str], now: datetime.datetime
     ) -> frozenset[str]:
-        """Names of the devices whose last failure still counts."""
+        """Return the names of the devices whose last failure still counts."""
         periods = self.probations(probation, blamed)
         return frozenset(name for name, device in self._devices.items() if now < device.last + periods[name])
 
     def failures(self) -> dict[str, int]:
-        """By device name, how often in a row it failed."""
+        """Return by device name how often in a row it failed."""
         return {name: device.failures for name, device in self._devices.items()}
 
     def _forget(self, now: datetime.datetime) -> None:
         oldest = now - FORGET_AFTER
-        known: dict[str, _Device] | dict[str, _Host]
-        for known in (self._devices, self._hosts):
-            for name in [name for name, entry in known.items() if entry.last < oldest]:
-                del known[name]
-            while len(known) >= LIMIT:
-                del known[next(iter(known))]
+        entries: dict[str, _Device] | dict[str, _Host]
+        for entries in (self._devices, self._hosts):
+            for name in [name for name, entry in entries.items() if entry.last < oldest]:
+                del entries[name]
+            while len(entries) >= LIMIT:
+                del entries[next(iter(entries))]
 
 
 def _longer(probation: datetime.timedelta, times: int) -> datetime.timedelta:

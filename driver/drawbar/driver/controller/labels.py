@@ -19,13 +19,13 @@ class Change:
 
 
 def concerned(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """The Fabrics, of those given with the models they limit, that the change is for; all of them for a left-over."""
-    found = tuple(
+    """Return the Fabrics, of those given with the models they limit, that the change is for; all for a left-over."""
+    concerned = tuple(
         fabric
         for fabric, models in fabrics.items()
         if change.labels.keys() & {names.node_label(fabric), *(names.closed_label(fabric, m) for m in models)}
     )
-    return found or tuple(fabrics)
+    return concerned or tuple(fabrics)
 
 
 def plan(
@@ -35,13 +35,13 @@ def plan(
     *,
     value: str = "true",
 ) -> tuple[Change, ...]:
-    """The changes that make the labels true.
+    """Return the changes that make the labels true.
 
     Args:
         known: all nodes.
-        reached: by the name of each Fabric of this driver the nodes with room, or None while the fabric never told;
-            other labels with this driver's value are left-overs and go. A label with another value stays as it is: it
-            is another driver's, and the admission policy refuses to change it; see `foreign`.
+        reached: by the name of each Fabric of this driver the nodes with room, or None before its first listing; other
+            labels with this driver's value are left-overs and go. A label with another value stays as it is: it is another
+            driver's, and the admission policy refuses to change it; see `foreign`.
         closed: by node name the labels of what it may have no more of.
         value: of this driver's labels.
     """
@@ -69,7 +69,7 @@ def plan(
 
 
 def foreign(known: Iterable[core.Node], fabric: str, *, value: str = "true") -> tuple[str, ...]:
-    """A sentence for each node whose label of that Fabric has another value than this driver's.
+    """Return a sentence for each node whose label of that Fabric has another value than this driver's.
 
     Args:
         known: the nodes that are hosts of the fabric.

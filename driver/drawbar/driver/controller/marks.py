@@ -1,7 +1,7 @@
-"""Whose a connection is, by the mark that the fabric keeps with it; decided purely.
+"""The owner of a connection, by the mark that the fabric keeps with it; pure.
 
-A mark names the cluster and the Fabric: two Fabrics that reach one manager must not take each other's devices for
-lost ones. It tells the driver, too: what was another's before the Fabric came to this one may still be in use there.
+A mark names the cluster and the Fabric: of two Fabrics that reach one manager, neither must take the other's devices for
+lost ones. It names the driver, too: a device of another driver may still be in use after the Fabric came to this one.
 """
 
 import enum
@@ -15,7 +15,7 @@ HASH_CHARS = 8
 
 
 class Owner(enum.Enum):
-    """Whose the connection of a device is."""
+    """The owner of a device's connection."""
 
     NOBODY = "nobody"
     """It is free."""
@@ -23,11 +23,11 @@ class Owner(enum.Enum):
     """This driver made it, in this cluster, through this Fabric."""
     OTHERS = "others"
     UNTOLD = "untold"
-    """There is no mark that tells: it was made before marks were kept, or the fabric keeps none."""
+    """Without a mark: the connection was made before marks were kept, or the fabric keeps none."""
 
 
 def mark(cluster: str, fabric: str, driver: str = drivers.DEFAULT) -> str | None:
-    """The mark of this driver's connections; at most 117 bytes, since a cluster is a UUID. None where nobody knows it."""
+    """Return the mark of this driver's connections, of at most 117 bytes, since a cluster is a UUID; None without one."""
     if not cluster:
         return None
     plain = f"drawbar/{cluster}/{fabric}"
@@ -37,23 +37,23 @@ def mark(cluster: str, fabric: str, driver: str = drivers.DEFAULT) -> str | None
 
 
 def owner(connection: contract.Connection | None, own: str | None, *, recorded: bool) -> Owner:
-    """Whose a connection is.
+    """Return the owner of a connection.
 
     Args:
-        connection: as the fabric tells it.
-        own: our mark; None where the fabric keeps no marks, or nobody knows ours.
+        connection: as the fabric reports it.
+        own: our mark; None where the fabric keeps no marks, or ours is not known.
         recorded: there is a DeviceAttachment of the device.
     """
     if connection is None:
         return Owner.NOBODY
     if connection.mark is not None:
         return Owner.OURS if connection.mark == own else Owner.OTHERS
-    # What we connect we record first, and mark where we can.
+    # What we connect is recorded first, and marked where the fabric keeps marks.
     return Owner.UNTOLD if recorded or own is None else Owner.OTHERS
 
 
 def began(operation: contract.Operation, own: str | None) -> bool:
-    """Whether an operation makes or ends a connection with our mark."""
+    """Return whether an operation makes or ends a connection with our mark."""
     if own is None:
         return False
     if operation.kind is contract.OperationKind.ATTACH:
@@ -69,7 +69,7 @@ def stranded(
     recorded: Callable[[contract.Device], bool],
     mapped: Collection[str],
 ) -> tuple[str, ...]:
-    """A sentence for each device that is ours, has no record, and hangs on a host that is no node.
+    """Return a sentence for each device that is ours, has no record, and is connected to a host that is no node.
 
     Args:
         devices: of one fabric.

@@ -1,4 +1,4 @@
-"""How an attach or a detach can end, as closed lists, so that nobody can make more series than these.
+"""How an attach or a detach can end, as closed lists, so that the number of metric series is bounded.
 
 The reasons of a failed attach are those of docs/conditions.md, the node daemon's among them; pure.
 """
@@ -26,7 +26,7 @@ UNREACHABLE = "FabricUnreachable"
 CREDENTIALS = "FabricCredentialsRefused"
 PENDING = "OperationPending"
 
-# Reasons for which another device would not have fared better, or the device is marked already.
+# Reasons for which another device would have failed as well, or the device is tainted already.
 NOT_THE_DEVICE = frozenset(
     {IN_USE, NO_HOST, NO_FREE_PORT, UNREACHABLE, CREDENTIALS, policies.NODE_FULL, policies.MODELS_CONFLICT}
 )
@@ -77,19 +77,19 @@ PHASES = ("Pending", "Attached", "Ready", "Idle", "Failed", "Releasing", "Releas
 
 
 def failure(reason: str) -> str:
-    """The reason as a label: an object of the API could hold any text."""
+    """Return the reason as a label of a metric: an object of the API could hold any text."""
     return reason if reason in FAILURES else OTHER
 
 
 def detach(attachment: attachments.DeviceAttachment) -> str:
-    """Why the device of an attachment that is gone could be taken back."""
+    """Return why the device of an attachment that is gone could be detached."""
     if attachment.holds(attachments.RELEASED):
         return RELEASED
     return FORCED if attachment.forced else NODE_GONE
 
 
 def phase(attachment: attachments.DeviceAttachment) -> str:
-    """Where it stands."""
+    """Return the phase of an attachment."""
     if attachment.deleting:
         return "Released" if attachment.holds(attachments.RELEASED) else "Releasing"
     known = attachment.status.phase or "Pending"

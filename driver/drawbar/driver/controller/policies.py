@@ -1,4 +1,4 @@
-"""What a Fabric allows on one node: how many devices of a model, and which models side by side. Decided purely.
+"""What a Fabric allows on one node: how many devices of a model, and which models side by side; pure.
 
 What is attached, or about to be, counts; an idle device counts too. A claim that would break a rule is refused before
 anything is attached, and the node is closed to the model until something is detached there, so that the scheduler does
@@ -15,22 +15,22 @@ MODELS_CONFLICT = "ModelsConflict"
 
 
 def models_by_node(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, Counter[str]]:
-    """How many devices of which model each node has."""
-    found: dict[str, Counter[str]] = {}
-    for one in attached:
-        found.setdefault(one.spec.node_name, Counter())[one.spec.model] += 1
-    return found
+    """Return by node name how many devices of which model it has."""
+    models: dict[str, Counter[str]] = {}
+    for attachment in attached:
+        models.setdefault(attachment.spec.node_name, Counter())[attachment.spec.model] += 1
+    return models
 
 
 def restricted(rules: Iterable[fabrics.ModelRule]) -> frozenset[str]:
-    """The models that some rule is about; their devices are published in pools of their own."""
+    """Return the models that some rule is about; their devices are published in pools of their own."""
     return frozenset(model for rule in rules for model in (rule.model, *rule.not_with))
 
 
 def forbids(
     rules: Iterable[fabrics.ModelRule], model: str, on_node: Mapping[str, int], node: str
 ) -> attachments.Failure | None:
-    """Why a node may not have one more device of the model; None if it may.
+    """Return why a node may not have one more device of the model; None if it may.
 
     Args:
         rules: the Fabric's.
@@ -62,14 +62,14 @@ def forbids(
 def closed(
     rules: tuple[fabrics.ModelRule, ...], by_node: Mapping[str, Mapping[str, int]]
 ) -> dict[str, frozenset[str]]:
-    """By node name the models that it may have no more of."""
-    found = {
+    """Return by node name the models that it may have no more of."""
+    closed_to = {
         node: frozenset(model for model in restricted(rules) if forbids(rules, model, counts, node))
         for node, counts in by_node.items()
     }
-    return {node: models for node, models in found.items() if models}
+    return {node: models for node, models in closed_to.items() if models}
 
 
 def stays(rules: Iterable[fabrics.ModelRule], model: str, on_node: Mapping[str, int]) -> bool:
-    """Whether an idle device of the model stays on its node whatever its time: it is one of the least number."""
+    """Return whether an idle device of the model stays on its node for ever: it is one of the least number."""
     return any(rule.model == model and on_node.get(model, 0) <= rule.min_per_node for rule in rules)

@@ -1,14 +1,15 @@
 """The controller's writes that the API server refuses, by Fabric, until it takes them.
 
-A refusal (a missing permission, an admission policy, a validation rule) lasts until somebody changes the cluster, and
-nothing works meanwhile, so users see it in the Fabric's condition `Writable`. A stale view (Conflict) and an API server
-that does not answer are no refusals: they pass without help.
+A refusal (a missing permission, an admission policy, a validation rule) lasts until an administrator changes the cluster,
+and nothing works meanwhile, so it shows in the Fabric's condition `Writable`. A stale view (Conflict) and an API server that
+does not answer are no refusals: they pass by themselves.
 
 Each entry is one thing that is written (a node, a pool, a device with its claim) and leaves when a later attempt is
 accepted or finds nothing to write. Bounded by what the plans write at a time.
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Collection, Iterator
 
 from drawbar.driver.kube import errors
@@ -21,7 +22,7 @@ class Refusals:
     """What is refused now.
 
     Args:
-        changed: called with the name of a Fabric whose refusals are others than before.
+        changed: called with the name of a Fabric whose refusals have changed.
     """
 
     def __init__(self, changed: Callable[[str], None]) -> None:
@@ -30,7 +31,7 @@ class Refusals:
 
     @contextlib.contextmanager
     def attempt(self, fabrics: Collection[str], subject: str) -> Iterator[None]:
-        """Records how the writes in the block end; errors pass through.
+        """Record how the writes in the block end; errors pass through.
 
         Args:
             fabrics: the names of the Fabrics that need the write.
@@ -45,22 +46,21 @@ class Refusals:
         self._drop(fabrics, subject)
 
     def settled(self, subject: str) -> None:
-        """Drops the entries of a subject: there is nothing to write any more."""
+        """Drop the entries of a subject: there is nothing to write any more."""
         self._drop(tuple(self._refused), subject)
 
     def retain(self, prefix: str, subjects: Collection[str]) -> None:
-        """Drops the entries that begin with the prefix and are not among the subjects: nothing is to be written there."""
-        known = {one for refused in self._refused.values() for one in refused}
-        for subject in known - set(subjects):
+        """Drop the entries that begin with the prefix and are not among the subjects: nothing is to be written there."""
+        for subject in {*itertools.chain(*self._refused.values())} - set(subjects):
             if subject.startswith(prefix):
                 self.settled(subject)
 
     def is_refused(self, subject: str) -> bool:
-        """Whether the last attempt to write it was refused, for any Fabric."""
+        """Return whether the last attempt to write the subject was refused, for any Fabric."""
         return any(subject in refused for refused in self._refused.values())
 
     def message(self, fabric: str) -> str:
-        """The refusals of a Fabric in one bounded text with the API server's words; empty without any."""
+        """Return the refusals of a Fabric in one bounded text with the API server's messages; empty without any."""
         refused = self._refused.get(fabric, {})
         shown = "; ".join(f"{subject}: {refused[subject]}" for subject in sorted(refused)[:SHOWN_MAX])
         more = len(refused) - SHOWN_MAX
@@ -68,11 +68,11 @@ class Refusals:
         return shown[: MESSAGE_LIMIT_CHARS - len(tail)] + tail
 
     def forget(self, fabric: str) -> None:
-        """Drops all entries of a Fabric that is gone."""
+        """Drop all entries of a Fabric that is gone."""
         self._refused.pop(fabric, None)
 
     def clear(self) -> None:
-        """Drops everything: another controller may have written meanwhile."""
+        """Drop everything: another controller may have written meanwhile."""
         self._refused.clear()
 
     def _set(self, fabric: str, subject: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What `attachments.plan` can decide to do, and for whom; each action is one side effect."""
+"""The actions that `attachments.plan` decides on; each is one side effect."""
 
 from dataclasses import dataclass
 
@@ -15,15 +15,15 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt:
-    """Somebody made the attachment by hand.
+    """Add finalizer and label to an attachment that was made by hand.
 
-    Without the finalizer it could vanish and leave the device attached; without the label its node hears nothing.
+    Without the finalizer it could vanish and leave the device attached; without the label its node does not receive it.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """The record of a connection that this cluster made is gone: write it anew, for no claim.
+    """Write the lost record of a connection that this cluster made, for no claim.
 
     Attributes:
         node: which the device is connected to.
@@ -36,19 +36,19 @@ class Restore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOver:
-    """The next claim on the same node gets the device as it is attached; the node cleans it in between."""
+    """Give the device as it is attached to the next claim on the same node; the node cleans it in between."""
 
     wish: claims.Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepIdle:
-    """No claim has the device now; keep it attached for the next one on its node."""
+    """Keep the device attached without a claim, for the next one on its node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """Ask the fabric what became of the call."""
+    """Query the state of the call at the fabric."""
 
     side: outcomes.Side
 
@@ -62,7 +62,7 @@ class CallFabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Have the fabric give up an operation that nobody waits for any more, if it can."""
+    """Have the fabric cancel an operation that no claim waits for any more, if it can."""
 
     side: outcomes.Side
 
@@ -76,38 +76,38 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndBlocker:
-    """Look which operation keeps the device busy; end one of ours that no record names any more, report any other."""
+    """Find the operation that keeps the device busy; cancel one of ours that no record names, report any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SayAttached:
-    """Say it on the claim."""
+    """Write `attached` to the claim's status."""
 
     wish: claims.Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordAttached:
-    """Say it on the attachment."""
+    """Write `Attached` to the attachment's status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFailure:
-    """Say on the attachment why it does not come about."""
+    """Write the failure to the attachment's status."""
 
     failure: attachments.Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """Keep the scheduler from picking the device again; the next steps wait for that write."""
+    """Publish the device's taint, so that the scheduler does not pick it again; the next steps wait for that write."""
 
     failure: attachments.Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SayFailed:
-    """Say it on every device of ours in all claims of the pod."""
+    """Write the failure to every device of ours in all claims of the pod."""
 
     wish: claims.Wish
     failure: attachments.Failure
@@ -118,7 +118,7 @@ class Delete:
     """Ask for the detach.
 
     Attributes:
-        abandoned: the failed allocation that nobody took back, if the device is detached for that.
+        abandoned: the failed allocation that was not taken back, if the device is detached for that.
     """
 
     abandoned: claims.Wish | None = None
@@ -126,17 +126,17 @@ class Delete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFinalizer:
-    """Let the attachment go: the device is free."""
+    """Remove our finalizer from the attachment: the device is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFabric:
-    """Read the fabric anew: it said one thing and shows another."""
+    """List the fabric anew: an operation succeeded, and the device does not show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAgain:
-    """Nothing to do before then, unless something changes."""
+    """Reconcile again after so many seconds, unless something changes before."""
 
     seconds: float
 

@@ -1,8 +1,8 @@
-"""Readings of a whole fabric, shared by those who ask for one at the same time.
+"""Readings of a whole fabric, shared by concurrent callers.
 
-Guarantee: `fresh` returns after a reading that began after it was called, so what it shows is no older than the
-question. However many ask while one is under way, one more serves them all: a large fabric costs tens of milliseconds
-per thousand devices, and a restart makes many devices ask at once.
+Guarantee: `fresh` returns after a reading that began after the call, so the result is no older than the call. However many
+call while a reading is under way, one more serves them all: a large fabric costs tens of milliseconds per thousand devices,
+and after a restart many devices need a reading at once.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ class Readings:
         self._read = read
         self._turn = asyncio.Lock()
         self._asked = 0
-        # The last question that a finished reading began after.
+        # The last call that a finished reading began after.
         self._answered = 0
 
     @property
@@ -25,7 +25,7 @@ class Readings:
         return self._turn.locked()
 
     async def fresh(self) -> None:
-        """Reads, or waits for a reading that began meanwhile; raises what `read` raises."""
+        """Read, or wait for a reading that began after this call; raise what `read` raises."""
         self._asked += 1
         mine = self._asked
         async with self._turn:

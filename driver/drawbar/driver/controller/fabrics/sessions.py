@@ -18,7 +18,7 @@ class Sessions:
     """The sessions by the name of their Fabric; their tasks run in the group they were begun in.
 
     Attributes:
-        cluster: who this cluster is, for the marks of sessions begun from now on; empty: nobody.
+        cluster: the UID of this cluster, for the marks of sessions begun from now on; empty where it is not known.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class Sessions:
         self._listener = listener
 
     def get(self, name: str) -> session.Session | None:
-        """The session of that Fabric, if there is one."""
-        found = self._running.get(name)
-        return found.session if found else None
+        """Return the session of that Fabric, if there is one."""
+        running = self._running.get(name)
+        return running.session if running else None
 
     def __iter__(self) -> Iterator[session.Session]:
         return iter([running.session for running in self._running.values()])
 
     def put(self, fabric: fabrics.Fabric, tasks: asyncio.TaskGroup) -> None:
-        """Begins a session, or a new one if the way to the manager changed; another change it takes over as it is."""
+        """Begin a session, or another one if how the manager is reached changed; any other change is passed to the session."""
         name = fabric.metadata.name
         known = self._running.get(name)
         if known is not None and _way(known.session.spec) == _way(fabric.spec):
@@ -60,19 +60,19 @@ class Sessions:
         self._running[name] = _Running(session=opened, task=task)
 
     def drop(self, name: str) -> None:
-        """Ends a session, if there is one."""
+        """End a session, if there is one."""
         known = self._running.pop(name, None)
         if known is not None:
             known.task.cancel()
 
     def clear(self) -> None:
-        """Ends all sessions."""
+        """End all sessions."""
         for name in tuple(self._running):
             self.drop(name)
 
 
 def _way(spec: fabrics.FabricSpec) -> tuple[object, ...]:
-    """What of a Fabric decides how its manager is reached, and as whom."""
+    """Return what of a Fabric decides how its manager is reached, and as whom."""
     return (
         spec.adapter,
         spec.endpoint,

@@ -1,8 +1,8 @@
-"""Whose turn it is to have the fabric do something.
+"""Queues the operations of one fabric.
 
-A fabric says how many operations it can run at once, and within what only one (`Capabilities`). Those who wait are
-served host by host in turn, and within a host in the order in which they came, so that one node's storm does not
-starve the others.
+A fabric reports how many operations it can run at once, and within what only one (`Capabilities`). The devices that wait
+are served host by host in turn, and within a host in their order of arrival, so that one node's storm does not starve the
+others.
 """
 
 from collections import OrderedDict
@@ -22,12 +22,12 @@ class Turns:
 
     @property
     def can(self) -> Capabilities:
-        """What the fabric can do, as it last said."""
+        """What the fabric can do, as it last reported."""
         return self._can
 
     @property
     def running(self) -> int:
-        """How many operations the fabric is busy with, as far as we know."""
+        """How many operations the fabric runs, as far as this process has seen."""
         return len(self._running)
 
     @property
@@ -40,24 +40,24 @@ class Turns:
         return any(key in waiting for waiting in self._waiting.values())
 
     def allow(self, can: Capabilities) -> tuple[names.DeviceKey, ...]:
-        """What the fabric can do, as it says now; gives the devices whose turn it is thereby."""
+        """Take over what the fabric can do; return the devices that get a place thereby."""
         self._can = can
         return self._grant()
 
     def take(self, key: names.DeviceKey, host: str) -> bool:
-        """Whether the device may be attached or detached now. If not, it waits and is named by `give` or `allow`."""
+        """Return whether the device may be attached or detached now; if not, it waits until `give` or `allow` returns it."""
         if key in self._running:
             return True
         self._waiting.setdefault(host, OrderedDict())[key] = None
         return key in self._grant()
 
     def occupy(self, key: names.DeviceKey, host: str) -> None:
-        """An operation of this device runs already: an earlier process began it."""
+        """Note that an operation of this device runs already: an earlier process began it."""
         self._forget(key)
         self._running[key] = host
 
     def give(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
-        """The device needs no place, or no longer; gives the devices whose turn it is thereby."""
+        """Free the place of the device; return the devices that get a place thereby."""
         known = self._running.pop(key, None)
         waited = self._forget(key)
         return self._grant() if known is not None or waited else ()
