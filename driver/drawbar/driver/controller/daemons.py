@@ -26,10 +26,10 @@ _NAMED = re.compile(
 
 
 class State(enum.Enum):
-    """What is known of the daemon of a node."""
+    """The state of the daemon of a node."""
 
     ALIVE = enum.auto()
-    # Not Ready since a moment ago: its node keeps the label that it has.
+    # Not Ready for less than the grace: its node keeps the label that it has.
     FADING = enum.auto()
     SILENT = enum.auto()
     NODE_DOWN = enum.auto()
@@ -80,7 +80,7 @@ class Daemons:
         return 0.0 if since is None else max(0.0, GRACE_SECONDS - (now - since).total_seconds())
 
     def forget(self, node: str) -> None:
-        """The Node is gone."""
+        """Drop a Node that is gone."""
         self._silent.forget(node)
 
 

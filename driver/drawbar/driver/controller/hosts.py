@@ -1,4 +1,4 @@
-"""Which host of a fabric is which node, decided purely.
+"""Which host of a fabric is which node; pure.
 
 A kubelet writes its own Node: its status, its annotations and most of its labels. So what it cannot write decides first,
 and the first of these that names a node of the cluster:
@@ -40,7 +40,7 @@ class NodeMap:
     Attributes:
         host_of: by node name, the host's id.
         with_room: nodes whose host can take one more device.
-        problems: a sentence for each host that could not be mapped for a reason somebody should know.
+        problems: a sentence for each host that could not be mapped for a reason that an administrator can remove.
     """
 
     host_of: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class NodeMap:
     problems: tuple[str, ...] = ()
 
     def node_of(self, host_id: str) -> str | None:
-        """Which node the host is, if any."""
+        """Return which node the host is, if any."""
         return next((node for node, host in self.host_of.items() if host == host_id), None)
 
 
@@ -103,7 +103,7 @@ def node_map(
 
 
 def _claims(cluster: "_Cluster", hosts: Iterable[contract.Host]) -> dict[str, set[str]]:
-    """By host id the nodes that claim it: each by the more explicit way in which it claims any host."""
+    """Return by host id the nodes that claim it, each by the most explicit way in which it claims any host."""
     listed = tuple(hosts)
     marked = {host.id: cluster.marked(host) for host in listed}
     explicit = {node for found in marked.values() for node in found}
@@ -113,7 +113,7 @@ def _claims(cluster: "_Cluster", hosts: Iterable[contract.Host]) -> dict[str, se
 def _preferred(
     claimants: set[str], claims: Mapping[str, set[str]], before: str | None, cluster: "_Cluster"
 ) -> set[str]:
-    """The one of several claimants that the host goes to; several where nothing decides."""
+    """Return the one of several claimants that the host is mapped to; several where nothing decides."""
     if before in claimants:
         return {before}
     modest = {node for node in claimants if sum(node in found for found in claims.values()) == 1}
@@ -151,32 +151,32 @@ class _Cluster:
             self._machines.setdefault((kind, known), set()).add(node)
 
     def created(self, node: str) -> str:
-        """When the Node was made, as an RFC 3339 time of one form; empty where that is not known."""
+        """Return when the Node was created, as an RFC 3339 time of one form; empty where that is not known."""
         return self._created[node]
 
     def problems(self, host: contract.Host) -> Iterator[str]:
-        """What is wrong with `spec.hosts` as to that host."""
+        """Return what is wrong with `spec.hosts` as to that host."""
         node = self._told_of(host)
         if node is not None and node not in self._created:
             yield f"spec.hosts maps host {host.id} to node {node}, which does not exist"
 
     def is_settled(self, host: contract.Host) -> bool:
-        """Whether an administrator says which node it is, so that other claims do not matter."""
+        """Return whether an administrator has named the node, so that other claims do not matter."""
         return self._told_of(host) is not None or bool(self._safely_labelled(host))
 
     def trusted(self, host: contract.Host) -> set[str]:
-        """The nodes that the host is by what no kubelet can write of its own Node."""
+        """Return the nodes that the host is by what no kubelet can write of its own Node."""
         told = self._told_of(host)
         if told is not None:
             return {told} & self._created.keys()
         return self._safely_labelled(host) or {host.name} & self._created.keys()
 
     def marked(self, host: contract.Host) -> set[str]:
-        """The nodes whose ordinary label or annotation names the host."""
+        """Return the nodes whose ordinary label or annotation names the host."""
         return {node for mark in _names(host) for node in self._marked.get(mark, ())}
 
     def machines(self, host: contract.Host) -> set[str]:
-        """The nodes whose machine the host is, as their kubelets or whoever installed them tell."""
+        """Return the nodes whose machine the host is, by the Node's status or annotation."""
         known_by = [(kind, comparable(host.identifiers.get(kind, ""))) for kind in (SYSTEM_UUID, SERIAL)]
         return {node for one in known_by for node in self._machines.get(one, ())}
 
@@ -190,7 +190,7 @@ class _Cluster:
 
 
 def is_restricted(label: str) -> bool:
-    """Whether the API server keeps kubelets from writing that label."""
+    """Return whether the API server keeps kubelets from writing that label."""
     domain, slash, _ = label.partition("/")
     return bool(slash) and f".{domain}".endswith(f".{RESTRICTED_DOMAIN}")
 
@@ -200,20 +200,20 @@ def _names(host: contract.Host) -> tuple[str, ...]:
 
 
 def comparable(identifier: str) -> str:
-    """What two machines know to be one by: firmware writes it in capitals or not, with blanks around it or not."""
+    """Return the identifier as it is compared: firmware may write it in capitals and with blanks around it."""
     return identifier.strip().casefold()
 
 
 def shape(node: core.Node) -> tuple[object, ...]:
-    """What of a node the map, or its labels, depend on."""
+    """Return what of a node the map, or its labels, depend on."""
     return node.metadata.labels, node.metadata.annotations, node.status.node_info, node.ready
 
 
 def differ(old: contract.Host, new: contract.Host) -> bool:
-    """Whether the change of one host can change the map: most only fill or free one port of several."""
+    """Return whether the change of one host can change the map: most only fill or free one port of several."""
     return (old.name, old.identifiers, _has_room(old)) != (new.name, new.identifiers, _has_room(new))
 
 
 def _has_room(host: contract.Host) -> bool:
-    """A fabric that tells no ports has no limit that we know of."""
+    """A fabric that reports no ports sets no limit."""
     return not host.ports or any(port.state is contract.PortState.FREE for port in host.ports)

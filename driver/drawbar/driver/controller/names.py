@@ -38,7 +38,7 @@ class DeviceKey:
 
 
 def label(text: str) -> str:
-    """A DNS label for any id; equal only for equal ids."""
+    """Return a DNS label for any id; equal only for equal ids."""
     if len(text) <= LABEL_CHARS and _LABEL.fullmatch(text):
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
@@ -46,7 +46,7 @@ def label(text: str) -> str:
 
 
 def pool(fabric: str, enclosure: str, model: str = "") -> str:
-    """The pool of an enclosure; one of its own for a model that not every node may have."""
+    """Return the pool of an enclosure; one of its own for a model that not every node may have."""
     # A label has no dot, so no enclosure has such a name.
     return "/".join(
         [fabric, *([label(enclosure)] if enclosure else []), *([f"model.{label(model)}"] if model else [])]
@@ -54,12 +54,12 @@ def pool(fabric: str, enclosure: str, model: str = "") -> str:
 
 
 def closed_label(fabric: str, model: str) -> str:
-    """The label of nodes that may have no more of a model."""
+    """Return the label of nodes that may have no more of a model."""
     return _closed(fabric, label(model))
 
 
 def closed_label_of(pool_name: str) -> str | None:
-    """The label of nodes that get nothing from that pool; None where there is none such."""
+    """Return the label of nodes that get nothing from that pool; None where there is none."""
     fabric, *rest = pool_name.split("/")
     models = [part.removeprefix("model.") for part in rest if part.startswith("model.")]
     return _closed(fabric, models[0]) if models else None
@@ -71,22 +71,17 @@ def _closed(fabric: str, model: str) -> str:
 
 
 def fabric_of(pool_name: str) -> str:
-    """The Fabric that a pool of ours belongs to."""
+    """Return the name of the Fabric that a pool of ours belongs to."""
     return pool_name.partition("/")[0]
 
 
 def resource_slice(driver: str, pool_name: str) -> str:
-    """The one name a pool's slice can have, so that no second one makes the pool invalid."""
+    """Return the one name a pool's slice can have, so that no second one makes the pool invalid."""
     return f"{label(fabric_of(pool_name))}-{_hash(f'{driver}/{pool_name}')}"
 
 
-def taint_slice(driver: str, pool_name: str) -> str:
-    """The one name of the slice that holds a pool's taints, where the API server has such."""
-    return f"{resource_slice(driver, pool_name)}-taints"
-
-
 def node_label(fabric: str) -> str:
-    """The label that nodes have which a fabric reaches."""
+    """Return the label of nodes that a fabric reaches."""
     return f"{NODE_LABEL_PREFIX}{fabric}"
 
 

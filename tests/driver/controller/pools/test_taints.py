@@ -161,7 +161,7 @@ def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
     assert [one.spec.pool.resource_slice_count for one in clean] == [2, 2]
     assert {one.metadata.name for one in clean} == {
         names.resource_slice(DRIVER, "f/e"),
-        names.taint_slice(DRIVER, "f/e"),
+        f"{names.resource_slice(DRIVER, 'f/e')}-taints",
     }
     (action,) = plan.plan(
         observed(device("a"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW

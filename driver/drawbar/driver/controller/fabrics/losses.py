@@ -1,11 +1,11 @@
-"""Which devices are lost when the fabric manager no longer lists them, decided purely.
+"""Which devices are lost when the fabric manager no longer lists them; pure.
 
 One listing may be empty or partial: a manager that restarts, or an adapter that reads a page too few. So a device that is
 attached is lost only when its node agrees, or when the node does not show it and two further listings, each at least
 `APART_SECONDS` after the one before, lack it too. A listing that lacks more than a quarter of all devices at once is held
-as doubtful: what nobody has stays then, too, until two further listings agree. Until a device is lost it counts as it was.
-The first listing after a start is compared with what is attached and what is published. Hosts are judged in the same way;
-no node speaks for them.
+as doubtful: then free devices stay, too, until two further listings agree. Until a device is lost it counts as it was.
+The first listing after a start is compared with what is attached and what is published. Hosts are judged in the same way,
+without reports of nodes.
 """
 
 import enum
@@ -28,7 +28,7 @@ class Witness(enum.Enum):
     SHOWS = "shows"
     LOST = "lost"
     SILENT = "silent"
-    """Nothing: it has not seen the device yet, has let go of it, or is gone itself."""
+    """Nothing: it has not seen the device yet, has released it, or is gone itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Judgement:
 
 
 def witness(attachment: attachments.DeviceAttachment, *, node_gone: bool) -> Witness:
-    """What the node of an attachment reports of its device."""
+    """Return what the node of an attachment reports of its device."""
     visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
     if node_gone or visible is None or attachment.holds(attachments.RELEASED):
         return Witness.SILENT
@@ -73,7 +73,7 @@ def witness(attachment: attachments.DeviceAttachment, *, node_gone: bool) -> Wit
 
 
 def is_sudden(absent: Collection[str], missing: Collection[str], count: int) -> bool:
-    """Whether a listing lacks more than a quarter of `count` devices at once; those missing before do not add to that."""
+    """Return whether a listing newly lacks more than a quarter of `count` devices at once."""
     return sum(name not in missing for name in absent) > count * SUDDEN_SHARE
 
 
