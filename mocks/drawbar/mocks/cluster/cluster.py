@@ -22,13 +22,13 @@ from typing import Any, Self
 import msgspec
 
 from drawbar.driver import errors as driver_errors
-from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.api import attachments, fabrics, meta, slices
+from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.fabric import contract, registry
 from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks import sysfs
 from drawbar.mocks.apiserver import profiles
-from drawbar.mocks.cluster import children, deployment, errors, places, publication, settings
+from drawbar.mocks.cluster import children, deployment, errors, places, settings
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.kubelet import settings as kubelet_settings
 
@@ -276,10 +276,40 @@ class Cluster:
         await self._declare_fabric()
         self._do("waiting for the controller to see the pool")
         classic = profiles.profile(self._options.profile).classic
-        await publication.complete(self.api, FABRIC, self._options.devices, published=not classic)
+        await self._connected(published=not classic)
         for name in self._options.nodes:
             self._do(f"waiting for the daemon of {name} to serve its kubelet")
             await _exists(self.places.node(name).registration)
+
+    async def _connected(self, *, published: bool) -> None:
+        """Return when the Fabric is Connected with all its devices; the caller sets the deadline.
+
+        With classic allocation nothing is `published` in ResourceSlices, and the Fabric's own count counts.
+        """
+        changed = asyncio.Event()
+
+        def notice(_old: object, _new: object) -> None:
+            changed.set()
+
+        mirrored = mirror.Mirror(self.api, kinds.FABRIC, into=fabrics.Fabric, changed=notice)
+        offers = mirror.Mirror(self.api, kinds.SLICE, into=slices.ResourceSlice, changed=notice)
+
+        def complete() -> bool:
+            fabric = mirrored.get(FABRIC)
+            if fabric is None or not meta.is_true(fabric.status.conditions, fabrics.CONNECTED):
+                return False
+            devices = sum(len(offer.spec.devices) for offer in offers) if published else fabric.status.devices
+            return devices >= self._options.devices
+
+        async with asyncio.TaskGroup() as tasks:
+            watches = [tasks.create_task(mirrored.run())]
+            if published:
+                watches.append(tasks.create_task(offers.run()))
+            while not complete():
+                await changed.wait()
+                changed.clear()
+            for watch in watches:
+                watch.cancel()
 
     async def _declare_fabric(self) -> None:
         body = {

@@ -1,9 +1,9 @@
-"""The kubelet double of one node: what it does with each pod.
+"""The kubelet double of one node: how it handles each pod.
 
-A pod goes: prepare its devices, make a sandbox, make its containers (only their runtime specs), say Running. When it is
-being deleted: end its containers within the grace period, unprepare, say that they ended, remove the object. When it
-finished: unprepare. When it was removed by force (grace period 0): the same without the object, and without anybody
-waiting for it. Each failure to start is an event; each failure is tried again with growing pauses.
+A pod goes: prepare its devices, make a sandbox, make its containers (only their runtime specs), report Running. When it is
+being deleted: end its containers within the grace period, unprepare, report that they ended, remove the object. When it
+finished: unprepare. When it was removed by force (grace period 0): the same without the object. Each failure to start is
+an Event; each failure is tried again with growing pauses.
 
 Prepare is called when a sandbox is made and at no other time: a kubelet that was started again does not call it for
 pods whose sandbox stands. Claims of pods that went while the kubelet was down are unprepared by a loop.
@@ -38,7 +38,7 @@ from drawbar.mocks.kubelet import (
 log = logging.getLogger(__name__)
 
 WORKERS = 8
-# What the containers of a pod that was removed by force are given.
+# The grace period of the containers of a pod that was removed by force.
 FORCED_GRACE_SECONDS = 2.0
 WorkKey = tuple[str, str, str]
 
@@ -99,18 +99,19 @@ class Kubelet:
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(WORKERS):
-                    group.create_task(self._work(), name=f"kubelet-worker-{self.spec.name}-{number}")
+                    work = self._queue.run(self._sync_again, lambda key: {"pod": key})
+                    group.create_task(work, name=f"kubelet-worker-{self.spec.name}-{number}")
                 group.create_task(self._resync(), name=f"kubelet-resync-{self.spec.name}")
                 group.create_task(self._reconcile(), name=f"kubelet-reconcile-{self.spec.name}")
         finally:
             self._queue.close()
 
     async def worked(self) -> None:
-        """Returns after the next look at a pod; whoever waits for something of `sandboxes` waits with this."""
+        """Return after the next sync of a pod; to wait for a change of `sandboxes`."""
         await self._worked.wait()
 
     def health_changed(self, driver: str, devices: set[health.DeviceKey]) -> None:
-        """Looks at the pods that use one of these devices."""
+        """Sync the pods that use one of these devices."""
         affected = {
             uid
             for info in self._infos
@@ -118,14 +119,14 @@ class Kubelet:
             if device.driver == driver and (device.pool, device.device) in devices
             for uid in info.pods
         }
-        self._look_at(affected)
+        self._enqueue(affected)
 
     def kill_sandbox(self, pod_uid: str) -> None:
         """Lets the runtime lose a pod's sandbox, as when its pause process dies; a new one is made at once."""
         self.sandboxes.kill(pod_uid)
-        self._look_at({pod_uid})
+        self._enqueue({pod_uid})
 
-    def _look_at(self, uids: set[str]) -> None:
+    def _enqueue(self, uids: set[str]) -> None:
         for pod in self._pods:
             if pod.metadata.uid in uids:
                 self._queue.add((*pod.key, pod.metadata.uid))
@@ -150,21 +151,20 @@ class Kubelet:
             for uid in self._infos.pods() - active:
                 self._queue.add(("", "", uid))
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.take()
-            try:
-                await self._sync(key)
-                self._failures.pop(key, None)
-            except (errors.KubeletError, kube_errors.KubeError) as error:
-                failures = self._failures.get(key, 0) + 1
-                self._failures[key] = failures
-                self._queue.add_after(key, self._times.pause_seconds(failures))
-                log.info("pod sync failed", extra={"pod": key, "reason": str(error)})
-            finally:
-                self._queue.done(key)
-                self._worked.set()
-                self._worked = asyncio.Event()
+    async def _sync_again(self, key: WorkKey) -> float | None:
+        """Bring one pod to its state; after a failure return the seconds until the next attempt."""
+        try:
+            await self._sync(key)
+        except (errors.KubeletError, kube_errors.KubeError) as error:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            log.info("pod sync failed", extra={"pod": key, "reason": str(error)})
+            return self._times.pause_seconds(failures)
+        else:
+            self._failures.pop(key, None)
+            return None
+        finally:
+            self._worked.set()
+            self._worked = asyncio.Event()
 
     async def _sync(self, key: WorkKey) -> None:
         namespace, name, uid = key
@@ -179,9 +179,9 @@ class Kubelet:
         elif not self.sandboxes.exists(uid) or self.sandboxes.missing(pod):
             await self._start(pod)
         elif pod.status.get("phase") != "Running":
-            await self._say_running(pod)
+            await self._report_running(pod)
         else:
-            await self._say_health(pod)
+            await self._report_health(pod)
 
     async def _start(self, pod: documents.Document) -> None:
         uid = pod.metadata.uid
@@ -198,7 +198,7 @@ class Kubelet:
             await self._warn(pod, "Failed", f"Error: {error}")
             raise
         await self._annotate(pod)
-        await self._say_running(pod)
+        await self._report_running(pod)
         log.info("pod runs", extra={"pod": pod.full_name, "node": self.spec.name})
 
     def _run_containers(self, pod: documents.Document) -> None:
@@ -218,7 +218,7 @@ class Kubelet:
         had_containers = self.sandboxes.exists(uid)
         if not self._have_ended(key, float(pod.metadata.deletion_grace_period_seconds or 0)):
             return
-        # After the containers ended, and before anybody hears of it: then the devices may go to somebody else.
+        # After the containers ended, and before that is reported: from then on the devices may be allocated again.
         await self._preparer.unprepare(uid)
         if had_containers or pod.status.get("phase") == "Running":
             ended = statuses.ended(pod, meta.timestamp(self._clock()))
@@ -227,14 +227,14 @@ class Kubelet:
         self.sandboxes.remove(uid)
 
     async def _forget(self, key: WorkKey) -> None:
-        """Does for a pod without an object what is left to do. Nobody waits for it."""
+        """Clean up after a pod that has no object any more."""
         uid = key[2]
         if self._have_ended(key, FORCED_GRACE_SECONDS):
             await self._preparer.unprepare(uid)
             self.sandboxes.remove(uid)
 
     def _have_ended(self, key: WorkKey, grace_seconds: float) -> bool:
-        """Whether the pod's containers have ended; if not, they were told to, and the pod is looked at again."""
+        """Whether the pod's containers have ended; if not, they are being ended, and the pod is synced again."""
         uid = key[2]
         if not self.sandboxes.exists(uid):
             return True
@@ -254,17 +254,17 @@ class Kubelet:
             annotations = {statuses.PREPARED_ANNOTATION: prepared}
             await self._patch(pod, {"metadata": {"annotations": annotations}})
 
-    async def _say_running(self, pod: documents.Document) -> None:
+    async def _report_running(self, pod: documents.Document) -> None:
         now = meta.timestamp(self._clock())
         status = statuses.running(pod, self._preparer.claims(pod), self._look, now)
         await self._patch(pod, {"status": status}, subresource="status")
 
-    async def _say_health(self, pod: documents.Document) -> None:
-        known = list(pod.status.get("containerStatuses") or ())
+    async def _report_health(self, pod: documents.Document) -> None:
         if self._look is None:
             return
-        fresh = statuses.with_health(pod, known, self._preparer.claims(pod), self._look)
-        if fresh != known:
+        reported = list(pod.status.get("containerStatuses") or ())
+        fresh = statuses.with_health(pod, reported, self._preparer.claims(pod), self._look)
+        if fresh != reported:
             await self._patch(pod, {"status": {"containerStatuses": fresh}}, subresource="status")
 
     async def _patch(

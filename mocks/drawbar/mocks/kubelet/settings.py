@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
+from drawbar.driver import backoff
 from drawbar.mocks.kubelet import versions
 
 # The releases there are; `versions` says what the services are for.
@@ -18,7 +19,7 @@ class Settings:
         resource_health: whether it watches the health of devices; None: as its release does by default.
         check_device_nodes: refuse a CDI device node that is not on this host, as a runtime does. Off by default,
             because the device nodes of mocked devices do not exist.
-        watch_seconds: pause between two looks at the registration directory; the real kubelet is told by inotify.
+        watch_seconds: pause between two listings of the registration directory; the real kubelet uses inotify.
         reconcile_seconds: pause between two comparisons of the sockets with the registered plugins.
         dial_timeout_seconds: for connecting to a registration socket.
         info_timeout_seconds: for GetInfo.
@@ -27,16 +28,16 @@ class Settings:
         registration_max_seconds: the longest such pause.
         call_timeout_seconds: for NodePrepareResources and NodeUnprepareResources.
         retry_first_seconds: pause after the first failed sync of a pod; doubles each time. The real kubelet's first
-            pauses are longer; what counts here is that it tries again, and how long the pauses become.
+            pauses are longer; only that it tries again and how long the pauses become are imitated.
         retry_max_seconds: the longest such pause.
-        resync_seconds: pause between two looks at every pod although nothing changed.
-        unprepare_seconds: pause between two looks for claims of pods that are gone.
+        resync_seconds: pause between two syncs of every pod although nothing changed.
+        unprepare_seconds: pause between two searches for claims of pods that are gone.
         stop_seconds: how long containers take to end after their signal, if the grace period is as long. Zero, as
             there are no processes.
         wiping_seconds: how long a driver may be without a connected plugin before its node's slices are deleted.
         wipe_retry_first_seconds: pause after a failed wipe; doubles each time.
         wipe_retry_max_seconds: the longest such pause.
-        health_timeout_seconds: how long a health report counts that does not say so itself.
+        health_timeout_seconds: how long a health report without a time of its own counts.
         health_reconnect_seconds: pause between two health streams to one plugin.
     """
 
@@ -70,11 +71,11 @@ class Settings:
 
     def pause_seconds(self, failures: int) -> float:
         """The pause after that many failed syncs of a pod in a row (at least one)."""
-        return doubled(self.retry_first_seconds, self.retry_max_seconds, failures)
+        return backoff.longest(failures, self.retry_first_seconds, self.retry_max_seconds)
 
     def registration_pause_seconds(self, failures: int) -> float:
         """The pause after that many failed registrations at one socket in a row (at least one)."""
-        return doubled(self.registration_first_seconds, self.registration_max_seconds, failures)
+        return backoff.longest(failures, self.registration_first_seconds, self.registration_max_seconds)
 
     def with_time(self, name: str, seconds: float) -> Self:
         """The same with one of the times replaced.
@@ -94,8 +95,3 @@ def times() -> tuple[str, ...]:
     """The names of all times, without their unit."""
     suffix = "_seconds"
     return tuple(field.name.removesuffix(suffix) for field in fields(Settings) if field.name.endswith(suffix))
-
-
-def doubled(first: float, longest: float, failures: int) -> float:
-    """A pause that doubles with each failure, up to the longest."""
-    return min(longest, first * 2.0 ** min(failures - 1, 16))

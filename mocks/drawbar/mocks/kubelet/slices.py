@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from drawbar.driver import backoff
 from drawbar.driver.kube import client, errors, kinds
 from drawbar.mocks.kubelet import settings, versions
 
@@ -45,8 +46,8 @@ class Wiper:
             try:
                 await self._api.request("DELETE", kinds.SLICE.path(), {"fieldSelector": fields})
             except errors.KubeError as error:
-                pause = settings.doubled(
-                    self._times.wipe_retry_first_seconds, self._times.wipe_retry_max_seconds, attempt
+                pause = backoff.longest(
+                    attempt, self._times.wipe_retry_first_seconds, self._times.wipe_retry_max_seconds
                 )
                 log.info("slices not wiped: %s", error, extra={"selector": fields, "pause_seconds": pause})
                 await asyncio.sleep(pause)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from drawbar.driver import backoff
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -23,5 +25,4 @@ class Settings:
 
     def backoff_seconds(self, attempts: int) -> float:
         """The pause after that many failed attempts (at least one)."""
-        # Beyond 16 doublings every sensible maximum is reached.
-        return min(self.backoff_max_seconds, self.backoff_first_seconds * 2.0 ** min(attempts - 1, 16))
+        return backoff.longest(attempts, self.backoff_first_seconds, self.backoff_max_seconds)
