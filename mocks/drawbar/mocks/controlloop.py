@@ -1,10 +1,11 @@
-"""What the doubles of controllers and schedulers share: the start of their mirrors, and their workers."""
+"""What the doubles of controllers and schedulers share: the start of their mirrors, their workers, and the error of their tasks."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
 
+from drawbar.driver import errors
 from drawbar.driver.kube import mirror, workers
 
 WORKERS = 4
@@ -38,3 +39,12 @@ async def run(
                 group.create_task(work, name=f"{name}-worker-{number}")
     finally:
         queue.close()
+
+
+def first_error(group: BaseExceptionGroup[errors.DrawbarError]) -> errors.DrawbarError:
+    """Return the first error of a group, however deeply it is nested."""
+    inner: BaseException = group
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    assert isinstance(inner, errors.DrawbarError)
+    return inner

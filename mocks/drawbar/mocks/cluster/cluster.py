@@ -26,7 +26,7 @@ from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.fabric import contract, registry
 from drawbar.fabric import errors as fabric_errors
-from drawbar.mocks import sysfs
+from drawbar.mocks import controlloop, sysfs
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.cluster import children, deployment, errors, places, settings
 from drawbar.mocks.fabric import configuration
@@ -117,7 +117,7 @@ class Cluster:
                     failure = error
         except* driver_errors.DrawbarError as group:
             cluster.keep_logs = True
-            raise _first(group) from None
+            raise controlloop.first_error(group) from None
         finally:
             await _undisturbed(cluster._clean_up(keep_logs=cluster.keep_logs or failure is not None))
         if failure is not None:
@@ -354,11 +354,3 @@ def _remove(where: places.Places, keep_logs: bool) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-
-
-def _first(group: BaseExceptionGroup[driver_errors.DrawbarError]) -> driver_errors.DrawbarError:
-    inner: BaseException = group
-    while isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    assert isinstance(inner, driver_errors.DrawbarError)
-    return inner

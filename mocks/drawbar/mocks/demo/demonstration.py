@@ -7,6 +7,7 @@ from typing import Any
 
 from drawbar.driver import errors
 from drawbar.driver.kube import client, kinds
+from drawbar.mocks import controlloop
 from drawbar.mocks.claims import dialects
 from drawbar.mocks.demo import observation, pods, progress, screens, stages, summary
 from drawbar.mocks.demo.progress import Step
@@ -57,7 +58,7 @@ class Demonstration:
             try:
                 good = await self._show(world)
             except* errors.DrawbarError as group:
-                raise _first(group) from None
+                raise controlloop.first_error(group) from None
             world.keep_logs = not good
             return good
 
@@ -147,11 +148,3 @@ def _stuck_sentence(view: progress.View, awaited: Step, seconds: float) -> str:
     got = f"got as far as {reached[-1].value}" if reached else "was not even allocated a device"
     where = f", device {view.pool}/{view.device} on {view.node}" if view.device else ""
     return f"{view.pod} ({view.device_class}{where}) {got}; it was not {awaited.value} within {seconds:g} s"
-
-
-def _first(group: BaseExceptionGroup[errors.DrawbarError]) -> errors.DrawbarError:
-    inner: BaseException = group
-    while isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    assert isinstance(inner, errors.DrawbarError)
-    return inner

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, config
+from drawbar.mocks import controlloop
 from drawbar.mocks.kubelet import (
     agent,
     claiminfo,
@@ -126,7 +127,7 @@ class Kubelets(Mapping[str, agent.Kubelet]):
         except* driver_errors.DrawbarError as group:
             if started.done():
                 raise
-            started.set_exception(_first(group))
+            started.set_exception(controlloop.first_error(group))
         finally:
             self._running.pop(spec.name, None)
             del self._lives[spec.name]
@@ -197,11 +198,3 @@ async def _running(
         finally:
             for task in tasks:
                 task.cancel()
-
-
-def _first(group: BaseExceptionGroup[driver_errors.DrawbarError]) -> driver_errors.DrawbarError:
-    inner: BaseException = group
-    while isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    assert isinstance(inner, driver_errors.DrawbarError)
-    return inner
