@@ -166,24 +166,24 @@ def event(subsystem, devpath="/devices/pci0000:00/0000:00:03.0"):
 
 
 async def test_only_events_of_recorded_devices_are_kept_and_only_so_many():
-    heard = recorder.Hearing(most=2)
+    heard = recorder.Listener(most=2)
     keyboard, tunnel = event("input"), event("net", "/devices/virtual/net/tun0")
     await heard.listen(
         Source(event("pci"), keyboard, tunnel, event("nvme"), event("cxl"), uevents.Overflow())
     )
-    assert [each.message.split("\n")[2] for each in heard.heard] == ["SUBSYSTEM=pci", "SUBSYSTEM=nvme"]
+    assert [each.message.split("\n")[2] for each in heard.events] == ["SUBSYSTEM=pci", "SUBSYSTEM=nvme"]
     assert (heard.others, heard.dropped, heard.overflows, heard.broken) == (2, 1, 1, None)
 
 
 async def test_events_that_end_early_are_kept_with_the_reason():
-    heard = recorder.Hearing()
+    heard = recorder.Listener()
     await heard.listen(Source(event("pci"), error=UeventError("the kernel's uevents ended")))
-    assert (len(heard.heard), heard.broken) == (1, "the kernel's uevents ended")
+    assert (len(heard.events), heard.broken) == (1, "the kernel's uevents ended")
 
 
 async def test_every_event_that_a_kernel_sent_of_a_disk_and_a_memory_device_is_kept_as_it_was():
     sent = load_events(RECORDINGS / "uevents.jsonl")
-    heard = recorder.Hearing()
+    heard = recorder.Listener()
     await heard.listen(Source(*(uevents.parse(each.datagram) for each in sent)))
-    kept = [each.message.replace("\n", "\0").encode() for each in heard.heard]
+    kept = [each.message.replace("\n", "\0").encode() for each in heard.events]
     assert kept == [each.datagram for each in sent]

@@ -1,7 +1,7 @@
 """What a change on this node wakes: one table, each row of which is pure.
 
-A row names a kind of change, when it matters, and what it wakes. The daemon gathers what the rows need to know of a change, and
-wakes what `route` returns. What is woken looks at everything anew, so to be woken without need costs time and nothing else.
+A row names a kind of change, when it matters, and what it wakes. The daemon gathers the facts that the rows need, and
+wakes what `route` returns. What is woken observes everything anew, so a needless wake-up costs time and nothing else.
 """
 
 import enum

@@ -1,1 +1,1 @@
-"""How the devices of this node are: what is read of them, what is judged of it, and who hears of it."""
+"""The health of this node's devices: readings, verdicts, and their subscribers."""

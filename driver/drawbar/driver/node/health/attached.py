@@ -1,7 +1,7 @@
 """Which of this node's fabric devices are watched: those that were reported visible, until they are given back.
 
 A device whose attachment is being deleted is not watched: it is about to go, and that is no surprise. One that was
-visible and is not any more stays watched, for its disappearance is what is to be told.
+visible and is not any more stays watched, for its disappearance is to be reported.
 
 A change of a verdict becomes an Event on the claim that has the device.
 """
@@ -50,45 +50,45 @@ class AttachedDevices:
         self._recorder = recorder
         self._card = card
         self._acting = acting
-        self._known: dict[verdicts.Key, attachments.DeviceAttachment] = {}
-        self._ill: set[verdicts.Key] = set()
+        self._attachments: dict[verdicts.Key, attachments.DeviceAttachment] = {}
+        self._unhealthy: set[verdicts.Key] = set()
         watching.subscribe(self._verdict_changed)
 
     def changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        """An attachment of this node came, changed or went; takes what a reflector tells."""
+        """An attachment of this node was added, changed or deleted; a callback of a reflector."""
         if old is not None and (new is None or new.deleting or new.metadata.uid != old.metadata.uid):
             self._drop(key(old))
         if new is None or new.deleting:
             return
         name = key(new)
-        if name not in self._known and not new.holds(attachments.VISIBLE):
+        if name not in self._attachments and not new.holds(attachments.VISIBLE):
             return
-        first = name not in self._known
-        self._known[name] = new
+        first = name not in self._attachments
+        self._attachments[name] = new
         if first:
             self._monitor.watch(name, lambda: self._find(name))
 
     def _drop(self, name: verdicts.Key) -> None:
-        if self._known.pop(name, None) is not None:
-            self._ill.discard(name)
+        if self._attachments.pop(name, None) is not None:
+            self._unhealthy.discard(name)
             self._monitor.unwatch(name)
 
     def _find(self, name: verdicts.Key) -> model.Card | None:
-        attachment = self._known.get(name)
+        attachment = self._attachments.get(name)
         return self._card(attachment) if attachment is not None else None
 
     def _verdict_changed(self, name: verdicts.Key) -> None:
-        attachment, verdict = self._known.get(name), self._monitor.of(name)
+        attachment, verdict = self._attachments.get(name), self._monitor.of(name)
         if attachment is None:
             return
         if verdict.status is verdicts.Status.UNHEALTHY:
-            self._ill.add(name)
+            self._unhealthy.add(name)
             if self._acting():
                 self._recorder.warning(attachment.spec.claim, reason=UNHEALTHY, message=verdict.message)
-        elif name in self._ill:
-            self._ill.discard(name)
+        elif name in self._unhealthy:
+            self._unhealthy.discard(name)
             message = f"device {name.device} is healthy again"
             if self._acting():
                 self._recorder.normal(attachment.spec.claim, reason=HEALTHY, message=message)

@@ -2,7 +2,7 @@
 
 Invariants: there is a taint only for a finding that was seen, that lasted as long as its rule asks and that has not
 stayed away for its recovery time since; every taint is lifted once the samples have shown nothing for
-`recovery_max_seconds`; a sample that cannot tell neither raises nor lifts.
+`recovery_max_seconds`; a sample that says nothing of a finding neither raises nor lifts it.
 
 Time is what passes between samples, and at most two intervals of it count: a clock that jumps, or a host that slept,
 neither makes a finding last nor proves that it is over.
@@ -198,13 +198,13 @@ def _advance(
         return _present(track, found, step, policy.rules.of(finding))
     if track is None:
         return None
-    return _untold(track) if finding in observed.unknown else _absent(track, step, policy)
+    return _undecided(track) if finding in observed.unknown else _absent(track, step, policy)
 
 
 def _present(track: Track | None, found: Evidence, step: float, rule: Rule) -> Track:
     if track is None:
         return Track(evidence=found, raised=rule.hold_down_seconds <= 0)
-    # A finding in another state is told as it is now; one that is merely still there, as it was.
+    # A finding in another state is reported as it is now; one that merely persists, as it was.
     shown = track.evidence if track.evidence.value == found.value and _goes_on(track) else found
     lasted = track.present_seconds + step if _goes_on(track) else 0.0
     return replace(
@@ -221,8 +221,8 @@ def _goes_on(track: Track) -> bool:
     return track.raised or track.clean_seconds == 0.0
 
 
-def _untold(track: Track) -> Track | None:
-    """The sample does not tell: what is raised stays, what was waited for begins anew."""
+def _undecided(track: Track) -> Track | None:
+    """The sample says nothing of the finding: what is raised stays, what was waited for begins anew."""
     if track.raised:
         return track
     return replace(track, present_seconds=0.0) if track.relapses else None
@@ -256,9 +256,9 @@ def _verdict(history: History, policy: Policy) -> verdicts.Verdict:
     raised.sort(key=lambda one: (_EFFECTS.index(one[0]), NAMES.index(one[1])))
     if not raised and not history.memory.seen:
         return verdicts.UNKNOWN
-    ill = any(policy.rules.of(finding).unhealthy for _, finding, _ in raised)
+    unhealthy = any(policy.rules.of(finding).unhealthy for _, finding, _ in raised)
     return verdicts.Verdict(
-        status=verdicts.Status.UNHEALTHY if ill else verdicts.Status.HEALTHY,
+        status=verdicts.Status.UNHEALTHY if unhealthy else verdicts.Status.HEALTHY,
         message="; ".join(track.evidence.message for *_, track in raised)[:MESSAGE_CHARS],
         taints=tuple(
             verdicts.Taint(

@@ -1,4 +1,4 @@
-"""Looks after the health of the devices that it is told to watch, and keeps the verdict on each.
+"""Monitors the health of the devices that are watched, and keeps the verdict on each.
 
 Each device is read on an interval with jitter, and soon after an event of it. A read happens in a thread of its own and
 has a deadline: one that hangs (a driver that waits for dead hardware) costs its thread and nothing else, and its device
@@ -41,7 +41,7 @@ class _Watched:
     """One device.
 
     Attributes:
-        addresses: of its functions when it was last looked at; none if it was not there.
+        addresses: of its functions when it was last read; none if it was absent.
         looked_at: when that was, on the event loop's clock.
     """
 
@@ -53,7 +53,7 @@ class _Watched:
 
 
 class Monitor:
-    """Implements `verdicts.Verdicts`. `run` does the work; everything else is called in the event loop.
+    """Implements `verdicts.Verdicts`. `run` reads and judges; everything else is called in the event loop.
 
     Args:
         read: reads a card in a thread, as `readings.read` does.
@@ -79,8 +79,6 @@ class Monitor:
         self._subscribers: list[Callable[[verdicts.Key], None]] = []
         self._hanging: dict[verdicts.Key, threading.Thread] = {}
 
-    # What is watched.
-
     def watch(self, key: verdicts.Key, supplier: Supplier) -> None:
         """Watches a device from now on. Watching one that is watched changes its supplier alone.
 
@@ -88,9 +86,9 @@ class Monitor:
             key: its DRA name.
             supplier: the card as the inventory has it now, None while it is not there; must not block.
         """
-        known = self._watched.get(key)
-        if known is not None:
-            known.supplier = supplier
+        watched = self._watched.get(key)
+        if watched is not None:
+            watched.supplier = supplier
             return
         if len(self._watched) >= WATCHED_MAX:
             log.warning("too many devices to watch", extra={"device": key.device, "limit": WATCHED_MAX})
@@ -100,12 +98,12 @@ class Monitor:
 
     def unwatch(self, key: verdicts.Key) -> None:
         """Forgets a device: its verdict is Unknown, and its next watch begins anew."""
-        known = self._watched.pop(key, None)
-        if known is not None and known.verdict != verdicts.UNKNOWN:
-            self._tell(key)
+        watched = self._watched.pop(key, None)
+        if watched is not None and watched.verdict != verdicts.UNKNOWN:
+            self._notify(key)
 
     def changed(self, addresses: Collection[str] | None = None) -> None:
-        """Something happened to these functions, or to any if they are not known: looks at them soon."""
+        """Read the devices of these functions soon, or all of them for None."""
         now = asyncio.get_running_loop().time()
         gap = min(EVENT_GAP_SECONDS, self._policy.interval_seconds)
         for key, watched in self._watched.items():
@@ -115,8 +113,6 @@ class Monitor:
             )
             if concerned:
                 self._queue.add_after(key, max(0.0, watched.looked_at + gap - now))
-
-    # What was judged.
 
     def of(self, key: verdicts.Key) -> verdicts.Verdict:
         """The verdict on a device; `UNKNOWN` for one that is not watched."""
@@ -137,22 +133,20 @@ class Monitor:
 
         return end
 
-    def _tell(self, key: verdicts.Key) -> None:
+    def _notify(self, key: verdicts.Key) -> None:
         for subscriber in tuple(self._subscribers):
             subscriber(key)
-
-    # The work.
 
     async def run(self) -> None:
         """Reads and judges until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for number in range(WORKERS):
-                    tasks.create_task(self._queue.run(self._look, _extra), name=f"health-{number}")
+                    tasks.create_task(self._queue.run(self._judge, _extra), name=f"health-{number}")
         finally:
             self._queue.close()
 
-    async def _look(self, key: verdicts.Key) -> float | None:
+    async def _judge(self, key: verdicts.Key) -> float | None:
         """Judge one device; return the seconds until it is to be judged again, or None for one that is not watched."""
         watched = self._watched.get(key)
         if watched is None:
@@ -170,8 +164,8 @@ class Monitor:
         pause = judgement.look_again_seconds(watched.history, self._policy)
         if verdict != watched.verdict:
             before, watched.verdict = watched.verdict, verdict
-            _say(key, before, verdict)
-            self._tell(key)
+            _log_change(key, before, verdict)
+            self._notify(key)
         return pause * self._jitter.uniform(1.0, 1.0 + JITTER)
 
     async def _sample(self, key: verdicts.Key, card: model.Card) -> samples.Sample:
@@ -212,7 +206,7 @@ def _answer(
         loop.call_soon_threadsafe(give)
 
 
-def _say(key: verdicts.Key, before: verdicts.Verdict, after: verdicts.Verdict) -> None:
+def _log_change(key: verdicts.Key, before: verdicts.Verdict, after: verdicts.Verdict) -> None:
     extra = {"pool": key.pool, "device": key.device, "taints": ",".join(taint.key for taint in after.taints)}
     if after.status is verdicts.Status.UNHEALTHY or after.taints:
         log.warning("device is %s: %s", after.status, after.message, extra=extra)

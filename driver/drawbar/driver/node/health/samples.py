@@ -46,7 +46,7 @@ class Link:
     Attributes:
         speed_gts: as it runs now, per lane.
         width: lanes that it runs on now.
-        most_gts: the fastest that both ends can; None where the kernel does not tell.
+        most_gts: the fastest that both ends can; None where the kernel does not report it.
         most_width: the most lanes that both ends have.
     """
 
@@ -63,8 +63,8 @@ class Memdev:
     Attributes:
         name: such as `mem0`.
         driver: the driver of the memory device itself, `cxl_mem` where its endpoint is usable.
-        security: the state of its media, where the kernel tells.
-        committed: how many of its endpoint's decoders map memory; None where the kernel does not tell.
+        security: the state of its media, where the kernel reports it.
+        committed: how many of its endpoint's decoders map memory; None where the kernel does not report it.
     """
 
     name: str

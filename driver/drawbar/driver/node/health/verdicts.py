@@ -1,4 +1,4 @@
-"""What is said about one device's health, and where others read it."""
+"""The verdict on a device's health, and the interface of its readers."""
 
 import enum
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Status(enum.StrEnum):
-    """As the kubelet tells it to users (`v1.DRAResourceHealth`) and as DeviceAttachments record it."""
+    """As the kubelet shows it to users (`v1.DRAResourceHealth`) and as DeviceAttachments record it."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
@@ -63,7 +63,7 @@ UNKNOWN = Verdict(status=Status.UNKNOWN)
 
 
 class Verdicts(Protocol):
-    """Where the health stream, the local pool and the attachments read what was judged."""
+    """The verdicts, as the health stream, the local pool and the attachments read them."""
 
     def of(self, key: Key) -> Verdict:
         """The verdict on a device; `UNKNOWN` for one that is not watched."""

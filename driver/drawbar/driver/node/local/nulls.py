@@ -1,8 +1,8 @@
-"""The null device: what a request gets that may go without, as the last alternative of its `firstAvailable`.
+"""The null device: what a request gets that can do without a device, as the last alternative of its `firstAvailable`.
 
-It is nothing at all: no function on a bus, no health, no binding conditions, no attachment. Its container gets a variable
-that says so, `DRAWBAR_<REQUEST>=none`, and that is all. Each node publishes it in its own pool, so it is there exactly
-where somebody can prepare it; a pool for all nodes would send pods to nodes without a node daemon.
+It has no function on a bus, no health, no binding conditions and no attachment. Its container gets one variable,
+`DRAWBAR_<REQUEST>=none`, and nothing else. Each node publishes it in its own pool, so that it is offered only where a node
+daemon can prepare it; a pool for all nodes would send pods to nodes without one.
 
 Where the API server keeps `allowMultipleAllocations` (gate DRAConsumableCapacity), it is one device without capacities,
 which any number of claims share. Where it drops that, the node has a number of copies instead, one for each claim.
@@ -62,7 +62,7 @@ def offers(settings: NullDevice, *, shared: bool) -> tuple[plan.Offer, ...]:
     """What a node publishes.
 
     Args:
-        settings: what an administrator wants.
+        settings: the configuration.
         shared: whether this API server lets many claims have one device.
     """
     if not settings.enabled:
@@ -81,7 +81,7 @@ def offers(settings: NullDevice, *, shared: bool) -> tuple[plan.Offer, ...]:
 
 
 def shortage(settings: NullDevice, node_name: str) -> str:
-    """What the copies mean, for people."""
+    """Return the message that says what the copies mean."""
     return (
         f"the API server does not keep {encoding.SHARING} (feature gate DRAConsumableCapacity): the null device of node "
         f"{node_name} is there in {settings.copies} copies, so no more than {settings.copies} claims at a time can go "
@@ -90,7 +90,7 @@ def shortage(settings: NullDevice, node_name: str) -> str:
 
 
 def label(requests: Iterable[str]) -> str:
-    """What names it in CDI behind the claim's uid: a container gets the variables of its own requests alone.
+    """Return its CDI name behind the claim's uid: a container gets the variables of its own requests alone.
 
     No device's name has a dot, so it is never taken for a device.
     """

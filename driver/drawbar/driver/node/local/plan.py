@@ -1,4 +1,4 @@
-"""What should be published of a node's own devices and by which writes, decided purely.
+"""The writes that publish a node's own devices; pure.
 
 Invariants, beside those of `slices.plan`:
 
@@ -44,7 +44,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """Everything the decision rests on.
+    """The input of the plan.
 
     Attributes:
         owner: the Node object, which the slices go with.
@@ -67,9 +67,7 @@ class Observed:
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, ...]:
     """Return the writes that publish what should be."""
-    ours = [
-        found for found in observed.published if nodepools.is_pool(found.spec.pool.name, observed.node_name)
-    ]
+    ours = [each for each in observed.published if nodepools.is_pool(each.spec.pool.name, observed.node_name)]
     actual = _actual(observed, ours)
     form = encoding.Encoding.PER_DEVICE if observed.keeps_taints else encoding.Encoding.WITHDRAWN
     pools = []

@@ -1,4 +1,4 @@
-"""The devices that live in a node: what they are called, and which of them are its own to give out; decided purely.
+"""The devices that are built into a node: their names, and which of them are offered; pure.
 
 A device is named after its serial number where it has one that no other card of the node claims, else after its PCI
 address: `gpu-48-b0-2d-00-00-00-00-01`, `fpga-0000-65-00-0`. A claim may outlive a reboot, and addresses move when a card
@@ -12,7 +12,7 @@ Invariants, whatever is configured:
   the screen of a management controller. A device that a claim holds here stays offered, for its claim is who uses it;
 - a card is offered whole, or as its virtual functions, never both.
 
-What is refused comes with the reason, since "why is my device not there" is what operators ask.
+Each refused device comes with the reason, for operators ask why their device is not offered.
 
 Source: `resource.k8s.io/v1` Device.name (a DNS label), ResourcePool.name (DNS subdomains joined by `/`).
 """
@@ -182,7 +182,7 @@ def _virtual(card: model.Card, name: str) -> Iterable[Resident]:
 
 
 def _distinct(found: list[Resident]) -> tuple[Resident, ...]:
-    """What two share is nobody's name: serials that differ only in what separates, say."""
+    """Name devices by their address that would share a name, such as those of serials that differ in separators alone."""
     counted = collections.Counter(one.name for one in found)
     return tuple(
         one
@@ -217,7 +217,7 @@ SCREENS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What is known of the node besides its cards.
+    """The state of the node besides its cards.
 
     Attributes:
         attached: the DeviceAttachments of this node, those that are being deleted among them.

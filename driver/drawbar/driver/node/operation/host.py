@@ -1,4 +1,4 @@
-"""What this process may do on this host, and what it needs and lacks there, looked at before the daemon starts.
+"""What this process may do on this host, and what it lacks there, checked before the daemon starts.
 
 Without some of it the daemon is of no use, and does not start; without the rest something will not work, and that is
 logged. All is listed at once, each with the capability, the mount or the field of the pod that is missing. A mocked tree
@@ -71,7 +71,7 @@ class Facts:
         first_namespaces: by `user` and `pid` whether the process is in the host's own; None where that is not known.
         boot_id: whether the kernel tells it.
         sysfs: whether there is a PCI bus in it, and whether it can be written.
-        uevents: why the kernel's uevents cannot be heard; None if they can.
+        uevents: why the kernel's uevents cannot be received; None if they can.
     """
 
     capabilities: frozenset[Capability] | None
@@ -184,7 +184,7 @@ def judged(facts: Facts, *, on_host: bool, in_pod: bool) -> Findings:
 
 
 def sentence(findings: Findings) -> str:
-    """All of it, for somebody who sees nothing else."""
+    """Return all findings as one message."""
     lines = [*findings.fatal, *(f"besides: {warning}" for warning in findings.warnings)]
     if len(lines) == 1:
         return lines[0]

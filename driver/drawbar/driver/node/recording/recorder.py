@@ -35,7 +35,7 @@ EVENTS_MOST = 50_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class RecordedEvent:
     """One event: the host's monotonic seconds, as its kernel's log has them, and the event as on the wire.
 
     In `message` a newline stands for each NUL.
@@ -45,11 +45,11 @@ class Heard:
     message: str
 
 
-class Hearing:
-    """What was heard so far.
+class Listener:
+    """The events so far.
 
     Attributes:
-        heard: the events of devices that are recorded.
+        events: those of devices that are recorded.
         others: how many came of other devices, and are not kept.
         dropped: how many came when there was no room any more.
         overflows: how often the kernel or we lost some.
@@ -57,7 +57,7 @@ class Hearing:
     """
 
     def __init__(self, most: int = EVENTS_MOST) -> None:
-        self.heard: list[Heard] = []
+        self.events: list[RecordedEvent] = []
         self.others = 0
         self.dropped = 0
         self.overflows = 0
@@ -67,7 +67,7 @@ class Hearing:
     @property
     def anything(self) -> bool:
         """Whether the tree may have changed."""
-        return bool(self.heard or self.dropped or self.overflows)
+        return bool(self.events or self.dropped or self.overflows)
 
     async def listen(self, source: uevents.UeventSource) -> None:
         """Takes events until the source ends or breaks; that it broke is noted, for what was heard is still worth it."""
@@ -82,10 +82,10 @@ class Hearing:
             self.overflows += 1
         elif not kinds.is_heard(event.subsystem, event.devpath):
             self.others += 1
-        elif len(self.heard) >= self._most:
+        elif len(self.events) >= self._most:
             self.dropped += 1
         else:
-            self.heard.append(Heard(seconds=time.monotonic(), message=_message(event)))
+            self.events.append(RecordedEvent(seconds=time.monotonic(), message=_message(event)))
 
 
 def _message(event: uevents.Uevent) -> str:
@@ -142,14 +142,14 @@ async def record(
         await asyncio.to_thread(work.take, START)
     else:
         async with uevents.listening(settings.source) as source, asyncio.TaskGroup() as tasks:
-            listening = tasks.create_task(work.hearing.listen(source), name="uevents")
+            listening = tasks.create_task(work.listener.listen(source), name="uevents")
             await asyncio.to_thread(work.take, START)
             ready()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(settings.seconds):
                     await stop.wait()
             await asyncio.sleep(_UNDER_WAY_SECONDS)
-            if work.hearing.anything:
+            if work.listener.anything:
                 await asyncio.to_thread(work.take, END)
             listening.cancel()
     return await asyncio.to_thread(work.finish)
@@ -159,7 +159,7 @@ class _Work:
     """One recording as it grows; everything that blocks is for a thread."""
 
     def __init__(self, settings: Settings) -> None:
-        self.hearing = Hearing()
+        self.listener = Listener()
         self._settings = settings
         self._masks = masks.Masks() if settings.masked else None
         self._left_out = tree.Omissions()
@@ -208,16 +208,16 @@ class _Work:
         }
 
     def _events(self) -> dict[str, Any]:
-        heard = self.hearing
+        heard = self.listener
         lines = (
             json.dumps({"t": round(each.seconds, 4), "msg": self._masked(each.message)}) + "\n"
-            for each in heard.heard
+            for each in heard.events
         )
         return {
             "file": EVENTS,
             "bytes": _write(self._settings.folder / EVENTS, (line.encode() for line in lines)),
             "seconds": round(time.monotonic() - self._began, 1),
-            "events": len(heard.heard),
+            "events": len(heard.events),
             "ofOtherDevices": heard.others,
             "dropped": heard.dropped,
             "overflows": heard.overflows,

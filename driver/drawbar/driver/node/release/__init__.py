@@ -1,4 +1,4 @@
-"""Letting go of a device: from a driver that has it to a slot without power, or the reason why not."""
+"""The release of a device: from a bound driver to a slot without power, or the reason why not."""
 
 from drawbar.driver.node.release.plan import Blocked, Outcome, Released, Working
 from drawbar.driver.node.release.releaser import Releaser, Timeouts, problems

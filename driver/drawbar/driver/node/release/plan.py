@@ -1,4 +1,4 @@
-"""The next step in letting go of a device, decided purely.
+"""The next step of a device's release; pure.
 
 Invariant: no driver is unbound, no function removed and no slot switched off while a user of the device is known, nor
 while anything still stands on it (`unrest`); virtual functions go before the functions they belong to, and a slot is
@@ -23,7 +23,7 @@ STUCK = "NoProgress"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """The kernel has nothing of the device any more: the fabric can take it."""
+    """The kernel no longer shows anything of the device: the fabric can take it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """Everything the decision rests on.
+    """The input of the plan.
 
     Attributes:
         functions: of the device and of everything else that goes with its slot, as the kernel has them now.
@@ -104,7 +104,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Say who uses the device, and do nothing to it."""
+    """Report who uses the device, and do nothing to it."""
 
     message: str
 
@@ -118,7 +118,7 @@ class DropVirtualFunctions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quiesce:
-    """Bring the device to rest, one step."""
+    """Quiesce the device, one step."""
 
     unrest: str
 

@@ -62,8 +62,8 @@ _FUNCTIONS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """What was seen.
+class Observation:
+    """The state of a device.
 
     Attributes:
         card: the functions that are left, fresh; None when none is.
@@ -73,7 +73,7 @@ class Sight:
     card: model.Card | None
 
 
-def look(host: classes.Host, card: model.Card | None, slot: str, device_class: str | None) -> Sight:
+def look(host: classes.Host, card: model.Card | None, slot: str, device_class: str | None) -> Observation:
     """Everything about one device.
 
     Args:
@@ -90,7 +90,7 @@ def look(host: classes.Host, card: model.Card | None, slot: str, device_class: s
     if found is not None:
         operations = classes.of(device_class or found.first.device_class)
         used, unrest = operations.users(host, found), operations.unrest(host, found)
-    return Sight(
+    return Observation(
         observed=plan.Observed(
             functions=tuple(_function(function) for function in own),
             slot=_slot(host, slot, taken=bool(in_slot) and not own),
@@ -104,7 +104,7 @@ def look(host: classes.Host, card: model.Card | None, slot: str, device_class: s
 def _own(
     host: classes.Host, card: model.Card | None, in_slot: tuple[model.PciFunction, ...]
 ) -> tuple[model.PciFunction, ...]:
-    """What is left of the device, and everything that loses its power with it."""
+    """Return what is left of the device, and everything that loses its power with it."""
     known = card.functions if card is not None else ()
     seen = {function.address: function for function in in_slot}
     found = {fresh.address: fresh for one in known if (fresh := _again(host, one, seen)) is not None}
@@ -224,7 +224,7 @@ class _Begun:
 
 
 class Releaser:
-    """Lets go of the devices of one node. Steps for different devices may run at the same time."""
+    """Releases the devices of one node. Steps for different devices may run at the same time."""
 
     def __init__(
         self,
@@ -257,16 +257,18 @@ class Releaser:
         self._warn()
         begun = self._begun.get(key, _Begun())
         try:
-            sight = await self._look(key, card or begun.card, slot, device_class)
-            action = plan.plan(sight.observed)
-            begun = replace(begun, card=sight.card)
+            observation = await self._look(key, card or begun.card, slot, device_class)
+            action = plan.plan(observation.observed)
+            begun = replace(begun, card=observation.card)
             return await self._carry_out(key, begun, action, device_class)
         except errors.KernelSilent as silent:
             return self._blocked(plan.SILENT, str(silent))
         except errors.KernelRefused as refused:
             return self._blocked(plan.REFUSED, str(refused))
 
-    async def _look(self, key: str, card: model.Card | None, slot: str, device_class: str | None) -> Sight:
+    async def _look(
+        self, key: str, card: model.Card | None, slot: str, device_class: str | None
+    ) -> Observation:
         read = functools.partial(look, self._host, card, slot, device_class)
         return await self._kernel.run(f"release: {key}", f"how the device in {key} stands", read)
 
@@ -345,7 +347,7 @@ class Releaser:
             del self._begun[next(iter(self._begun))]
 
     def _warn(self) -> None:
-        """Says once that users can be missed."""
+        """Log once that users can be missed."""
         if not self._warned:
             self._warned = True
             if (why := users.blindness(self._host.proc)) is not None:
