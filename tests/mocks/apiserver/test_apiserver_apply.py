@@ -17,15 +17,6 @@ def run(
     return apply.apply(live, config, SCHEMA, owners, manager=manager, api_version="v1", now="t", force=force)
 
 
-def test_two_managers_share_a_keyed_list_without_conflict() -> None:
-    first, owners = run({}, {"status": {"conditions": [{"type": "A", "status": "True"}]}})
-    second, owners = run(
-        first, {"status": {"conditions": [{"type": "B", "status": "True"}]}}, owners, name="b"
-    )
-    assert [c["type"] for c in second["status"]["conditions"]] == ["A", "B"]
-    assert len(owners) == 2
-
-
 def test_a_field_that_its_manager_leaves_out_is_removed() -> None:
     first, owners = run({}, {"spec": {"x": 1, "y": 2}})
     second, owners = run(first, {"spec": {"x": 1}}, owners)
@@ -39,37 +30,11 @@ def test_an_item_that_its_manager_leaves_out_is_removed_and_the_other_stays() ->
     assert live == {"status": {"conditions": [{"type": "B"}]}}
 
 
-def test_a_left_out_field_stays_while_another_manager_owns_it() -> None:
-    live, owners = run({}, {"spec": {"x": 1, "z": 1}})
-    live, owners = run(live, {"spec": {"x": 1}}, owners, name="b")
-    live, owners = run(live, {"spec": {"z": 1}}, owners)
-    assert live == {"spec": {"x": 1, "z": 1}}
-
-
 def test_a_left_out_item_stays_while_another_manager_owns_something_in_it() -> None:
     live, owners = run({}, {"status": {"conditions": [{"type": "A", "status": "True"}]}})
     live, owners = run(live, {"status": {"conditions": [{"type": "A", "reason": "R"}]}}, owners, name="b")
     live, owners = run(live, {"spec": {"x": 1}}, owners)
     assert live["status"]["conditions"] == [{"type": "A", "reason": "R"}]
-
-
-def test_a_changed_value_of_another_manager_is_a_conflict() -> None:
-    live, owners = run({}, {"spec": {"x": 1}})
-    with pytest.raises(apply.ConflictError, match=r'conflict with "a": \.spec\.x'):
-        run(live, {"spec": {"x": 2}}, owners, name="b")
-
-
-def test_the_same_value_is_shared_and_not_a_conflict() -> None:
-    live, owners = run({}, {"spec": {"x": 1}})
-    _, owners = run(live, {"spec": {"x": 1}}, owners, name="b")
-    assert [owner.manager.name for owner in owners] == ["a", "b"]
-
-
-def test_force_takes_the_field_over() -> None:
-    live, owners = run({}, {"spec": {"x": 1}})
-    live, owners = run(live, {"spec": {"x": 2}}, owners, name="b", force=True)
-    assert live == {"spec": {"x": 2}}
-    assert [owner.manager.name for owner in owners] == ["b"]
 
 
 def test_several_conflicts_are_all_named() -> None:
@@ -78,19 +43,6 @@ def test_several_conflicts_are_all_named() -> None:
         apply.ConflictError, match=r"2 conflicts: conflicts with \"a\":\n- .spec.x\n- .spec.y"
     ):
         run(live, {"spec": {"x": 2, "y": 2}}, owners, name="b")
-
-
-def test_finalizers_are_a_set_of_which_each_manager_owns_its_own() -> None:
-    live, owners = run({}, {"metadata": {"finalizers": ["one"]}})
-    live, owners = run(live, {"metadata": {"finalizers": ["two"]}}, owners, name="b")
-    assert live["metadata"]["finalizers"] == ["one", "two"]
-    live, owners = run(live, {"metadata": {"labels": {"x": "y"}}}, owners)
-    assert live["metadata"]["finalizers"] == ["two"]
-
-
-def test_an_unchanged_apply_changes_neither_object_nor_owners() -> None:
-    live, owners = run({}, {"spec": {"x": 1}})
-    assert run(live, {"spec": {"x": 1}}, owners) == (live, owners)
 
 
 def test_an_item_without_any_key_is_refused() -> None:
@@ -158,17 +110,6 @@ def test_json_patches_do_what_their_operations_say(document: Any, operations: An
 def test_json_patches_that_do_not_fit_are_refused_whole(operations: Any) -> None:
     with pytest.raises(patches.PatchError):
         patches.json_patch({"a": 1, "list": []}, operations)
-
-
-def test_a_merge_patch_removes_by_null() -> None:
-    assert patches.merge_patch({"a": {"b": 1, "c": 2}}, {"a": {"b": None}}) == {"a": {"c": 2}}
-
-
-def test_a_strategic_merge_deletes_an_item_by_its_merge_key() -> None:
-    claim = {"status": {"reservedFor": [{"uid": "1", "name": "p"}, {"uid": "2", "name": "q"}]}}
-    patch = {"status": {"reservedFor": [{"$patch": "delete", "uid": "1"}]}}
-    merged = patches.strategic_merge(claim, patch, schemas.CLAIM)
-    assert merged == {"status": {"reservedFor": [{"uid": "2", "name": "q"}]}}
 
 
 def test_a_strategic_merge_replaces_a_list_without_a_merge_key() -> None:

@@ -124,18 +124,6 @@ async def test_a_class_of_130_is_checked_whenever_it_is_written(start: Any) -> N
 
 
 @pytest.mark.parametrize("profile", profiles.CLASSIC_VERSIONS)
-async def test_a_context_belongs_to_its_pod_and_goes_with_it(start: Any, profile: str) -> None:
-    api = await start(profile=profile)
-    owner = (await api.post("/api/v1/namespaces/default/pods", pod(profile))).body["metadata"]
-    reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner["uid"]}
-    contexts = collection(profile, "podschedulingcontexts")
-    body = {"metadata": {"name": "p", "ownerReferences": [reference]}, "spec": {"selectedNode": "n"}}
-    assert (await api.post(contexts, body)).code == 201
-    await api.delete("/api/v1/namespaces/default/pods/p", gracePeriodSeconds=0)
-    assert (await api.get(f"{contexts}/p")).code == 404
-
-
-@pytest.mark.parametrize("profile", profiles.CLASSIC_VERSIONS)
 async def test_a_pod_has_no_generation_yet(start: Any, profile: str) -> None:
     api = await start(profile=profile)
     made = await api.post("/api/v1/namespaces/default/pods", pod(profile))

@@ -197,14 +197,6 @@ def test_a_claim_is_asked_back_when_it_has_no_consumer(
     assert told(alpharequests.claim_status(new, old, {}, deleted=deleted)) == complaints
 
 
-def test_a_claim_has_32_consumers() -> None:
-    consumers = [{**POD, "uid": name} for name in many(33)]
-    status = {"allocation": {}, "reservedFor": consumers}
-    assert told(alpharequests.claim_status(status, {}, {}, deleted=False)) == [("status.reservedFor", LONG)]
-    fewer = {"allocation": {}, "reservedFor": consumers[:32]}
-    assert told(alpharequests.claim_status(fewer, {}, {}, deleted=False)) == []
-
-
 @pytest.mark.parametrize(
     ("devices", "complaints"),
     [

@@ -336,15 +336,6 @@ async def test_an_allocation_that_breaks_a_rule_is_told_where(
     assert field in fields(await api.merge(f"{CLAIMS}/c1/status", {"status": {"allocation": allocation}}))
 
 
-async def test_a_claim_that_is_being_deleted_takes_no_new_users(api: Any, allocate: Any) -> None:
-    await allocate("slot-1")
-    await api.merge(f"{CLAIMS}/c1", {"metadata": {"finalizers": ["drawbar.dev/x"]}})
-    await api.delete(f"{CLAIMS}/c1")
-    user = {"resource": "pods", "name": "p", "uid": "u"}
-    refused = await api.merge(f"{CLAIMS}/c1/status", {"status": {"reservedFor": [user]}})
-    assert fields(refused) == ["status.reservedFor"]
-
-
 async def test_deallocation_needs_the_binding_permission_alone(
     api: Any, allocate: Any, make_device_status: Any
 ) -> None:

@@ -24,20 +24,6 @@ async def test_an_old_continue_token_is_410(api: Any, make_config_map: Any) -> N
     assert (rest.code, rest.body["reason"]) == (410, "Expired")
 
 
-async def test_lists_select_by_label_and_field(api: Any, make_slice: Any) -> None:
-    for name, driver, labels in (("a", "one.dev", {"x": "1"}), ("b", "two.dev", {})):
-        body = make_slice(driver=driver)
-        body["metadata"] = {"name": name, "labels": labels}
-        await api.post("/apis/resource.k8s.io/v1/resourceslices", body)
-    path = "/apis/resource.k8s.io/v1/resourceslices"
-    by_label = await api.get(path, labelSelector="x in (1,2)")
-    by_field = await api.get(path, fieldSelector="spec.driver=two.dev,spec.nodeName=")
-    wrong = await api.get(path, fieldSelector="spec.pool.name=x")
-    assert [item["metadata"]["name"] for item in by_label.body["items"]] == ["a"]
-    assert [item["metadata"]["name"] for item in by_field.body["items"]] == ["b"]
-    assert wrong.code == 400
-
-
 async def test_indexes_follow_changes(api: Any, make_config_map: Any) -> None:
     async def names() -> list[str]:
         found = await api.get(MAPS, labelSelector="k=v")
@@ -113,21 +99,6 @@ async def test_both_event_apis_show_the_same_event(api: Any) -> None:
     assert [(item["message"], item["involvedObject"]["kind"]) for item in core.body["items"]] == [
         ("hello", "Pod")
     ]
-
-
-async def test_a_namespace_takes_its_content_with_it(api: Any, make_config_map: Any) -> None:
-    await api.post("/api/v1/namespaces", {"metadata": {"name": "x"}})
-    held = make_config_map()
-    held["metadata"]["finalizers"] = ["a.dev/b"]
-    await api.post("/api/v1/namespaces/x/configmaps", held)
-    await api.post("/api/v1/namespaces/x/configmaps", make_config_map("two"))
-    await api.delete("/api/v1/namespaces/x")
-    left = await api.get("/api/v1/namespaces/x/configmaps")
-    assert [item["metadata"]["name"] for item in left.body["items"]] == ["one"]
-    assert (await api.get("/api/v1/namespaces/x")).body["status"]["phase"] == "Terminating"
-    assert (await api.post("/api/v1/namespaces/x/configmaps", make_config_map("three"))).code == 403
-    await api.merge("/api/v1/namespaces/x/configmaps/one", {"metadata": {"finalizers": None}})
-    assert (await api.get("/api/v1/namespaces/x")).code == 404
 
 
 async def test_bad_requests_get_a_status_and_no_traceback(api: Any) -> None:

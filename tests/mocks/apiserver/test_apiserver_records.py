@@ -87,14 +87,6 @@ def lease(holder: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "leader"}, "spec": whole}
 
 
-async def test_of_two_candidates_one_takes_the_lease(api: Any) -> None:
-    made = (await api.post(LEASES, lease("nobody"))).body
-    wishes = [{**made, "spec": lease(candidate)["spec"]} for candidate in ("first", "second")]
-    codes = [(await api.put(f"{LEASES}/leader", wish)).code for wish in wishes]
-    assert codes == [200, 409]
-    assert (await api.get(f"{LEASES}/leader")).body["spec"]["holderIdentity"] == "first"
-
-
 async def test_a_lease_is_not_overwritten_blindly(api: Any) -> None:
     await api.post(LEASES, lease("first"))
     refused = await api.put(f"{LEASES}/leader", lease("second"))
