@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from drawbar.mocks.apiserver import classicresources, profiles, schemas, workloads
+from drawbar.mocks.apiserver import profiles, schemas
 from drawbar.mocks.apiserver.resources import (
     ADMISSION_GROUP,
     CRD_GROUP,
@@ -46,7 +47,6 @@ CORE = (
     ResourceType(
         group="",
         plural="namespaces",
-        singular="namespace",
         kind="Namespace",
         namespaced=False,
         short_names=("ns",),
@@ -58,7 +58,6 @@ CORE = (
     ResourceType(
         group="",
         plural="nodes",
-        singular="node",
         kind="Node",
         namespaced=False,
         short_names=("no",),
@@ -69,9 +68,7 @@ CORE = (
     ResourceType(
         group="",
         plural="pods",
-        singular="pod",
         kind="Pod",
-        namespaced=True,
         short_names=("po",),
         categories=("all",),
         subresources=("status", "binding"),
@@ -89,9 +86,7 @@ CORE = (
     ResourceType(
         group="",
         plural="events",
-        singular="event",
         kind="Event",
-        namespaced=True,
         short_names=("ev",),
         fields=MappingProxyType(
             {
@@ -105,9 +100,7 @@ CORE = (
     ResourceType(
         group="events.k8s.io",
         plural="events",
-        singular="event",
         kind="Event",
-        namespaced=True,
         short_names=("ev",),
         fields=MappingProxyType(
             {
@@ -123,9 +116,7 @@ CORE = (
     ResourceType(
         group="",
         plural="serviceaccounts",
-        singular="serviceaccount",
         kind="ServiceAccount",
-        namespaced=True,
         short_names=("sa",),
         subresources=("token",),
         unconditional=False,
@@ -134,53 +125,36 @@ CORE = (
     ResourceType(
         group="",
         plural="configmaps",
-        singular="configmap",
         kind="ConfigMap",
-        namespaced=True,
         short_names=("cm",),
     ),
     ResourceType(
         group="",
         plural="secrets",
-        singular="secret",
         kind="Secret",
-        namespaced=True,
         fields=_same("type"),
     ),
     ResourceType(
         group="coordination.k8s.io",
         plural="leases",
-        singular="lease",
         kind="Lease",
-        namespaced=True,
         unconditional=False,
         create_on_update=True,
     ),
 )
 
 
-def _rbac(plural: str, kind: str, *, namespaced: bool) -> ResourceType:
-    return ResourceType(
-        group=RBAC_GROUP,
-        plural=plural,
-        singular=kind.lower(),
-        kind=kind,
-        namespaced=namespaced,
-        create_on_update=True,
-    )
-
-
+_rbac = functools.partial(ResourceType, group=RBAC_GROUP, create_on_update=True)
 RBAC = (
-    _rbac("roles", "Role", namespaced=True),
-    _rbac("rolebindings", "RoleBinding", namespaced=True),
-    _rbac("clusterroles", "ClusterRole", namespaced=False),
-    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    _rbac(plural="roles", kind="Role"),
+    _rbac(plural="rolebindings", kind="RoleBinding"),
+    _rbac(plural="clusterroles", kind="ClusterRole", namespaced=False),
+    _rbac(plural="clusterrolebindings", kind="ClusterRoleBinding", namespaced=False),
 )
 
 DEFINITIONS = ResourceType(
     group=CRD_GROUP,
     plural="customresourcedefinitions",
-    singular="customresourcedefinition",
     kind="CustomResourceDefinition",
     namespaced=False,
     short_names=("crd", "crds"),
@@ -197,7 +171,6 @@ ADMISSION = (
     ResourceType(
         group=ADMISSION_GROUP,
         plural="validatingadmissionpolicies",
-        singular="validatingadmissionpolicy",
         kind="ValidatingAdmissionPolicy",
         namespaced=False,
         categories=("api-extensions",),
@@ -209,13 +182,35 @@ ADMISSION = (
     ResourceType(
         group=ADMISSION_GROUP,
         plural="validatingadmissionpolicybindings",
-        singular="validatingadmissionpolicybinding",
         kind="ValidatingAdmissionPolicyBinding",
         namespaced=False,
         categories=("api-extensions",),
         counts_generation=True,
         unconditional=False,
     ),
+)
+
+
+_dynamic = functools.partial(ResourceType, group=RESOURCE_GROUP, returns_object=True)
+
+
+_CLASSIC_CLAIM = schemas.record(
+    metadata=schemas.METADATA,
+    spec=schemas.record(parametersRef=schemas.OPEN),
+    status=schemas.record(
+        allocation=schemas.record(availableOnNodes=schemas.ATOMIC, nodeSelector=schemas.ATOMIC),
+        reservedFor=schemas.keyed("uid"),
+    ),
+)
+_CLASSIC_CONTEXT = schemas.record(
+    metadata=schemas.METADATA,
+    # Strategic merge replaces this list: the type carries no patch key.
+    status=schemas.record(resourceClaims=schemas.keyed("name", strategic="")),
+)
+_CLASSIC_CLASS = schemas.record(
+    metadata=schemas.METADATA,
+    suitableNodes=schemas.ATOMIC,
+    spec=schemas.record(suitableNodes=schemas.ATOMIC),
 )
 
 
@@ -238,70 +233,128 @@ def dynamic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
     Only ``v1``: the beta versions of slices and claims are off by default in every release imitated here.
     """
     slice_fields = ["spec.nodeName", "spec.driver"] + (["spec.pool.name"] if profile.minor >= 37 else [])
-    found = [
-        ResourceType(
-            group=RESOURCE_GROUP,
+    kinds = [
+        _dynamic(
             plural="resourceclaims",
-            singular="resourceclaim",
             kind="ResourceClaim",
-            namespaced=True,
             subresources=("status",),
             schema=schemas.CLAIM,
-            returns_object=True,
         ),
-        ResourceType(
-            group=RESOURCE_GROUP,
+        _dynamic(
             plural="resourceclaimtemplates",
-            singular="resourceclaimtemplate",
             kind="ResourceClaimTemplate",
-            namespaced=True,
-            returns_object=True,
         ),
-        ResourceType(
-            group=RESOURCE_GROUP,
+        _dynamic(
             plural="resourceslices",
-            singular="resourceslice",
             kind="ResourceSlice",
             namespaced=False,
             fields=_same(*slice_fields),
             schema=schemas.SLICE,
             counts_generation=True,
-            returns_object=True,
         ),
-        ResourceType(
-            group=RESOURCE_GROUP,
+        _dynamic(
             plural="deviceclasses",
-            singular="deviceclass",
             kind="DeviceClass",
             namespaced=False,
             counts_generation=True,
-            returns_object=True,
         ),
     ]
     versions = _rule_versions(profile)
     if versions:
-        found.append(
-            ResourceType(
-                group=RESOURCE_GROUP,
+        kinds.append(
+            _dynamic(
                 plural="devicetaintrules",
-                singular="devicetaintrule",
                 kind="DeviceTaintRule",
                 namespaced=False,
                 versions=versions,
                 subresources=("status",),
                 schema=schemas.WITH_CONDITIONS,
                 counts_generation=True,
-                returns_object=True,
                 unconditional="v1" not in versions,
             )
         )
-    return tuple(found)
+    return tuple(kinds)
+
+
+def classic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
+    """The ``resource.k8s.io`` resources of 1.30 (``v1alpha2``) and 1.31 (``v1alpha3``).
+
+    Both releases serve one version of the group and no other, so that a client of ``v1`` finds nothing there.
+    PodSchedulingContexts are served whether their gate is on or off.
+    """
+    version = profile.dynamic_version
+    kind = functools.partial(_dynamic, versions=(version,))
+    counted = functools.partial(kind, counts_generation=True)
+    slices = functools.partial(kind, plural="resourceslices", kind="ResourceSlice", namespaced=False)
+    kinds = (
+        kind(plural="resourceclaims", kind="ResourceClaim", schema=_CLASSIC_CLAIM, subresources=("status",)),
+        kind(plural="resourceclaimtemplates", kind="ResourceClaimTemplate"),
+        kind(
+            plural="podschedulingcontexts",
+            kind="PodSchedulingContext",
+            schema=_CLASSIC_CONTEXT,
+            subresources=("status",),
+        ),
+    )
+    if version == "v1alpha2":
+        return (
+            *kinds,
+            counted(plural="resourceclasses", kind="ResourceClass", schema=_CLASSIC_CLASS, namespaced=False),
+            counted(plural="resourceclaimparameters", kind="ResourceClaimParameters"),
+            counted(plural="resourceclassparameters", kind="ResourceClassParameters"),
+            slices(counts_generation=True, fields=_same("nodeName", "driverName")),
+        )
+    return (
+        *kinds,
+        counted(plural="deviceclasses", kind="DeviceClass", schema=_CLASSIC_CLASS, namespaced=False),
+        slices(counts_generation=True, fields=_same("spec.nodeName", "spec.driver"), schema=schemas.SLICE),
+    )
+
+
+# What charts hold besides. These kinds are stored, listed, watched, applied and deleted like everything else, so that
+# `helm` and `kubectl` can install something. Nothing acts on them: no pod is made, nothing is counted, no webhook is
+# called, and a status stays as it was written. Their fields are not checked.
+_TEMPLATED = schemas.record(
+    metadata=schemas.METADATA,
+    spec=schemas.record(template=schemas.POD),
+    status=schemas.record(conditions=schemas.CONDITIONS),
+)
+_SERVICE = schemas.record(
+    metadata=schemas.METADATA, spec=schemas.record(ports=schemas.keyed("port", "protocol"))
+)
+_stored = functools.partial(
+    ResourceType, schema=schemas.WITH_CONDITIONS, subresources=("status",), counts_generation=True
+)
+_app = functools.partial(_stored, group="apps", schema=_TEMPLATED)
+WORKLOADS = (
+    _app(kind="Deployment", plural="deployments", short_names=("deploy",)),
+    _app(kind="ReplicaSet", plural="replicasets", short_names=("rs",)),
+    _app(kind="DaemonSet", plural="daemonsets", short_names=("ds",)),
+    _stored(group="", kind="Service", plural="services", short_names=("svc",), schema=_SERVICE),
+    _stored(group="", kind="ResourceQuota", plural="resourcequotas", short_names=("quota",)),
+    _stored(group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets", short_names=("pdb",)),
+    _stored(
+        group="networking.k8s.io",
+        kind="NetworkPolicy",
+        plural="networkpolicies",
+        short_names=("netpol",),
+        subresources=(),
+    ),
+    _stored(
+        group=ADMISSION_GROUP,
+        kind="ValidatingWebhookConfiguration",
+        plural="validatingwebhookconfigurations",
+        namespaced=False,
+        schema=schemas.record(metadata=schemas.METADATA, webhooks=schemas.keyed("name")),
+        subresources=(),
+    ),
+)
 
 
 def built_in(profile: profiles.Profile) -> tuple[ResourceType, ...]:
     """Everything that a server of this release serves before any CustomResourceDefinition is created."""
-    dynamic = classicresources.of(profile) if profile.classic else dynamic_resources(profile)
-    return (*_core(profile), *RBAC, *ADMISSION, DEFINITIONS, *dynamic, *workloads.WORKLOADS)
+    dynamic = classic_resources(profile) if profile.classic else dynamic_resources(profile)
+    return (*_core(profile), *RBAC, *ADMISSION, DEFINITIONS, *dynamic, *WORKLOADS)
 
 
 def _core(profile: profiles.Profile) -> Iterator[ResourceType]:

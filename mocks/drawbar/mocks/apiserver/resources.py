@@ -29,6 +29,7 @@ class ResourceType:
     """One resource.
 
     Attributes:
+        singular: the kind in lower case where it is not given.
         versions: the served versions, preferred one first.
         fields: selectable fields beyond the name, and their dotted paths in stored objects.
         renames: per version, served name to stored name of top-level fields.
@@ -44,9 +45,9 @@ class ResourceType:
 
     group: str
     plural: str
-    singular: str
     kind: str
-    namespaced: bool
+    singular: str = ""
+    namespaced: bool = True
     versions: tuple[str, ...] = ("v1",)
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -64,6 +65,9 @@ class ResourceType:
     custom: bool = False
     record: str = ""
     unconditional: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "singular", self.singular or self.kind.lower())
 
     @property
     def where(self) -> StorageKey:
