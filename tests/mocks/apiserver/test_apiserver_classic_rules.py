@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drawbar.mocks.apiserver.errors import Cause
-from drawbar.mocks.apiserver.validation import alpharequests, contexts, podclaims, resourceclasses
+from drawbar.mocks.apiserver.validation import alpharequests, classicclaims, podclaims, resourceclasses
 
 Json = dict[str, Any]
 INVALID, REQUIRED, DUPLICATE = "FieldValueInvalid", "FieldValueRequired", "FieldValueDuplicate"
@@ -328,7 +328,7 @@ def test_a_slice_of_basic_devices_says_who_reaches_them(
     ],
 )  # fmt: skip
 def test_a_context_lists_128_different_nodes(spec: Json, status: Json, complaints: list[Any]) -> None:
-    assert told(contexts.spec(spec)) + told(contexts.status(status)) == complaints
+    assert told(classicclaims.context_spec(spec)) + told(classicclaims.context_status(status)) == complaints
 
 
 @pytest.mark.parametrize("nested", [True, False])

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from drawbar.mocks import apiserver
-from drawbar.mocks.apiserver import command, pauses, statefile
+from drawbar.mocks.apiserver import command, statefile
 from drawbar.mocks.apiserver.statefile import StateFile
 from drawbar.mocks.apiserver.storage import Store
 
@@ -297,7 +297,7 @@ async def test_what_has_been_alive_for_a_while_is_out_of_the_collectors_sight() 
     keeper = asyncio.Event()
     try:
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-            task = group.create_task(pauses.keep_short())
+            task = group.create_task(command.keep_pauses_short())
             await asyncio.sleep(0)  # its first round does not wait
             task.cancel()
         assert all(known is not keeper for known in gc.get_objects())

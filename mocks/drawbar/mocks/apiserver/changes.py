@@ -9,7 +9,6 @@ from aiohttp import web
 from drawbar.mocks.apiserver import (
     access,
     answers,
-    binding,
     bodies,
     errors,
     lifecycle,
@@ -48,7 +47,7 @@ async def carry_out(registry: Registry, desk: reviews.Desk, visit: Visit) -> web
         case "create":
             item = await bodies.an_item(visit, types)
             if visit.target.subresource == "binding":
-                return answers.as_json(binding.bind(registry, visit, item), 201)
+                return answers.as_json(_bind(registry, visit, item), 201)
             return _written(registry, visit, registry.create(_call(visit), item))
         case "update":
             item = await bodies.an_item(visit, types)
@@ -59,6 +58,48 @@ async def carry_out(registry: Registry, desk: reviews.Desk, visit: Visit) -> web
             return await _delete(registry, visit)
         case _:
             return await _delete_all(registry, visit)
+
+
+def _bind(registry: Registry, visit: Visit, binding: Json) -> Json:
+    """Assign a pod to the node that the binding targets; answers with a Status.
+
+    Raises:
+        ApiError: 404, 409 (another uid, being deleted, or assigned already) or 422 (no target).
+    """
+    node = (binding.get("target") or {}).get("name") if isinstance(binding.get("target"), dict) else None
+    if not node:
+        cause = errors.required("target.name")
+        raise errors.invalid("Binding", "", visit.target.name, [cause])
+    pod = registry.find(visit.resource, visit.target.namespace, visit.target.name)
+    held = pod["spec"].get("nodeName")
+    uid = (binding.get("metadata") or {}).get("uid")
+    problem = ""
+    if uid and uid != pod["metadata"]["uid"]:
+        problem = (
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {pod['metadata']['uid']}"
+        )
+    elif pod["metadata"].get("deletionTimestamp"):
+        problem = f"pod {visit.target.name} is being deleted, cannot be assigned to a host"
+    elif held:
+        problem = f'pod {visit.target.name} is already assigned to node "{held}"'
+    if problem:
+        raise errors.conflict("pods/binding", "", visit.target.name, problem)
+    status = pod.get("status") or {}
+    conditions = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastTransitionTime": visit.now,
+        "lastProbeTime": None,
+    }
+    if not visits.is_dry_run(visit):
+        bound = {
+            **pod,
+            "spec": {**pod["spec"], "nodeName": node},
+            "status": {**status, "conditions": [*conditions, scheduled]},
+        }
+        registry.write(visit.resource, bound)
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 async def _token(registry: Registry, desk: reviews.Desk, visit: Visit) -> web.Response:

@@ -10,7 +10,13 @@ from typing import Any
 from drawbar.mocks.apiserver.errors import Cause
 from drawbar.mocks.apiserver.profiles import Profile
 from drawbar.mocks.apiserver.strategies import Call, Strategy
-from drawbar.mocks.apiserver.validation import alpharequests, claims, classicgates, contexts, resourceclasses
+from drawbar.mocks.apiserver.validation import (
+    alpharequests,
+    claims,
+    classicclaims,
+    classicgates,
+    resourceclasses,
+)
 
 Json = dict[str, Any]
 
@@ -82,14 +88,14 @@ class Contexts(Strategy):
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """The spec."""
-        yield from contexts.spec(item.get("spec") or {})
+        yield from classicclaims.context_spec(item.get("spec") or {})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """The spec, or the status."""
         if call.subresource == "status":
-            yield from contexts.status(item.get("status") or {})
+            yield from classicclaims.context_status(item.get("status") or {})
         else:
-            yield from contexts.spec(item.get("spec") or {})
+            yield from classicclaims.context_spec(item.get("spec") or {})
 
 
 class ResourceClasses(Strategy):

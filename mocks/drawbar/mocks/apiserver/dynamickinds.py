@@ -10,7 +10,7 @@ from drawbar.mocks.apiserver import errors, profiles, rbac
 from drawbar.mocks.apiserver.errors import Cause
 from drawbar.mocks.apiserver.resources import RESOURCE_GROUP
 from drawbar.mocks.apiserver.strategies import Call, Strategy
-from drawbar.mocks.apiserver.validation import claims, claimspecs, classes, gates, slices, taints
+from drawbar.mocks.apiserver.validation import claims, claimspecs, gates, slices, taints
 
 Json = dict[str, Any]
 
@@ -122,7 +122,7 @@ class Templates(Strategy):
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """The claim's spec."""
-        yield from classes.template(item["spec"])
+        yield from claimspecs.validate_template(item["spec"])
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """The spec is immutable."""
@@ -166,11 +166,11 @@ class Classes(Strategy):
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """The spec."""
-        yield from classes.validate(item.get("spec") or {})
+        yield from claimspecs.validate_class(item.get("spec") or {})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """The spec."""
-        yield from classes.validate(item.get("spec") or {})
+        yield from claimspecs.validate_class(item.get("spec") or {})
 
 
 class TaintRules(Strategy):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import os
 import secrets
 import ssl
 import tempfile
@@ -15,7 +18,6 @@ from typing import Any
 from drawbar.mocks.apiserver import (
     builtin,
     definitions,
-    kubeconfigs,
     listeners,
     profiles,
     rbac,
@@ -105,7 +107,7 @@ class ApiServer:
     def kubeconfig(self, path: Path, user: str = "admin", *, node: str | None = None) -> Path:
         """Write a kubeconfig for a caller (see ``token_for``) with mode 0600 and return its path."""
         token = self.token_for(user, node=node)
-        return kubeconfigs.write(path, url=self.url, token=token, user=user, certificate=self.certificate)
+        return _write_kubeconfig(path, url=self.url, token=token, user=user, certificate=self.certificate)
 
     def client_context(self) -> ssl.SSLContext | None:
         """What an HTTPS client needs to trust this server; None over plain HTTP."""
@@ -243,3 +245,34 @@ def _tls(certificate: bytes, key: bytes) -> ssl.SSLContext:
         chain.write_bytes(certificate + key)
         context.load_cert_chain(chain)
     return context
+
+
+def _write_kubeconfig(path: Path, *, url: str, token: str, user: str, certificate: bytes | None) -> Path:
+    """Write a kubeconfig (JSON, which is YAML) that only its owner may read; an old one is replaced.
+
+    Args:
+        path: where to.
+        url: the server.
+        token: the bearer token of the user.
+        user: what the file calls the user.
+        certificate: the PEM certificate to trust, for HTTPS.
+    """
+    cluster: dict[str, str] = {"server": url}
+    if certificate is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(certificate).decode()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "drawbar", "cluster": cluster}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [
+            {"name": "drawbar", "context": {"cluster": "drawbar", "user": user, "namespace": "default"}}
+        ],
+        "current-context": "drawbar",
+    }
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=1)
+    fresh.replace(path)
+    return path

@@ -6,6 +6,7 @@ expressions, and that a derived attribute is used by a constraint.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from drawbar.mocks.apiserver.validation import lists, names, selectors, taints
 
 Json = dict[str, Any]
 
+_EXTENDED = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+_RESERVED = ("kubernetes.io/", "requests.")
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
 MAX_CONSTRAINTS = 32
@@ -176,3 +179,24 @@ def _constraint(item: Json, path: str, known: dict[str, set[str]]) -> Iterator[C
             'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
         )
         yield errors.required(path, text)
+
+
+def validate_class(spec: Json) -> Iterator[Cause]:
+    """Every rule that a device class breaks."""
+    yield from selectors.validate(spec.get("selectors") or [], "spec.selectors")
+    yield from lists.each(spec.get("config") or [], "spec.config", configuration, limit=MAX_CONFIGS)
+    name = spec.get("extendedResourceName")
+    if name is not None and not _is_extended(name):
+        text = "must be a valid extended resource name"
+        yield errors.invalid_value("spec.extendedResourceName", name, text)
+
+
+def _is_extended(name: str) -> bool:
+    domain = name.partition("/")[0] + "/"
+    native = domain == "kubernetes.io/" or domain.endswith(".kubernetes.io/")
+    return bool(_EXTENDED.match(name)) and not native and not name.startswith(_RESERVED)
+
+
+def validate_template(spec: Json) -> Iterator[Cause]:
+    """Every rule that the spec of a claim template breaks."""
+    yield from validate(spec.get("spec") or {}, "spec.spec")

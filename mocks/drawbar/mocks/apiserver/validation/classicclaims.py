@@ -1,4 +1,4 @@
-"""Rules of a claim's status in 1.30 and 1.31, where a driver's controller allocates and deallocates.
+"""Rules of PodSchedulingContexts, and of a claim's status, in 1.30 and 1.31, where a driver's controller allocates and deallocates.
 
 Source: pkg/apis/resource/validation of Kubernetes 1.30 and 1.31.  The two differ in what an allocation says, which
 their own modules check (``resourceclasses``, ``alpharequests``).
@@ -11,10 +11,11 @@ from typing import Any
 
 from drawbar.mocks.apiserver import errors
 from drawbar.mocks.apiserver.errors import Cause
-from drawbar.mocks.apiserver.validation import lists
+from drawbar.mocks.apiserver.validation import lists, names
 
 Json = dict[str, Any]
 MAX_RESERVED = 32
+MAX_NODES = 128  # of the potential nodes, and of each claim's unsuitable ones
 _CLOSED = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
 
 
@@ -101,3 +102,25 @@ def _deallocation(new: Json, old: Json) -> Iterator[Cause]:
         yield errors.forbidden_value("status", "`allocation` must be set when `deallocationRequested` is set")
     if before and not asked and new.get("allocation") is not None:
         yield errors.forbidden_value(path, "may not be cleared when `allocation` is set")
+
+
+def context_spec(value: Json) -> Iterator[Cause]:
+    """Every rule that the spec of a PodSchedulingContext breaks; the selected node may be any."""
+    yield from _nodes(value.get("potentialNodes") or [], "spec.potentialNodes")
+
+
+def context_status(value: Json) -> Iterator[Cause]:
+    """Every rule that the status of a PodSchedulingContext breaks; names are not compared with the pod's claims.
+
+    The real server names the field ``claims``, which it is not.
+    """
+    entries = value.get("resourceClaims") or []
+    yield from lists.distinct(entries, "status.claims", _answer, lambda entry: entry.get("name") or "")
+
+
+def _answer(entry: Json, path: str) -> Iterator[Cause]:
+    yield from _nodes(entry.get("unsuitableNodes") or [], f"{path}.unsuitableNodes")
+
+
+def _nodes(items: list[str], path: str) -> Iterator[Cause]:
+    yield from distinct(items, path, names.subdomain, str, limit=MAX_NODES)
