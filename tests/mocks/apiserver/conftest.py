@@ -12,6 +12,7 @@ import pytest
 from drawbar.mocks import apiserver
 
 Json = dict[str, Any]
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
 RESOURCE = "/apis/resource.k8s.io/v1"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -71,6 +72,18 @@ class Client:
 
     async def apply(self, path: str, body: Any, *, manager: str = "tester", **query: Any) -> Reply:
         return await self.send("PATCH", path, body, kind=APPLY, fieldManager=manager, **query)
+
+    async def allow(self, user: str, *rules: Json) -> None:
+        """Give a user, or a service account ``NAMESPACE:NAME``, rights on the whole cluster."""
+        name = user.replace(":", "-")
+        subject = {"kind": "User", "name": f"system:serviceaccount:{user}" if ":" in user else user}
+        reference = {"kind": "ClusterRole", "name": name}
+        for plural, body in (
+            ("clusterroles", {"rules": list(rules)}),
+            ("clusterrolebindings", {"roleRef": reference, "subjects": [subject]}),
+        ):
+            reply = await self.post(f"{ROLES}/{plural}", {"metadata": {"name": name}, **body})
+            assert reply.code == 201, reply.body
 
     def watch(self, path: str, **query: Any) -> Any:
         params = {"watch": "true"} | {key: str(value) for key, value in query.items()}

@@ -5,7 +5,6 @@ from typing import Any
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 STATUS = f"{CLAIMS}/c1/status"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 async def test_an_apply_that_changes_nothing_keeps_the_version(
@@ -27,32 +26,14 @@ async def test_deallocation_clears_the_device_status(
     assert all("f:devices" not in str(m["fieldsV1"]) for m in freed.body["metadata"]["managedFields"])
 
 
-async def grant(api: Any, account: str, *rules: dict[str, Any]) -> None:
-    name = account.replace(":", "-")
-    role = {"metadata": {"name": name}, "rules": list(rules)}
-    namespace, _, plain = account.partition(":")
-    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": plain}
-    binding = {
-        "metadata": {"name": name},
-        "roleRef": {"kind": "ClusterRole", "name": name},
-        "subjects": [subject],
-    }
-    await api.post(f"{ROLES}/clusterroles", role)
-    await api.post(f"{ROLES}/clusterrolebindings", binding)
-
-
-def rule(resource: str, *verbs: str, name: str | None = None) -> dict[str, Any]:
-    found = {"apiGroups": ["resource.k8s.io"], "resources": [resource], "verbs": list(verbs)}
-    return found | ({"resourceNames": [name]} if name else {})
-
-
 async def test_the_extra_permissions_are_not_asked_for_in_1_34(
     start: Any, make_allocation: Any, make_device_status: Any
 ) -> None:
     api = await start(profile="1.34")
     request = {"name": "dev", "exactly": {"deviceClassName": "gpu"}}
     await api.post(CLAIMS, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": [request]}}})
-    await grant(api, "drawbar:controller", rule("resourceclaims/status", "patch"))
+    right = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"]}
+    await api.allow("drawbar:controller", right)
     client = api.acting_as("drawbar:controller")
     allocated = await client.merge(STATUS, {"status": {"allocation": make_allocation("slot-1")}})
     assert "bindingConditions" not in allocated.body["status"]["allocation"]["devices"]["results"][0]

@@ -341,20 +341,9 @@ async def test_deallocation_needs_the_binding_permission_alone(
 ) -> None:
     await allocate("slot-1")
     await api.apply(f"{CLAIMS}/c1/status", make_device_status("drawbar.dev/attached"))
-    roles = "/apis/rbac.authorization.k8s.io/v1"
-    rules = [
-        {
-            "apiGroups": ["resource.k8s.io"],
-            "resources": ["resourceclaims/status", "resourceclaims/binding"],
-            "verbs": ["patch"],
-        }
-    ]
-    await api.post(f"{roles}/clusterroles", {"metadata": {"name": "s"}, "rules": rules})
-    subjects = [{"kind": "User", "name": "scheduler"}]
-    reference = {"kind": "ClusterRole", "name": "s"}
-    await api.post(
-        f"{roles}/clusterrolebindings",
-        {"metadata": {"name": "s"}, "roleRef": reference, "subjects": subjects},
+    resources = ["resourceclaims/status", "resourceclaims/binding"]
+    await api.allow(
+        "scheduler", {"apiGroups": ["resource.k8s.io"], "resources": resources, "verbs": ["patch"]}
     )
     scheduler = api.acting_as("scheduler")
     kept = await scheduler.merge(f"{CLAIMS}/c1/status", {"status": {"devices": None}})

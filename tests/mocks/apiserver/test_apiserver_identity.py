@@ -11,17 +11,6 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 READ = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}
 
 
-async def allow(api: Any, user: str, *rules: Any) -> None:
-    await api.post(f"{ROLES}/clusterroles", {"metadata": {"name": user}, "rules": list(rules)})
-    reference = {"kind": "ClusterRole", "name": user}
-    body = {
-        "metadata": {"name": user},
-        "roleRef": reference,
-        "subjects": [{"kind": "User", "name": user}],
-    }
-    await api.post(f"{ROLES}/clusterrolebindings", body)
-
-
 async def who(api: Any, **headers: str) -> Any:
     client = api.acting_as("admin")
     client.headers |= {key.replace("_", "-"): value for key, value in headers.items()}
@@ -83,7 +72,7 @@ async def test_an_unknown_token_is_reviewed_as_unknown(api: Any) -> None:
 
 @pytest.mark.parametrize(("user", "allowed"), [("jane", True), ("joe", False)])
 async def test_others_can_be_asked_about(api: Any, user: str, allowed: bool) -> None:
-    await allow(api, "jane", READ)
+    await api.allow("jane", READ)
     wish = {"resource": "configmaps", "verb": "get", "namespace": "default"}
     body = {"spec": {"user": user, "resourceAttributes": wish}}
     for path in ("subjectaccessreviews", "namespaces/default/localsubjectaccessreviews"):
@@ -92,7 +81,7 @@ async def test_others_can_be_asked_about(api: Any, user: str, allowed: bool) -> 
 
 async def test_nobody_gives_a_right_that_they_lack(api: Any) -> None:
     author = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create", "update"]}
-    await allow(api, "jane", author, READ)
+    await api.allow("jane", author, READ)
     jane = api.acting_as("jane")
     roles = f"{ROLES}/namespaces/default/roles"
     mine = {"metadata": {"name": "mine"}, "rules": [READ]}
@@ -108,7 +97,7 @@ async def test_nobody_gives_a_right_that_they_lack(api: Any) -> None:
 
 async def test_binding_a_role_needs_its_rights_or_the_bind_verb(api: Any) -> None:
     author = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create"]}
-    await allow(api, "jane", author)
+    await api.allow("jane", author)
     binding = {
         "metadata": {"name": "b"},
         "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},

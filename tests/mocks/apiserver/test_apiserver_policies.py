@@ -51,6 +51,13 @@ def policy(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "own-slices"}, "spec": base | spec}
 
 
+def of_maps(validation: dict[str, Any], **rule: Any) -> dict[str, Any]:
+    """A policy of one validation for writes of config maps, or for what the rule names instead."""
+    whole = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
+    constraints = {"resourceRules": [whole | rule]}
+    return policy(matchConstraints=constraints, matchConditions=[], variables=[], validations=[validation])
+
+
 async def enforce(api: Any, body: dict[str, Any], *actions: str, **binding: Any) -> None:
     made = await api.post(f"{GROUP}/validatingadmissionpolicies", body)
     assert made.code == 201, made.body
@@ -63,15 +70,7 @@ async def enforce(api: Any, body: dict[str, Any], *actions: str, **binding: Any)
 @pytest.fixture
 async def node(api: Any) -> Any:
     """The node daemon of node-a, which may write slices."""
-    roles = "/apis/rbac.authorization.k8s.io/v1"
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
-    await api.post(f"{roles}/clusterroles", {"metadata": {"name": "r"}, "rules": rules})
-    subjects = [{"kind": "ServiceAccount", "namespace": "drawbar", "name": "node"}]
-    reference = {"kind": "ClusterRole", "name": "r"}
-    await api.post(
-        f"{roles}/clusterrolebindings",
-        {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects},
-    )
+    await api.allow("drawbar:node", {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]})
     return api.acting_as("drawbar:node", node="node-a")
 
 
@@ -112,12 +111,8 @@ async def test_a_token_without_a_node_is_told_so(api: Any, node: Any, make_slice
 
 
 async def test_a_reason_chooses_the_status_code(api: Any, make_config_map: Any) -> None:
-    rules = [{"apiGroups": [""], "apiVersions": ["*"], "operations": ["*"], "resources": ["configmaps"]}]
-    validations = [{"expression": "object.data.size() < 2", "reason": "Forbidden"}]
-    body = policy(
-        matchConstraints={"resourceRules": rules}, matchConditions=[], variables=[], validations=validations
-    )
-    await enforce(api, body)
+    validation = {"expression": "object.data.size() < 2", "reason": "Forbidden"}
+    await enforce(api, of_maps(validation, apiVersions=["*"]))
     refused = await api.post(MAPS, make_config_map(a="1", b="2"))
     assert (refused.code, refused.body["reason"]) == (403, "Forbidden")
     assert refused.body["message"].endswith("denied request: failed expression: object.data.size() < 2")
@@ -128,16 +123,8 @@ async def test_a_reason_chooses_the_status_code(api: Any, make_config_map: Any) 
 async def test_an_expression_that_cannot_be_evaluated_counts_by_the_failure_policy(
     api: Any, make_config_map: Any, failure_policy: str, code: int
 ) -> None:
-    rules = [
-        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-    ]
-    body = policy(
-        failurePolicy=failure_policy,
-        matchConstraints={"resourceRules": rules},
-        matchConditions=[],
-        variables=[],
-        validations=[{"expression": "object.spec.nothing == 1"}],
-    )
+    body = of_maps({"expression": "object.spec.nothing == 1"}, operations=["CREATE"])
+    body["spec"]["failurePolicy"] = failure_policy
     await enforce(api, body)
     refused = await api.post(MAPS, make_config_map())
     assert refused.code == code
@@ -146,16 +133,8 @@ async def test_an_expression_that_cannot_be_evaluated_counts_by_the_failure_poli
 
 
 async def test_a_warning_lets_the_write_pass(api: Any, make_config_map: Any) -> None:
-    rules = [
-        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-    ]
-    body = policy(
-        matchConstraints={"resourceRules": rules},
-        matchConditions=[],
-        variables=[],
-        validations=[{"expression": "false", "message": "think again"}],
-    )
-    await enforce(api, body, "Warn")
+    validation = {"expression": "false", "message": "think again"}
+    await enforce(api, of_maps(validation, operations=["CREATE"]), "Warn")
     import json
 
     url, data = api.server.url + MAPS, json.dumps(make_config_map())
@@ -181,14 +160,8 @@ async def test_a_warning_lets_the_write_pass(api: Any, make_config_map: Any) -> 
 async def test_a_rule_that_means_another_write_does_not_apply(
     api: Any, make_config_map: Any, change: Any
 ) -> None:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["*"]} | change
-    body = policy(
-        matchConstraints={"resourceRules": [rule]},
-        matchConditions=[],
-        variables=[],
-        validations=[{"expression": "false"}],
-    )
-    await enforce(api, body)
+    rule = {"operations": ["CREATE"], "resources": ["*"]} | change
+    await enforce(api, of_maps({"expression": "false"}, **rule))
     assert (await api.post(MAPS, make_config_map())).code == 201
 
 
@@ -204,34 +177,20 @@ async def test_a_rule_that_means_another_write_does_not_apply(
 async def test_a_binding_narrows_its_policy_by_selectors(
     api: Any, make_config_map: Any, selector: Any, code: int
 ) -> None:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
-    body = policy(
-        matchConstraints={"resourceRules": [rule]},
-        matchConditions=[],
-        variables=[],
-        validations=[{"expression": "false"}],
-    )
-    await enforce(api, body, "Deny", matchResources=selector)
+    await enforce(api, of_maps({"expression": "false"}), "Deny", matchResources=selector)
     assert (await api.post(MAPS, make_config_map())).code == code
 
 
 async def test_expressions_see_the_request_its_namespace_and_a_dry_run(
     api: Any, make_config_map: Any
 ) -> None:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
     seen = (
         "request.kind.kind == 'ConfigMap' && request.resource.resource == 'configmaps' && request.name == 'one' && "
         "request.namespace == 'default' && request.operation == 'CREATE' && oldObject == null && "
         "namespaceObject.metadata.name == 'default' && 'system:masters' in request.userInfo.groups && "
         "object.kind == 'ConfigMap' && !has(request.subResource) && !request.dryRun"
     )
-    body = policy(
-        matchConstraints={"resourceRules": [rule]},
-        matchConditions=[],
-        variables=[],
-        validations=[{"expression": seen}],
-    )
-    await enforce(api, body)
+    await enforce(api, of_maps({"expression": seen}))
     assert (await api.post(MAPS, make_config_map(), dryRun="All")).code == 422
     assert (await api.post(MAPS, make_config_map())).code == 201
 
