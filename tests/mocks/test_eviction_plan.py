@@ -111,7 +111,7 @@ def tolerate(seconds=None, **fields):
     ],
 )
 def test_users_of_a_claim_must_go_this_long_after_the_taint(slices, tolerations, after_seconds):
-    found = plan.of_claim(claim(*tolerations), plan.evicting_taints(slices), ())
+    found = plan.claim_eviction(claim(*tolerations), plan.evicting_taints(slices), ())
     when = None if after_seconds is None else T + datetime.timedelta(seconds=after_seconds)
     assert (found.when if found else None) == when
 
@@ -129,18 +129,18 @@ def test_users_of_a_claim_must_go_this_long_after_the_taint(slices, tolerations,
     ],
 )
 def test_a_rule_evicts_from_the_devices_it_selects_published_or_not(selector, selected):
-    found = plan.of_claim(claim(), {}, [rule(selector)])
+    found = plan.claim_eviction(claim(), {}, [rule(selector)])
     assert found == (plan.Eviction(when=T, rules=frozenset({RULE_UID})) if selected else None)
 
 
 def test_a_rule_of_another_effect_evicts_nobody():
-    assert plan.of_claim(claim(), {}, [rule(effect="NoSchedule"), rule(effect="None")]) is None
+    assert plan.claim_eviction(claim(), {}, [rule(effect="NoSchedule"), rule(effect="None")]) is None
 
 
 def test_a_rules_taint_without_a_time_is_as_old_as_the_rule():
     bare = rule()
     spec = msgspec.structs.replace(bare.spec, taint=objects.Taint(key="broken", effect="NoExecute"))
-    found = plan.of_claim(claim(), {}, [msgspec.structs.replace(bare, spec=spec)])
+    found = plan.claim_eviction(claim(), {}, [msgspec.structs.replace(bare, spec=spec)])
     assert found is not None
     assert found.when == T - datetime.timedelta(seconds=100)
 
@@ -160,7 +160,7 @@ GO = plan.Eviction(when=T)
     ],
 )
 def test_only_a_bound_pod_with_a_reservation_goes(one, held, goes):
-    assert plan.of_pod(one, {held.key: held}, {held.key: GO}) == (GO if goes else None)
+    assert plan.pod_eviction(one, {held.key: held}, {held.key: GO}) == (GO if goes else None)
 
 
 @pytest.mark.parametrize(
@@ -173,14 +173,14 @@ def test_a_claim_from_a_template_counts_only_for_its_pod(owner, goes):
         spec={"nodeName": "n", "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
         status={"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c1"}]},
     )
-    assert (plan.of_pod(one, {held.key: held}, {held.key: GO}) is not None) is goes
+    assert (plan.pod_eviction(one, {held.key: held}, {held.key: GO}) is not None) is goes
 
 
 def test_a_pod_with_two_claims_goes_at_the_earlier_time_for_both_reasons():
     held = [claim(name="c1"), claim(name="c2")]
     later = plan.Eviction(when=T + datetime.timedelta(seconds=5), rules=frozenset({"r1"}))
     sooner = plan.Eviction(when=T, rules=frozenset({"r2"}))
-    found = plan.of_pod(
+    found = plan.pod_eviction(
         pod("c1", "c2"), {one.key: one for one in held}, {held[0].key: later, held[1].key: sooner}
     )
     assert found == plan.Eviction(when=T, rules=frozenset({"r1", "r2"}))

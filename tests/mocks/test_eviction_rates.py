@@ -16,7 +16,7 @@ PODS = rates.BURST + 4
 
 def limit(name="broken", rate=None, usual=rates.USUAL, **since):
     taint = objects.Taint(key=name, effect="NoExecute", evictions_per_second=rate)
-    found = rates.of_driver("drawbar.dev", taint, usual)
+    found = rates.driver_limit("drawbar.dev", taint, usual)
     return rates.Limit(taint=found.taint, per_second=found.per_second, **since)
 
 
@@ -56,8 +56,8 @@ def test_a_limiter_that_has_been_idle_is_forgotten():
 
 
 def test_where_taints_have_no_rates_nothing_is_limited():
-    assert rates.of_driver("d", objects.Taint(key="k"), None) is None
-    assert rates.of_rule("uid", objects.Taint(key="k"), None) is None
+    assert rates.driver_limit("d", objects.Taint(key="k"), None) is None
+    assert rates.rule_limit("uid", objects.Taint(key="k"), None) is None
 
 
 async def world(api, profile):

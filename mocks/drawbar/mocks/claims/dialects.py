@@ -80,7 +80,7 @@ def is_open(claim: documents.Document, dialect: Dialect) -> bool:
 
 
 def is_to_be_deallocated(claim: documents.Document) -> bool:
-    """Whether its driver has been told to take the allocation back."""
+    """Whether its driver was asked to deallocate it."""
     return bool(claim.status.get("deallocationRequested"))
 
 

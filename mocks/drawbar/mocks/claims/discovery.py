@@ -5,16 +5,16 @@ from drawbar.mocks.claims import dialects
 
 
 async def dialect(api: client.Client) -> dialects.Dialect:
-    """The modern one where `v1` is served, or none of the others is; of two classic ones the newer.
+    """Return the modern dialect where `v1` is served, or no classic one is; of two classic ones the newer.
 
-    An API server that does not answer is asked again, with growing pauses; one that does not
-    allow the question is taken for a recent one.
+    An API server that does not answer is asked again, with growing pauses; one that denies the request is assumed to
+    be recent.
     """
-    found = await discovery.settled(api, discovery.RESOURCE_GROUP)
-    if found.get(dialects.MODERN.version):
+    served = await discovery.settled(api, discovery.RESOURCE_GROUP)
+    if served.get(dialects.MODERN.version):
         return dialects.MODERN
     for candidate in dialects.CLASSIC:
         context = candidate.context
-        if context is not None and context.plural in found.get(candidate.version, ()):
+        if context is not None and context.plural in served.get(candidate.version, ()):
             return candidate
     return dialects.MODERN

@@ -57,7 +57,7 @@ class Document(meta.Struct, frozen=True, kw_only=True):
 
 
 def is_deleting(document: Document) -> bool:
-    """Whether somebody asked for its deletion."""
+    """Whether its deletion was requested."""
     return document.metadata.deletion_timestamp is not None
 
 
@@ -83,12 +83,12 @@ def allocation(claim: Document) -> dict[str, Any] | None:
 
 def results(claim: Document) -> list[dict[str, Any]]:
     """The allocated devices, in the order of the allocation."""
-    found: list[dict[str, Any]] = ((allocation(claim) or {}).get("devices") or {}).get("results") or []
-    return found
+    devices: dict[str, Any] = (allocation(claim) or {}).get("devices") or {}
+    return list(devices.get("results") or ())
 
 
 def devices(claim: Document) -> Iterator[DeviceID]:
-    """The devices the claim keeps from others. Admin access keeps nothing from anybody."""
+    """The devices that the claim holds exclusively; a device with admin access is not held."""
     for result in results(claim):
         if not result.get("adminAccess"):
             yield result["driver"], result["pool"], result["device"]

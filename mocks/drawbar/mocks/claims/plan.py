@@ -1,4 +1,4 @@
-"""What the claim controller does next, decided from one pod or one claim alone.
+"""The actions of the claim controller for one pod or one claim.
 
 Invariant: the delete-protection finalizer is removed only from a claim that is being deleted or that this controller
 deallocates in the same step; removing it whenever a claim is unreserved would race the scheduler, which adds it just
@@ -83,8 +83,10 @@ def for_pod(
     statuses = tuple(
         {"name": name, "resourceClaimName": owned[name].metadata.name} for name, _, _ in made if name in owned
     )
-    known = tuple({"name": name, "resourceClaimName": claim} for name, claim, _ in made if claim is not None)
-    return (RecordClaims(statuses=statuses),) if statuses != known else ()
+    recorded = tuple(
+        {"name": name, "resourceClaimName": claim} for name, claim, _ in made if claim is not None
+    )
+    return (RecordClaims(statuses=statuses),) if statuses != recorded else ()
 
 
 def for_claim(
@@ -104,7 +106,7 @@ def for_claim(
     removed_last = len(valid) < len(reserved) and not valid
     protected = documents.PROTECTION_FINALIZER in claim.metadata.finalizers
     unused = deleting and not valid and documents.allocation(claim) is not None
-    # Without the finalizer somebody else than the scheduler allocated it, and takes it back.
+    # Without the finalizer another component than the scheduler allocated it, and deallocates it.
     deallocate = protected and (removed_last or unused)
     if deallocate:
         # The API server drops the devices of an allocation that goes, but says so only from 1.33 on.
@@ -125,7 +127,7 @@ def valid_consumers(
 ) -> list[dict[str, Any]]:
     """The entries of `reservedFor` that still count, of which `pods` are the pods that exist."""
     alive = {pod.metadata.uid for pod in pods if not documents.is_done(pod)}
-    # Consumers that are no pods belong to somebody else.
+    # Consumers other than pods are removed by the component that added them.
     return [entry for entry in reserved if entry.get("resource") != "pods" or entry.get("uid") in alive]
 
 

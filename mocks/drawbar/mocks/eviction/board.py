@@ -19,7 +19,7 @@ class Board:
     """The state. Every change answers with the claims whose users must be looked at."""
 
     def __init__(self) -> None:
-        # Until it is known that taints have rates.
+        # None while the API server has no rates of taints.
         self.usual_rate: int | None = None
         self.claims: dict[documents.Key, documents.Document] = {}
         self.evictions: dict[documents.Key, plan.Eviction] = {}
@@ -35,19 +35,19 @@ class Board:
     def claim_changed(
         self, old: documents.Document | None, new: documents.Document | None
     ) -> tuple[documents.Document, ...]:
-        """Takes over a claim, and names it and what it was before."""
+        """Record the change of a claim; return the claim before and after it."""
         if old is not None:
             self.claims.pop(old.key, None)
             self.evictions.pop(old.key, None)
         if new is not None and documents.allocation(new) is not None:
             self.claims[new.key] = new
-            self._judge(new)
-        return tuple(one for one in (old, new) if one is not None)
+            self._update(new)
+        return tuple(claim for claim in (old, new) if claim is not None)
 
     def slice_changed(
         self, old: objects.Slice | None, new: objects.Slice | None
     ) -> tuple[documents.Document, ...]:
-        """Takes over a slice; names the claims with devices whose taints are others now."""
+        """Record the change of a slice; return the claims of devices whose taints changed."""
         for item in (old, new):
             if item is not None:
                 self._slices.setdefault(_pool(item), {}).pop(item.metadata.name, None)
@@ -64,52 +64,52 @@ class Board:
             touched |= {device for device in {*before, *after} if before.get(device) != after.get(device)}
         if not touched:
             return ()
-        return self._judge_all(claim for claim in self.claims.values() if _has_any(claim, touched))
+        return self._update_all(claim for claim in self.claims.values() if _has_any(claim, touched))
 
     def rule_changed(
         self, old: taintrules.Rule | None, new: taintrules.Rule | None
     ) -> tuple[documents.Document, ...]:
-        """Takes over a rule; names the claims that are judged otherwise now."""
+        """Record the change of a rule; return the claims whose eviction changed."""
         if old is not None:
             self.rules.pop(old.metadata.uid, None)
         if new is not None:
             self.rules[new.metadata.uid] = new
         if old is not None and new is not None and old.spec == new.spec:
             return ()
-        return self._judge_all(self.claims.values())
+        return self._update_all(self.claims.values())
 
     def eviction_of(self, pod: documents.Document) -> plan.Eviction | None:
         """When the pod must go; None when it may stay."""
-        return plan.of_pod(pod, self.claims, self.evictions)
+        return plan.pod_eviction(pod, self.claims, self.evictions)
 
     def pending(
         self, rule: taintrules.Rule, pods: Iterable[documents.Document]
     ) -> tuple[documents.Document, ...]:
-        """The pods that must go because of the rule; with another effect: that would have to."""
+        """Return the pods that the rule evicts, or would evict if its effect were NoExecute."""
         evictions = self.evictions
         if rule.spec.taint.effect != plan.NO_EXECUTE:
             taint = msgspec.structs.replace(rule.spec.taint, effect=plan.NO_EXECUTE)
             supposed = msgspec.structs.replace(rule, spec=msgspec.structs.replace(rule.spec, taint=taint))
-            found = {key: plan.of_claim(claim, {}, [supposed]) for key, claim in self.claims.items()}
-            evictions = {key: eviction for key, eviction in found.items() if eviction is not None}
+            by_claim = {key: plan.claim_eviction(claim, {}, [supposed]) for key, claim in self.claims.items()}
+            evictions = {key: eviction for key, eviction in by_claim.items() if eviction is not None}
         alive = (pod for pod in pods if not documents.is_deleting(pod))
-        judged = ((pod, plan.of_pod(pod, self.claims, evictions)) for pod in alive)
+        judged = ((pod, plan.pod_eviction(pod, self.claims, evictions)) for pod in alive)
         return tuple(
             pod for pod, eviction in judged if eviction is not None and rule.metadata.uid in eviction.rules
         )
 
-    def _judge_all(self, claims: Iterable[documents.Document]) -> tuple[documents.Document, ...]:
-        return tuple(claim for claim in tuple(claims) if self._judge(claim))
+    def _update_all(self, claims: Iterable[documents.Document]) -> tuple[documents.Document, ...]:
+        return tuple(claim for claim in tuple(claims) if self._update(claim))
 
-    def _judge(self, claim: documents.Document) -> bool:
-        """Says whether the verdict is another one than before."""
+    def _update(self, claim: documents.Document) -> bool:
+        """Compute the eviction of a claim; return whether it changed."""
         before = self.evictions.pop(claim.key, None)
         taints = {
             device: taints
             for pool in {(result["driver"], result["pool"]) for result in documents.results(claim)}
             for device, taints in self._taints.get(pool, {}).items()
         }
-        after = plan.of_claim(claim, taints, self.rules.values(), self.usual_rate)
+        after = plan.claim_eviction(claim, taints, self.rules.values(), self.usual_rate)
         if after is not None:
             self.evictions[claim.key] = after
         return before != after
@@ -120,4 +120,6 @@ def _pool(item: objects.Slice) -> Pool:
 
 
 def _has_any(claim: documents.Document, devices: set[documents.DeviceID]) -> bool:
-    return any((one["driver"], one["pool"], one["device"]) in devices for one in documents.results(claim))
+    return any(
+        (result["driver"], result["pool"], result["device"]) in devices for result in documents.results(claim)
+    )

@@ -3,7 +3,7 @@
 Only the effect NoExecute evicts, only the newest generation of a pool counts, and only pods that have a node and a
 reservation of the claim are touched. What a claim tolerates is read from its allocation, not from its requests: a
 toleration counts here only if it names the effect NoExecute, and without seconds it is for ever. A driver's taint without
-`timeAdded` evicts nobody; a rule's is then as old as the rule. A rule counts for an allocated device whether or not that is published; a driver's taint
+`timeAdded` evicts no pod; a rule's is then as old as the rule. A rule counts for an allocated device whether or not that is published; a driver's taint
 counts as long as it is.
 
 Source: pkg/controller/devicetainteviction of Kubernetes 1.36, as described by the fact pages.
@@ -50,21 +50,21 @@ class Selection:
 
 def evicting_taints(slices: Iterable[objects.Slice]) -> Taints:
     """The NoExecute taints that drivers have on their devices, by device; newest generations only."""
-    found: dict[documents.DeviceID, tuple[objects.Taint, ...]] = {}
+    by_device: dict[documents.DeviceID, tuple[objects.Taint, ...]] = {}
     for item in _current(slices):
         for device in item.spec.devices:
             taints = tuple(taint for taint in device.taints if taint.effect == NO_EXECUTE)
             if taints:
                 identity = (item.spec.driver, item.spec.pool.name, device.name)
-                found[identity] = (*found.get(identity, ()), *taints)
+                by_device[identity] = (*by_device.get(identity, ()), *taints)
         for entry in item.spec.taints:
             if entry.taint.effect == NO_EXECUTE:
                 identity = (item.spec.driver, item.spec.pool.name, entry.device)
-                found[identity] = (*found.get(identity, ()), entry.taint)
-    return found
+                by_device[identity] = (*by_device.get(identity, ()), entry.taint)
+    return by_device
 
 
-def of_claim(
+def claim_eviction(
     claim: documents.Document,
     taints: Taints,
     rules: Iterable[taintrules.Rule],
@@ -76,26 +76,26 @@ def of_claim(
         claim: the claim.
         taints: what `evicting_taints` gave.
         rules: all DeviceTaintRules; those of other effects are passed over.
-        usual_rate: how many pods may go per second because of a taint that does not say; None: any number, at once.
+        usual_rate: how many pods may go per second because of a taint without a rate; None: any number, at once.
     """
     evicting = [rule for rule in rules if rule.spec.taint.effect == NO_EXECUTE]
-    found: list[Eviction] = []
+    causes: list[Eviction] = []
     for result in documents.results(claim):
         identity = (result["driver"], result["pool"], result["device"])
         tolerations = _tolerations(result)
         for taint in taints.get(identity, ()):
-            found += _evictions(taint, tolerations, rates.of_driver(result["driver"], taint, usual_rate))
+            causes += _evictions(taint, tolerations, rates.driver_limit(result["driver"], taint, usual_rate))
         for rule in evicting:
             if taintrules.selects(rule, identity):
                 # The API server sets the time when the rule is created.
                 since = rule.spec.taint.time_added or rule.metadata.creation_timestamp
                 taint = msgspec.structs.replace(rule.spec.taint, time_added=since)
-                limit = rates.of_rule(rule.metadata.uid, taint, usual_rate)
-                found += _evictions(taint, tolerations, limit, rule.metadata.uid)
-    return _earliest(found)
+                limit = rates.rule_limit(rule.metadata.uid, taint, usual_rate)
+                causes += _evictions(taint, tolerations, limit, rule.metadata.uid)
+    return _earliest(causes)
 
 
-def of_pod(
+def pod_eviction(
     pod: documents.Document,
     claims: Mapping[documents.Key, documents.Document],
     evictions: Mapping[documents.Key, Eviction],
@@ -105,19 +105,19 @@ def of_pod(
     Args:
         pod: the pod.
         claims: all claims.
-        evictions: what `of_claim` gave for them.
+        evictions: what `claim_eviction` gave for them.
     """
     if not documents.node_name(pod):
         return None
-    found: list[Eviction] = []
+    causes: list[Eviction] = []
     for _, name, template in documents.pod_claims(pod):
         key = (pod.metadata.namespace, name or "")
         claim = claims.get(key)
         if claim is None or key not in evictions or not documents.is_reserved_for(claim, pod):
             continue
         if template is None or documents.is_owned_by(claim, pod):
-            found.append(evictions[key])
-    return _earliest(found)
+            causes.append(evictions[key])
+    return _earliest(causes)
 
 
 def selection(
@@ -164,19 +164,21 @@ def _evictions(
         since = meta.moment(taint.time_added or "")
     except ValueError:
         return []
-    fitting = [one for one in tolerations if one.effect == NO_EXECUTE and matching.is_tolerated(taint, [one])]
-    if any(one.toleration_seconds is None for one in fitting):
+    fitting = [
+        item for item in tolerations if item.effect == NO_EXECUTE and matching.is_tolerated(taint, [item])
+    ]
+    if any(item.toleration_seconds is None for item in fitting):
         return []
-    patience = min((max(0, one.toleration_seconds or 0) for one in fitting), default=0)
+    patience = min((max(0, item.toleration_seconds or 0) for item in fitting), default=0)
     when = since + datetime.timedelta(seconds=patience)
     limits = frozenset({replace(limit, since=when)} if limit is not None else ())
     return [Eviction(when=when, rules=frozenset({rule} if rule else ()), limits=limits)]
 
 
-def _earliest(found: Sequence[Eviction]) -> Eviction | None:
-    """All reasons together, from the first of them on."""
-    if not found:
+def _earliest(evictions: Sequence[Eviction]) -> Eviction | None:
+    """Return one eviction for all reasons, due with the first of them; None without any."""
+    if not evictions:
         return None
-    rules = frozenset[str]().union(*(eviction.rules for eviction in found))
-    limits = frozenset[rates.Limit]().union(*(eviction.limits for eviction in found))
-    return Eviction(when=min(eviction.when for eviction in found), rules=rules, limits=limits)
+    rules = frozenset[str]().union(*(eviction.rules for eviction in evictions))
+    limits = frozenset[rates.Limit]().union(*(eviction.limits for eviction in evictions))
+    return Eviction(when=min(eviction.when for eviction in evictions), rules=rules, limits=limits)

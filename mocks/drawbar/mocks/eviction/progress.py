@@ -97,4 +97,4 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _held(rule: taintrules.Rule) -> taintrules.RuleCondition | None:
-    return next((one for one in rule.status.conditions if one.type == CONDITION), None)
+    return next((item for item in rule.status.conditions if item.type == CONDITION), None)

@@ -26,7 +26,7 @@ class Limit:
     Attributes:
         taint: what tells it from other taints.
         per_second: how many pods may go.
-        since: it evicts nobody before this moment.
+        since: it evicts no pod before this moment.
     """
 
     taint: tuple[str, ...]
@@ -34,13 +34,13 @@ class Limit:
     since: datetime.datetime = _EPOCH
 
 
-def of_driver(driver: str, taint: objects.Taint, usual: int | None) -> Limit | None:
+def driver_limit(driver: str, taint: objects.Taint, usual: int | None) -> Limit | None:
     """The limit of a taint that a driver publishes; None where taints have none."""
     rate = taint.evictions_per_second or usual
     return Limit(taint=(driver, taint.key, taint.value, str(rate)), per_second=rate) if rate else None
 
 
-def of_rule(uid: str, taint: objects.Taint, usual: int | None) -> Limit | None:
+def rule_limit(uid: str, taint: objects.Taint, usual: int | None) -> Limit | None:
     """The limit of a DeviceTaintRule's taint; None where taints have none."""
     rate = taint.evictions_per_second or usual
     return Limit(taint=(uid, str(rate)), per_second=rate) if rate else None
@@ -69,7 +69,7 @@ class Rates:
         """The seconds until the pod may go; 0 when it goes now, which is counted, or when nothing limits it."""
         self._drop_idle(now)
         pauses = []
-        for limit in sorted(limits, key=lambda one: one.taint):
+        for limit in sorted(limits, key=lambda limit: limit.taint):
             if limit.since > now:
                 continue
             fresh = _Limiter(per_second=limit.per_second, held=BURST, at=now)
