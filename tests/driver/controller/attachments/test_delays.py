@@ -83,3 +83,16 @@ def test_another_cause_and_another_allocation_are_told_and_a_cause_that_comes_ba
     )
     context.cluster.allocated.change(old, new)
     assert told() == 2
+
+
+def test_each_of_two_claims_with_one_device_is_reported_once():
+    context = Context()
+    given = claim_index.Index(DRIVER, lambda: NOW, devices=claim_index.without_conditions)
+    for name in ("a", "b"):
+        given.change(None, scenes.allocated("d0", name=name, pool="fab/e", binding=False))
+    context.cluster.unattached = given
+    context.cluster.sessions["fab"].device = {"d0": object()}.get
+    looking = delays.Delays(context=context)
+    for _ in range(3):
+        looking.look_at_allocations()
+    assert context.cluster.recorder._queue.qsize() == 2
