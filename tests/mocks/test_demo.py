@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from drawbar.driver import main
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.testing import worlds
 
@@ -279,10 +280,9 @@ async def test_a_kept_demo_can_be_looked_at_and_ends_on_ctrl_c(folder):
         pytest.skip("KUBECTL IS NOT INSTALLED: all but its tables was checked")
 
 
-async def test_what_a_user_gets_wrong_is_one_sentence(folder):
-    async with demo(folder, "--pods", "0", "--nodes", "99") as running:
-        assert await running.finish() == 2
-    [line] = running.complaints.splitlines()
+def test_what_a_user_gets_wrong_is_one_sentence(capsys):
+    assert main.main(["demo", "--json", "--pods", "0", "--nodes", "99"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
     assert "--pods 0" in line
     assert "--nodes 99" in line
 

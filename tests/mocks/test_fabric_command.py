@@ -32,6 +32,12 @@ def config(tmp_path):
     return path
 
 
+def parsed(*arguments):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
 @asynccontextmanager
 async def process(*arguments):
     """The mock as a process; killed at the end if it still runs."""
@@ -93,15 +99,15 @@ async def test_it_says_when_it_serves_remembers_over_a_kill_and_ends_on_sigterm(
     ],
 )
 async def test_what_a_user_gets_wrong_ends_in_a_sentence_and_not_in_a_traceback(
-    tmp_path, config, changes, words
+    tmp_path, config, capsys, caplog, changes, words
 ):
-    arguments = {"--config": str(config), "--listen": f"unix:{tmp_path}/f.sock", **changes}
-    async with process(*(word for pair in arguments.items() for word in pair)) as child:
-        out, errors_ = await child.communicate()
-    assert child.returncode == 1
-    assert out == b""
-    assert words in errors_.decode()
-    assert "Traceback" not in errors_.decode()
+    options = {"--config": str(config), "--listen": f"unix:{tmp_path}/f.sock", **changes}
+    assert await command.serve(parsed(*(word for pair in options.items() for word in pair))) == 1
+    assert capsys.readouterr().out == ""
+    # The program's log is what the user sees on stderr.
+    (complaint,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert words in complaint.getMessage()
+    assert complaint.exc_info is None
 
 
 async def test_a_restart_can_forget_operations_and_other_processes_can_tell_it_what_goes_wrong(
@@ -139,9 +145,7 @@ class Output(io.StringIO):
 
 
 async def test_cancelling_ends_it_too(tmp_path, config, monkeypatch):
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    arguments = parser.parse_args(["--config", str(config), "--listen", f"unix:{tmp_path}/f.sock"])
+    arguments = parsed("--config", str(config), "--listen", f"unix:{tmp_path}/f.sock")
     output = Output()
     monkeypatch.setattr(sys, "stdout", output)
     async with asyncio.TaskGroup() as tasks:
