@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import yaml
 from aiohttp import web
 
-from drawbar.mocks.apiserver import decoding, duplicates, errors, protobuf, requests, visits
+from drawbar.mocks.apiserver import decoding, errors, protobuf, requests, visits
 from drawbar.mocks.apiserver.requests import APPLY_TYPE, JSON_TYPE, YAML_TYPE
 from drawbar.mocks.apiserver.typetable import TypeTable
 from drawbar.mocks.apiserver.visits import Visit
 
 Json = dict[str, Any]
 
+_DUPLICATES_LIMIT = 100  # complaints of one body that are reported
 _DELETE_OPTIONS = frozenset({"dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"})
 
 
@@ -95,7 +100,7 @@ async def a_configuration(visit: Visit, types: TypeTable, accepted: tuple[str, .
     visits.check_kind(visit, config, kind=resource.kind)
     strictness = decoding.level(visit.query.get("fieldValidation"), "PatchOptions")
     if strictness != "Ignore":
-        twice = duplicates.in_yaml(body)
+        twice = _duplicates_in_yaml(body)
         if twice and strictness == "Strict":
             raise errors.bad_request(f"error strict decoding YAML: {', '.join(twice)}")
         visit.warnings.extend(twice)
@@ -154,11 +159,75 @@ async def _twice(request: web.Request) -> list[str]:
     if kind == protobuf.CONTENT_TYPE:
         return []
     try:
-        return duplicates.in_json(body)
+        return _duplicates_in_json(body)
     except ValueError:  # it was YAML
-        return duplicates.in_yaml(body)
+        return _duplicates_in_yaml(body)
 
 
 def _bad_patch(item: Json, text: str) -> errors.ApiError:
     """The real server names neither kind nor object here."""
     return errors.invalid("", "", "", [errors.invalid_value("patch", item, text)])
+
+
+class _Doubled(dict[str, Any]):
+    """An object of the body that names some of its keys again."""
+
+    again: tuple[str, ...] = ()
+
+
+def _duplicates_in_json(body: bytes) -> list[str]:
+    """Return the paths of the fields that a JSON body has twice; decoders keep the last value silently."""
+    seen = False
+
+    def keep(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal seen
+        item = dict(pairs)
+        if len(item) == len(pairs):
+            return item
+        seen = True
+        doubled, again, known = _Doubled(item), [], set()
+        for key, _ in pairs:
+            if key in known:
+                again.append(key)
+            known.add(key)
+        doubled.again = tuple(dict.fromkeys(again))
+        return doubled
+
+    value = json.loads(body, object_pairs_hook=keep)
+    return list(_paths(value, ""))[:_DUPLICATES_LIMIT] if seen else []
+
+
+def _duplicates_in_yaml(body: bytes) -> list[str]:
+    """Return those of a YAML body: ``line 7: key "data" already set in map``."""
+    with contextlib.suppress(
+        ValueError
+    ):  # most YAML that clients send is JSON, which is read 50 times faster
+        if not _duplicates_in_json(body):
+            return []
+    root = yaml.compose(body, Loader=yaml.SafeLoader)
+    return list(_nodes(root))[:_DUPLICATES_LIMIT]
+
+
+def _paths(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value, _Doubled):
+            yield from (f"{path}.{key}" if path else key for key in value.again)
+        for key, inner in value.items():
+            yield from _paths(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _paths(inner, f"{path}[{index}]")
+
+
+def _nodes(node: yaml.Node | None) -> Iterator[str]:
+    if isinstance(node, yaml.MappingNode):
+        known: set[str] = set()
+        for key, inner in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in known:
+                    yield f'line {key.start_mark.line + 1}: key "{key.value}" already set in map'
+                known.add(key.value)
+            yield from _nodes(inner)
+    elif isinstance(node, yaml.SequenceNode):
+        for inner in node.value:
+            yield from _nodes(inner)
