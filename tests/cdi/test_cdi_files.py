@@ -63,8 +63,7 @@ def test_the_files_of_a_driver_with_a_longer_name_are_not_ours(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "owner",
-    ["x/../../pwn", "../pwn", "..", "/etc/pwn", "", "a\0b", "a\nb", ".hidden", "a b", "ä", "u" * 129],
+    "owner", ["x/../../pwn", "../pwn", "..", "/etc/pwn", "", "a\0b", "a\nb", ".hidden", "a b", "ä", "u" * 129]
 )
 def test_no_file_is_named_after_an_owner_that_leads_elsewhere(tmp_path, owner):
     with pytest.raises(errors.InvalidSpec, match="no CDI file can be named after"):

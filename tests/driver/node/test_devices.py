@@ -5,6 +5,7 @@ import contextlib
 import shutil
 
 import pytest
+from tests.scenes import waiting
 
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.discovery import devices, reader
@@ -32,33 +33,27 @@ async def following(tmp_path, settings=QUICK, **options):
         task.cancel()
 
 
-async def now(value):
-    return value
-
-
-async def test_a_hot_plugged_device_is_known_with_its_card_and_slot(tmp_path, until):
+async def test_a_hot_plugged_device_is_known_with_its_card_and_slot(tmp_path):
     async with following(tmp_path) as (tree, known, told):
         await asyncio.to_thread(tree.attach, 1, NVME)
-        await until(lambda: now(known.inventory == reader.read(tree.root)), bool)
+        await waiting.eventually(lambda: known.inventory == reader.read(tree.root))
         card = known.card_at(ADDRESS)
         assert (card.first.serial, card.first.driver, len(card.device_nodes)) == ("S4EVNX0", "nvme", 3)
         assert (card.slot.name, card.slot.present) == ("1", True)
         assert known.cards[-1] == card
-        await until(
-            lambda: now(frozenset().union(*(each.functions for each in told))), lambda all_: ADDRESS in all_
-        )
-        await until(lambda: now(frozenset().union(*(each.slots for each in told))), lambda all_: "1" in all_)
+        await waiting.eventually(lambda: any(ADDRESS in changes.functions for changes in told))
+        await waiting.eventually(lambda: any("1" in changes.slots for changes in told))
         await asyncio.to_thread(tree.detach, 1)
-        await until(lambda: now(known.inventory == reader.read(tree.root)), bool)
+        await waiting.eventually(lambda: known.inventory == reader.read(tree.root))
         assert known.card_at(ADDRESS) is None
         assert known.slots[0].present is False
 
 
-async def test_an_event_makes_nothing_else_be_read(tmp_path, until):
+async def test_an_event_makes_nothing_else_be_read(tmp_path):
     async with following(tmp_path) as (tree, known, told):
         shutil.rmtree(tree.root / "devices/pci0000:00/0000:00:04.0")  # another port, and no event tells
         await asyncio.to_thread(tree.attach, 1, GPU)
-        await until(lambda: now(known.card_at(ADDRESS)), lambda card: card and card.device_nodes)
+        await waiting.eventually(lambda: (card := known.card_at(ADDRESS)) and card.device_nodes)
         assert known.card_at("0000:00:04.0") is not None
         assert all("0000:00:04.0" not in changes.functions for changes in told)
 
@@ -77,7 +72,7 @@ async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
     assert 1 <= known.readings <= 4
 
 
-async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it_settled(tmp_path, until):
+async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it_settled(tmp_path):
     """The change comes between the reading that the only event causes and the one when it has settled."""
     source = sources.Backlog(16)
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
@@ -95,7 +90,7 @@ async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(known.follow(source))
         source.put(uevents.parse(f"add@/devices/pci0000:00/{PORT}/{ADDRESS}\0SUBSYSTEM=pci\0".encode()))
-        await until(lambda: now(powered), lambda found: len(found) > 1)
+        await waiting.eventually(lambda: len(powered) > 1)
         assert powered == [True, False]
         assert known.card_at(ADDRESS).slot.powered is False
         following.cancel()
@@ -247,16 +242,16 @@ async def test_an_audit_finds_and_counts_what_no_event_told_of(tmp_path):
     assert known.inventory == reader.read(tree.root)
 
 
-async def test_audits_are_made_by_themselves(tmp_path, until, caplog):
+async def test_audits_are_made_by_themselves(tmp_path, caplog):
     settings = devices.Tracking(audit_seconds=0.05, audit_share=1)
     async with following(tmp_path, settings) as (tree, known, _):
         (tree.root / f"bus/pci/devices/{PORT}/numa_node").write_text("1\n")
-        await until(lambda: now(known.inventory.by_address(PORT).numa_node), lambda node: node == 1)
+        await waiting.eventually(lambda: known.inventory.by_address(PORT).numa_node == 1)
         (tree.root / "bus").rename(tree.root / "gone")  # outlives a tree that is away for a while
-        await until(lambda: now(caplog.records), lambda said: any(one.levelname == "WARNING" for one in said))
+        await waiting.eventually(lambda: any(one.levelname == "WARNING" for one in caplog.records))
         audits = known.audits
         (tree.root / "gone").rename(tree.root / "bus")
-        await until(lambda: now(known.audits), lambda count: count > audits + 1)
+        await waiting.eventually(lambda: known.audits > audits + 1)
 
 
 async def test_whoever_has_had_enough_is_told_no_more(tmp_path):

@@ -233,12 +233,7 @@ class Kernel:
         await self._write(device, path, wanted, already=already)
 
     async def _write(
-        self,
-        target: str,
-        path: str,
-        value: str,
-        *,
-        already: Callable[[], bool] = lambda: False,
+        self, target: str, path: str, value: str, *, already: Callable[[], bool] = lambda: False
     ) -> None:
         """Writes a value, unless everything is as asked `already`; that is asked again if the kernel refuses."""
         full = f"{self.sysfs}/{path}"

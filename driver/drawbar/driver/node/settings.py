@@ -163,10 +163,7 @@ def _problems(settings: Settings) -> list[str]:
     found += drivers.problems(settings.driver)
     if not POD_UID.fullmatch(settings.instance):
         found.append(f"--pod-uid {settings.instance!r} is no uid: set POD_UID from metadata.uid")
-    for option, path in (
-        ("--kubelet-dir", settings.kubelet_dir),
-        ("--cdi-dir", settings.cdi_dir),
-    ):
+    for option, path in (("--kubelet-dir", settings.kubelet_dir), ("--cdi-dir", settings.cdi_dir)):
         if not path.is_absolute():
             found.append(f"{option} {path} is not an absolute path")
     # Written so that it holds for no NaN.

@@ -78,11 +78,7 @@ def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
     found = reader.read(recorded("sysfs-3-cxl-powered", tmp_path))
     function = found.by_address(CXL)
     assert function is not None
-    assert (function.device_class, function.driver, function.slot) == (
-        DeviceClass.CXL_MEMORY,
-        "cxl_pci",
-        "3",
-    )
+    assert (function.device_class, function.driver, function.slot) == (DeviceClass.CXL_MEMORY, "cxl_pci", "3")
     assert function.pcie_root == "pci0000:0c"
     assert (function.serial, function.dsn) == ("0x1234", "00-00-00-00-00-00-12-34")
     [memdev] = found.memdevs

@@ -14,8 +14,7 @@ CLAIM = records.PreparedClaim(
     namespace="ns", name="c", uid="u", state="started", devices=(DISK,), boot_id="b"
 )
 CDI = spec.Spec(
-    kind="drawbar.dev/device",
-    devices=(spec.Device(name="u-d", edits=spec.ContainerEdits(env=("A=b",))),),
+    kind="drawbar.dev/device", devices=(spec.Device(name="u-d", edits=spec.ContainerEdits(env=("A=b",))),)
 )
 
 # As a newer Drawbar would write it.
@@ -80,9 +79,7 @@ async def test_a_prepared_claim_is_one_file_that_says_what_the_claim_has(opened,
         "uid": "u",
         "state": "started",
         "bootID": "b",
-        "devices": [
-            {"pool": "p", "device": "d", "cdiID": "drawbar.dev/device=u-d", "requests": ["r"]},
-        ],
+        "devices": [{"pool": "p", "device": "d", "cdiID": "drawbar.dev/device=u-d", "requests": ["r"]}],
     }
     assert [file.name for file in record.parent.iterdir()] == ["u.json"]
     assert record.stat().st_mode & 0o777 == 0o600

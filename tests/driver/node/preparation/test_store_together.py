@@ -111,10 +111,7 @@ async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(opened, w
 
 async def test_a_device_that_is_given_back_is_given_away_in_the_same_write(opened, writes, tmp_path):
     outcomes = await _while_one_writes(
-        opened,
-        writes,
-        opened.drop("first"),
-        opened.start(claim("next", "other"), content("next")),
+        opened, writes, opened.drop("first"), opened.start(claim("next", "other"), content("next"))
     )
     assert outcomes[0].uid == "first"
     assert outcomes[1] is None

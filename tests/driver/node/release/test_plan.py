@@ -51,10 +51,7 @@ CASES = [
     ("no drivers", seen(function(), function(B)), plan.Remove(address=B)),
     (
         "a switch on the card",
-        seen(
-            function("0000:02:00.0", path=f"{PORT}/{A}/0000:02:00.0"),
-            function(A),
-        ),
+        seen(function("0000:02:00.0", path=f"{PORT}/{A}/0000:02:00.0"), function(A)),
         plan.Remove(address="0000:02:00.0"),
     ),
     ("a virtual function by itself", seen(VIRTUAL), plan.Remove(address=VIRTUAL.address)),

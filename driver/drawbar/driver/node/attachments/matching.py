@@ -18,12 +18,7 @@ from drawbar.fabric.contract import DeviceClass
 
 # A board's designer, its vendor's driver and its fabric manager each choose which of these it is.
 _VAGUE = frozenset(
-    {
-        DeviceClass.GPU.value,
-        DeviceClass.ACCELERATOR.value,
-        DeviceClass.FPGA.value,
-        DeviceClass.OTHER.value,
-    }
+    {DeviceClass.GPU.value, DeviceClass.ACCELERATOR.value, DeviceClass.FPGA.value, DeviceClass.OTHER.value}
 )
 
 

@@ -180,11 +180,7 @@ class Reporter:
 
 
 def report(
-    attachment: attachments.DeviceAttachment,
-    card: model.Card,
-    boot_id: str,
-    *,
-    used: bool,
+    attachment: attachments.DeviceAttachment, card: model.Card, boot_id: str, *, used: bool
 ) -> attachments.NodeReport:
     """Where the device is now, with what was said of its health.
 
@@ -240,7 +236,7 @@ def applied(
     if fresh is not None:
         conditions[fresh.type] = fresh
     said: dict[str, Any] = {
-        "conditions": [msgspec.to_builtins(conditions[name]) for name in sorted(conditions)],
+        "conditions": [msgspec.to_builtins(conditions[name]) for name in sorted(conditions)]
     }
     phase = status.phase if phase is None else phase
     if phase in OWN_PHASES:

@@ -57,9 +57,7 @@ class _Notes:
 
     def changes(self) -> Changes:
         return Changes(
-            functions=frozenset(self.functions),
-            slots=frozenset(self.slots),
-            objects=frozenset(self.objects),
+            functions=frozenset(self.functions), slots=frozenset(self.slots), objects=frozenset(self.objects)
         )
 
 

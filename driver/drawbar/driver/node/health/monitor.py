@@ -190,10 +190,7 @@ class Monitor:
 
 
 def _answer(
-    read: Read,
-    card: model.Card,
-    loop: asyncio.AbstractEventLoop,
-    answer: asyncio.Future[samples.Sample],
+    read: Read, card: model.Card, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[samples.Sample]
 ) -> None:
     sample = read(card)
 

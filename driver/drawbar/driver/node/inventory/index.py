@@ -183,9 +183,7 @@ class _Ordered(Generic[_Item]):
 
 
 def build(
-    functions: Iterable[model.PciFunction],
-    slots: Iterable[model.Slot],
-    memdevs: Iterable[model.Memdev],
+    functions: Iterable[model.PciFunction], slots: Iterable[model.Slot], memdevs: Iterable[model.Memdev]
 ) -> Index:
     """The index of a snapshot that has none yet."""
     entries = Entries()

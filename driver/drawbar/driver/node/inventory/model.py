@@ -341,9 +341,7 @@ def slot_group(name: str) -> str:
 
 
 def make_card(
-    functions: Iterable[PciFunction],
-    slots: Mapping[str, Slot],
-    memdevs: Mapping[str, tuple[Memdev, ...]],
+    functions: Iterable[PciFunction], slots: Mapping[str, Slot], memdevs: Mapping[str, tuple[Memdev, ...]]
 ) -> Card:
     """The card of functions that belong to one `group`.
 

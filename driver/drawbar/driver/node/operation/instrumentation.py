@@ -173,10 +173,7 @@ class AttachmentMeter:
     """
 
     def __init__(
-        self,
-        measured: Metrics,
-        since_event: Callable[[str], float | None],
-        clock: Clock = time.monotonic,
+        self, measured: Metrics, since_event: Callable[[str], float | None], clock: Clock = time.monotonic
     ) -> None:
         self._metrics = measured
         self._since_event = since_event

@@ -240,11 +240,7 @@ class Preparer:
             self._tell_given_up(before)
         log.info(
             "claim prepared",
-            extra={
-                "claim": claim.name,
-                "uid": claim.uid,
-                "devices": [one.record.cdi_id for one in found],
-            },
+            extra={"claim": claim.name, "uid": claim.uid, "devices": [one.record.cdi_id for one in found]},
         )
 
     def _content(self, found: list[finding.Given]) -> spec.Spec:

@@ -176,12 +176,7 @@ class _Work:
             found = self._masks.snapshot(found)
         size = _write(self._settings.folder / name, _compressed(found))
         self._trees.append(
-            {
-                "file": name,
-                "bytes": size,
-                "readInSeconds": round(time.monotonic() - began, 3),
-                **contents,
-            }
+            {"file": name, "bytes": size, "readInSeconds": round(time.monotonic() - began, 3), **contents}
         )
 
     def finish(self) -> dict[str, Any]:

@@ -251,9 +251,7 @@ class CxlMemory(generic.Generic):
 
 async def _standing(kernel: kernel.Kernel, host: Host, card: model.Card) -> plan.Standing:
     return await kernel.run(
-        f"the memory of {card.address}",
-        f"what stands on {card.address}",
-        lambda: read_standing(host, card),
+        f"the memory of {card.address}", f"what stands on {card.address}", lambda: read_standing(host, card)
     )
 
 
