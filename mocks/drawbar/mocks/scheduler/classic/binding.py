@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 CONFLICTS_MAX = 5
 MANAGER = "kube-scheduler"
-Reflector = mirror.Mirror[documents.Document]
+Mirror = mirror.Mirror[documents.Document]
 
 
 class Binder:
     """One for all pods; calls for different pods may overlap."""
 
     def __init__(
-        self, api: client.Client, dialect: dialects.Dialect, *, claims: Reflector, contexts: Reflector
+        self, api: client.Client, dialect: dialects.Dialect, *, claims: Mirror, contexts: Mirror
     ) -> None:
         assert dialect.context is not None
         self._api = api
