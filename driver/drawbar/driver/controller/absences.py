@@ -23,18 +23,18 @@ class Absences:
     """Since when Node objects have been missing, as this process saw it.
 
     Args:
-        known: the Node objects.
+        nodes: the Node objects.
         fabrics: the Fabrics that are served, for their policies.
         clock: the time.
     """
 
     def __init__(
         self,
-        known: mirror.Mirror[core.Node],
+        nodes: mirror.Mirror[core.Node],
         fabrics: sessions.Sessions,
         clock: Callable[[], datetime.datetime],
     ) -> None:
-        self._nodes = known
+        self._nodes = nodes
         self._sessions = fabrics
         self._clock = clock
         self._missing: sightings.Sightings[str] = sightings.Sightings(ABSENT_LIMIT)
@@ -56,7 +56,7 @@ class Absences:
         if node is not None:
             return _LONG_AGO if node.out_of_service else None
         served = (self._sessions.get(fabric) for fabric in of_fabrics)
-        grace = max((one.spec.policy.node_gone_seconds for one in served if one is not None), default=0)
+        grace = max((view.spec.policy.node_gone_seconds for view in served if view is not None), default=0)
         since = self._missing.since(name)
         assert since is not None
         return since + datetime.timedelta(seconds=grace)

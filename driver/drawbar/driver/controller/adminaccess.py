@@ -1,8 +1,8 @@
 """Claims with admin access: they look at a device where it is, and never have it attached.
 
-The scheduler waits for the binding conditions of such a device as for any other, and no node knows of the claim, so
-the controller says both conditions: once the device is attached to the claim's node and visible there, or at once that
-it will not be, or that nobody can obey the claim's parameters.
+The scheduler waits for the binding conditions of such a device as for any other, and no node has the claim prepared, so
+the controller sets both conditions: once the device is attached to the claim's node and visible there, or at once that
+it will not be, or that the claim's parameters cannot be obeyed.
 
 Source: KEP-5018 (admin access), KEP-5007.
 """
@@ -20,28 +20,28 @@ NEVER_ATTACHES = "AdminAccessNeverAttaches"
 def applied(
     claim: claims.ResourceClaim,
     driver: str,
-    known: Mapping[names.DeviceKey, attachments.DeviceAttachment | None],
+    observed: Mapping[names.DeviceKey, attachments.DeviceAttachment | None],
     now: str,
 ) -> dict[str, Any] | None:
-    """The object for a server-side apply to the claim's status; None if there is nothing new to say.
+    """Return the object for a server-side apply to the claim's status; None if nothing changes.
 
     Args:
         claim: as read; its uid and resourceVersion guard the write.
         driver: whose devices.
-        known: the attachment of each of the claim's observed devices.
+        observed: the attachment of each of the claim's observed devices.
         now: RFC 3339; used where a status changes.
     """
     node = claim.status.allocation.node if claim.status.allocation else None
     wanted = claim_index.observed_devices(claim, driver)
-    elsewhere = [key for key in wanted if not _may_come(known.get(key), node)]
+    elsewhere = [key for key in wanted if not _may_come(observed.get(key), node)]
     _, unfit = configurations.checked(claim.status.allocation, driver)
-    refusal = unfit or _absent(elsewhere, known)
+    refusal = unfit or _absent(elsewhere, observed)
     entries = []
     changed = False
     for key, result in wanted.items():
         before = claim.conditions(result)
-        after = _conditions(driver, before, known.get(key), refusal, now)
-        mine = tuple(meta.find(before, one.type) for one in after)
+        after = _conditions(driver, before, observed.get(key), refusal, now)
+        mine = tuple(meta.find(before, condition.type) for condition in after)
         changed = changed or mine != after
         if after:
             entries.append(bindings.entry(result, after))
@@ -59,12 +59,12 @@ def _may_come(attachment: attachments.DeviceAttachment | None, node: str | None)
 
 
 def _absent(
-    elsewhere: list[names.DeviceKey], known: Mapping[names.DeviceKey, attachments.DeviceAttachment | None]
+    elsewhere: list[names.DeviceKey], observed: Mapping[names.DeviceKey, attachments.DeviceAttachment | None]
 ) -> attachments.Failure | None:
-    """Says that devices are not there. The scheduler may stop at any device, so all get the same."""
+    """Return the failure of devices that are not there. The scheduler may stop at any device, so all get the same."""
     if not elsewhere:
         return None
-    attachment = known.get(elsewhere[0])
+    attachment = observed.get(elsewhere[0])
     where = f"on its way to or on node {attachment.spec.node_name}" if attachment else "attached to no node"
     message = f"admin access never attaches a device, and {elsewhere[0].device} is {where}"
     return attachments.Failure(reason=NEVER_ATTACHES, message=message)

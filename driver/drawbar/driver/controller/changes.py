@@ -169,7 +169,7 @@ class Changes:
         node = new or old
         assert node is not None
         name = node.metadata.name
-        attached = tuple(attachment_key(one) for one in self.cluster.placed.on(name))
+        attached = tuple(attachment_key(attachment) for attachment in self.cluster.placed.on(name))
         if new is None:
             self.cluster.daemons.forget(name)
         if new is not None or attached:
@@ -239,7 +239,9 @@ class Changes:
 
     def published(self, fabric: str) -> frozenset[str]:
         """Return the names of the devices in the fabric's slices."""
-        return frozenset(device.name for one in self.cluster.pools.of(fabric) for device in one.spec.devices)
+        return frozenset(
+            device.name for published in self.cluster.pools.of(fabric) for device in published.spec.devices
+        )
 
     def troubles_changed(self, fabric: str) -> None:
         """Have the Fabric's status written."""

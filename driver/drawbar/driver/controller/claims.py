@@ -47,12 +47,12 @@ class Wish:
         host_id: the fabric's name of the node; None when the node is not on the fabric.
         pool: the DRA pool that the device was given from.
         seen_at: when this process first saw the allocation; the timestamp is of another machine's clock.
-        attached_said: the claim's status already says that the device is attached.
-        failed_said: the claim's status already says that it failed.
-        visible_said: the claim's status already says that the device is ready on its node.
+        attached_said: the claim's status already has the device attached.
+        failed_said: the claim's status already has the failure.
+        visible_said: the claim's status already has the device ready on its node.
         failed_at: when this process first saw that it failed; None for one that a pod may be using.
         unfit: why the claim's parameters cannot be obeyed, if that is so.
-        patience: from the allocation to giving the attach up, where the DeviceClass says it.
+        patience: from the allocation to giving the attach up, where the DeviceClass sets it.
     """
 
     claim: attachments.ClaimReference
@@ -118,7 +118,7 @@ def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
 
 
 def has_failed(claim: claims.ResourceClaim, driver: str) -> bool:
-    """Return whether the claim's status says that the attach of one of its fabric devices failed."""
+    """Return whether by the claim's status the attach of one of its fabric devices failed."""
     failed = bindings.condition_type(driver, bindings.ATTACH_FAILED)
     return any(meta.is_true(claim.conditions(result), failed) for result in devices(claim, driver).values())
 
@@ -212,13 +212,13 @@ class Index:
         failure would stand until the last of them ends, and refuse every further pod.
         """
         mine = (claim.metadata.namespace, claim.metadata.name)
-        others = {
+        waiting = {
             name: other
             for uid in sorted(_pods(claim))
             for name, other in self._by_pod.get(uid, {}).items()
             if name != mine and not is_ready(other, self._driver)
         }
-        return (*others.values(), claim)
+        return (*waiting.values(), claim)
 
 
 def wish(

@@ -149,7 +149,7 @@ class _Controller:
         shown = gauges.Gauges(
             cluster=self._cluster, devices_queue=self._devices, fabrics_queue=lambda: self._jobs.waiting
         )
-        measured.watch(shown, {name: one.synced.is_set for name, one in self._mirrors.items()})
+        measured.watch(shown, {name: mirror.synced.is_set for name, mirror in self._mirrors.items()})
 
     def _observed(
         self, api: client.Client, surroundings: Surroundings, watched: watches.Watches, *, modern: bool
@@ -201,11 +201,11 @@ class _Controller:
         self._changes.troubles_changed(fabric)
 
     async def serve(self, tasks: asyncio.TaskGroup) -> None:
-        for one in self._mirrors.values():
-            tasks.create_task(one.run(), name="mirror")
+        for mirror in self._mirrors.values():
+            tasks.create_task(mirror.run(), name="mirror")
         tasks.create_task(self._cluster.recorder.run(), name="events")
-        for one in self._mirrors.values():
-            await one.synced.wait()
+        for mirror in self._mirrors.values():
+            await mirror.synced.wait()
         options = self._options
         log.info("controller is ready", extra={"driver": options.driver, "server": self._cluster.api.server})
         if not options.leader_election:
@@ -225,8 +225,8 @@ class _Controller:
         taken for gone, and its device for free.
         """
         async with asyncio.TaskGroup() as renewing:
-            for one in self._mirrors.values():
-                renewing.create_task(one.renew(), name="renew")
+            for mirror in self._mirrors.values():
+                renewing.create_task(mirror.renew(), name="renew")
         self._context.calls.clear()
         self._cluster.refusals.clear()
         self._cluster.sessions.cluster = await cluster.identity(self._cluster.api)

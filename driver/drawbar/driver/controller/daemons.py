@@ -101,5 +101,5 @@ def trouble(silent: Sequence[str]) -> str:
 
 def named(message: str) -> tuple[str, ...]:
     """Return the nodes that `trouble` names, wherever it stands in a message; of very many the first."""
-    found = _NAMED.search(message)
-    return tuple(found[1].split(", ")) if found is not None else ()
+    match = _NAMED.search(message)
+    return tuple(match[1].split(", ")) if match is not None else ()

@@ -108,12 +108,12 @@ class FabricReconciler:
             with self._cluster.refusals.attempt((fabric,), "ResourceSlices"):
                 again = await self._cluster.pools.publish(fabric)
         except (kube_errors.Denied, kube_errors.Invalid) as error:
-            self._say_published(fabric, str(error))
+            self._set_unpublished(fabric, str(error))
             raise
-        self._say_published(fabric, "")
+        self._set_unpublished(fabric, "")
         if dropped != self._cluster.pools.dropped_fields:
-            for one in self._cluster.sessions:
-                self.add(Job.STATUS, one.name)
+            for view in self._cluster.sessions:
+                self.add(Job.STATUS, view.name)
         if left_out != self._cluster.pools.left_out(fabric):
             self.add(Job.STATUS, fabric)
         late = self._cluster.placed.overdue_after(fabric, self._cluster.clock())
@@ -139,7 +139,7 @@ class FabricReconciler:
             return routing.GATHER_SECONDS
         return max(routing.GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
 
-    def _say_published(self, fabric: str, refused: str) -> None:
+    def _set_unpublished(self, fabric: str, refused: str) -> None:
         view = self._cluster.sessions.get(fabric)
         if view is not None and view.unpublished != refused:
             view.unpublished = refused
@@ -169,14 +169,14 @@ class FabricReconciler:
         if fabric is None:
             return
         wanted = not fabric.deleting or self._cluster.placed.has(name)
-        known = fabric.metadata.finalizers
-        if wanted == (fabrics.FINALIZER in known) or (wanted and fabric.deleting):
+        finalizers = fabric.metadata.finalizers
+        if wanted == (fabrics.FINALIZER in finalizers) or (wanted and fabric.deleting):
             return
-        others = [one for one in known if one != fabrics.FINALIZER]
+        remaining = [finalizer for finalizer in finalizers if finalizer != fabrics.FINALIZER]
         metadata = {
             "uid": fabric.metadata.uid,
             "resourceVersion": fabric.metadata.resource_version,
-            "finalizers": [*others, fabrics.FINALIZER] if wanted else others,
+            "finalizers": [*remaining, fabrics.FINALIZER] if wanted else remaining,
         }
         with self._cluster.refusals.attempt((name,), f"finalizer of Fabric {name}"):
             await self._cluster.fabrics.merge(fabric, {"metadata": metadata}, manager=self._cluster.manager)
@@ -188,15 +188,17 @@ class FabricReconciler:
         if claim is None:
             self._cluster.refusals.settled(subject)
             return
-        known = {
+        observed = {
             key: self._cluster.attachments.get(key.attachment)
             for key in claim_index.observed_devices(claim, self._cluster.driver)
         }
-        body = adminaccess.applied(claim, self._cluster.driver, known, meta.timestamp(self._cluster.clock()))
+        body = adminaccess.applied(
+            claim, self._cluster.driver, observed, meta.timestamp(self._cluster.clock())
+        )
         if body is None:
             self._cluster.refusals.settled(subject)
             return
-        with self._cluster.refusals.attempt({key.fabric for key in known}, subject):
+        with self._cluster.refusals.attempt({key.fabric for key in observed}, subject):
             manager = drivers.manager(ADMIN_MANAGER, self._cluster.driver)
             await self._cluster.apply_to_claim(claim, body, manager=manager)
 
@@ -215,7 +217,9 @@ class FabricReconciler:
         self._cluster.refusals.retain(_NODE, {_NODE + change.node for change in changes})
         # One node that may not be labelled must not keep the others from their labels.
         refused: list[kube_errors.KubeError] = []
-        for change in sorted(changes, key=lambda one: self._cluster.refusals.is_refused(_NODE + one.node)):
+        for change in sorted(
+            changes, key=lambda planned: self._cluster.refusals.is_refused(_NODE + planned.node)
+        ):
             try:
                 await self._label(change)
             except (kube_errors.Denied, kube_errors.Invalid) as error:
@@ -244,7 +248,10 @@ class FabricReconciler:
         held = {host: node for node, host in view.nodes.host_of.items()}
         if not held:
             # Just begun: what is attached shows which node was which host.
-            held = {one.spec.host_id: one.spec.node_name for one in self._cluster.placed.of(fabric)}
+            held = {
+                attachment.spec.host_id: attachment.spec.node_name
+                for attachment in self._cluster.placed.of(fabric)
+            }
         mapped = hosts.node_map(view.spec, view.hosts, self._cluster.nodes, held)
         if mapped != view.nodes:
             view.nodes = mapped
@@ -253,14 +260,14 @@ class FabricReconciler:
 
     def _closed(self) -> dict[str, set[str]]:
         """By node name the labels of the models that it may have no more of."""
-        found: dict[str, set[str]] = {}
+        closed: dict[str, set[str]] = {}
         for fabric in self._cluster.fabrics:
             name, rules = fabric.metadata.name, fabric.spec.policy.models
             if rules:
                 attached = policies.models_by_node(self._cluster.placed.of(name))
                 for node, models in policies.closed(rules, attached).items():
-                    found.setdefault(node, set()).update(names.closed_label(name, one) for one in models)
-        return found
+                    closed.setdefault(node, set()).update(names.closed_label(name, model) for model in models)
+        return closed
 
     def _with_room(self, view: session.Session) -> frozenset[str]:
         """Return the nodes that can take one more device and are not at fault."""
@@ -293,18 +300,20 @@ class FabricReconciler:
     def _troubles(self, fabric: fabrics.Fabric) -> tuple[str, ...]:
         view = self._cluster.sessions.get(fabric.metadata.name)
         left_out = self._cluster.pools.left_out(fabric.metadata.name)
-        found = []
+        sentences = []
         if view is not None:
             for host in sorted(_blamed(self._cluster, fabric)):
                 failed = ", ".join(view.faults.devices_on(host))
-                found.append(f"host {host} is avoided: attaches of {failed} failed there; look at its ports")
-            found += self._stranded(view)
-            found += view.troubles.values()
+                sentences.append(
+                    f"host {host} is avoided: attaches of {failed} failed there; look at its ports"
+                )
+            sentences += self._stranded(view)
+            sentences += view.troubles.values()
         if fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION) is not None and not fabric.given_up:
-            found.append(status.GIVING_UP)
+            sentences.append(status.GIVING_UP)
         if left_out:
-            found.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
-        return tuple(found)
+            sentences.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
+        return tuple(sentences)
 
     def _stranded(self, view: session.Session) -> tuple[str, ...]:
         def recorded(device: contract.Device) -> bool:

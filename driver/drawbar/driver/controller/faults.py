@@ -44,8 +44,8 @@ class Ledger:
     def failed(self, device: str, host: str, now: datetime.datetime) -> None:
         """Count a failed attach of the device to the host, for a reason that one of the two is to blame for."""
         self._forget(now)
-        known = self._devices.pop(device, None)
-        self._devices[device] = _Device(failures=known.failures + 1 if known else 1, last=now, host=host)
+        earlier = self._devices.pop(device, None)
+        self._devices[device] = _Device(failures=earlier.failures + 1 if earlier else 1, last=now, host=host)
         at = self._hosts.pop(host, _Host(last=now))
         self._hosts[host] = replace(at, devices=at.devices | {device}, failures=at.failures + 1, last=now)
 

@@ -55,7 +55,7 @@ class NodeMap:
 def node_map(
     spec: fabrics.FabricSpec,
     hosts: Iterable[contract.Host],
-    known: Iterable[core.Node],
+    nodes: Iterable[core.Node],
     held: Mapping[str, str] | None = None,
 ) -> NodeMap:
     """Map all hosts of a fabric.
@@ -63,13 +63,13 @@ def node_map(
     Args:
         spec: of the Fabric.
         hosts: of the fabric.
-        known: the nodes of the cluster.
+        nodes: the nodes of the cluster.
         held: by host id, the node that the host was mapped to before.
     """
-    cluster, listed = _Cluster(spec, known), tuple(hosts)
+    cluster, listed = _Cluster(spec, nodes), tuple(hosts)
     problems: list[str] = []
     trusted = {host.id: cluster.trusted(host) for host in listed}
-    fixed = {node for found in trusted.values() for node in found}
+    fixed = {node for trusted_nodes in trusted.values() for node in trusted_nodes}
     claims = _claims(cluster, listed)
     mapped: dict[str, list[contract.Host]] = {}
     for host in listed:
@@ -106,7 +106,7 @@ def _claims(cluster: "_Cluster", hosts: Iterable[contract.Host]) -> dict[str, se
     """Return by host id the nodes that claim it, each by the most explicit way in which it claims any host."""
     listed = tuple(hosts)
     marked = {host.id: cluster.marked(host) for host in listed}
-    explicit = {node for found in marked.values() for node in found}
+    explicit = {node for marked_nodes in marked.values() for node in marked_nodes}
     return {host.id: marked[host.id] | (cluster.machines(host) - explicit) for host in listed}
 
 
@@ -116,7 +116,7 @@ def _preferred(
     """Return the one of several claimants that the host is mapped to; several where nothing decides."""
     if before in claimants:
         return {before}
-    modest = {node for node in claimants if sum(node in found for found in claims.values()) == 1}
+    modest = {node for node in claimants if sum(node in claimed for claimed in claims.values()) == 1}
     candidates = modest or claimants
     if len(candidates) < 2 or not all(cluster.created(node) for node in candidates):
         return candidates
@@ -127,14 +127,14 @@ def _preferred(
 class _Cluster:
     """The nodes by everything that a host may be known by."""
 
-    def __init__(self, spec: fabrics.FabricSpec, known: Iterable[core.Node]) -> None:
-        self._told = {entry.host: entry.node for entry in spec.hosts}
+    def __init__(self, spec: fabrics.FabricSpec, nodes: Iterable[core.Node]) -> None:
+        self._configured = {entry.host: entry.node for entry in spec.hosts}
         self._label_is_safe = is_restricted(spec.node_label)
         self._created: dict[str, str] = {}
         self._labelled: dict[str, set[str]] = {}
         self._marked: dict[str, set[str]] = {}
         self._machines: dict[tuple[str, str], set[str]] = {}
-        for node in known:
+        for node in nodes:
             name, metadata = node.metadata.name, node.metadata
             self._created[name] = metadata.creation_timestamp or ""
             label, note = metadata.labels.get(spec.node_label), metadata.annotations.get(spec.node_annotation)
@@ -147,8 +147,8 @@ class _Cluster:
             self._is_machine(SERIAL, metadata.annotations.get(SERIAL_ANNOTATION, ""), name)
 
     def _is_machine(self, kind: str, value: str, node: str) -> None:
-        if known := comparable(value):
-            self._machines.setdefault((kind, known), set()).add(node)
+        if identity := comparable(value):
+            self._machines.setdefault((kind, identity), set()).add(node)
 
     def created(self, node: str) -> str:
         """Return when the Node was created, as an RFC 3339 time of one form; empty where that is not known."""
@@ -156,19 +156,19 @@ class _Cluster:
 
     def problems(self, host: contract.Host) -> Iterator[str]:
         """Return what is wrong with `spec.hosts` as to that host."""
-        node = self._told_of(host)
+        node = self._configured_node(host)
         if node is not None and node not in self._created:
             yield f"spec.hosts maps host {host.id} to node {node}, which does not exist"
 
     def is_settled(self, host: contract.Host) -> bool:
         """Return whether an administrator has named the node, so that other claims do not matter."""
-        return self._told_of(host) is not None or bool(self._safely_labelled(host))
+        return self._configured_node(host) is not None or bool(self._safely_labelled(host))
 
     def trusted(self, host: contract.Host) -> set[str]:
         """Return the nodes that the host is by what no kubelet can write of its own Node."""
-        told = self._told_of(host)
-        if told is not None:
-            return {told} & self._created.keys()
+        configured = self._configured_node(host)
+        if configured is not None:
+            return {configured} & self._created.keys()
         return self._safely_labelled(host) or {host.name} & self._created.keys()
 
     def marked(self, host: contract.Host) -> set[str]:
@@ -177,11 +177,11 @@ class _Cluster:
 
     def machines(self, host: contract.Host) -> set[str]:
         """Return the nodes whose machine the host is, by the Node's status or annotation."""
-        known_by = [(kind, comparable(host.identifiers.get(kind, ""))) for kind in (SYSTEM_UUID, SERIAL)]
-        return {node for one in known_by for node in self._machines.get(one, ())}
+        identities = [(kind, comparable(host.identifiers.get(kind, ""))) for kind in (SYSTEM_UUID, SERIAL)]
+        return {node for identity in identities for node in self._machines.get(identity, ())}
 
-    def _told_of(self, host: contract.Host) -> str | None:
-        return self._told.get(host.id) or self._told.get(host.name)
+    def _configured_node(self, host: contract.Host) -> str | None:
+        return self._configured.get(host.id) or self._configured.get(host.name)
 
     def _safely_labelled(self, host: contract.Host) -> set[str]:
         if not self._label_is_safe:

@@ -29,7 +29,7 @@ def concerned(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tuple[str
 
 
 def plan(
-    known: Iterable[core.Node],
+    nodes: Iterable[core.Node],
     reached: Mapping[str, Collection[str] | None],
     closed: Mapping[str, Collection[str]] | None = None,
     *,
@@ -38,7 +38,7 @@ def plan(
     """Return the changes that make the labels true.
 
     Args:
-        known: all nodes.
+        nodes: all nodes.
         reached: by the name of each Fabric of this driver the nodes with room, or None before its first listing; other
             labels with this driver's value are left-overs and go. A label with another value stays as it is: it is another
             driver's, and the admission policy refuses to change it; see `foreign`.
@@ -46,7 +46,7 @@ def plan(
         value: of this driver's labels.
     """
     changes = []
-    for node in known:
+    for node in nodes:
         wanted = {
             names.node_label(fabric): value
             for fabric, members in reached.items()
@@ -68,11 +68,11 @@ def plan(
     return tuple(changes)
 
 
-def foreign(known: Iterable[core.Node], fabric: str, *, value: str = "true") -> tuple[str, ...]:
+def foreign(nodes: Iterable[core.Node], fabric: str, *, value: str = "true") -> tuple[str, ...]:
     """Return a sentence for each node whose label of that Fabric has another value than this driver's.
 
     Args:
-        known: the nodes that are hosts of the fabric.
+        nodes: the nodes that are hosts of the fabric.
         fabric: the Fabric's name.
         value: of this driver's labels.
     """
@@ -80,6 +80,6 @@ def foreign(known: Iterable[core.Node], fabric: str, *, value: str = "true") -> 
     return tuple(
         f"node {node.metadata.name} has the label {label}={held}, which is not this driver's ({value}), so it gets no "
         f"device; take it off: kubectl label node {node.metadata.name} {label}-"
-        for node in known
+        for node in nodes
         if (held := node.metadata.labels.get(label, value)) != value
     )

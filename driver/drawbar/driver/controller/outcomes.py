@@ -92,8 +92,8 @@ def phase(attachment: attachments.DeviceAttachment) -> str:
     """Return the phase of an attachment."""
     if attachment.deleting:
         return "Released" if attachment.holds(attachments.RELEASED) else "Releasing"
-    known = attachment.status.phase or "Pending"
-    return known if known in PHASES else OTHER
+    reported = attachment.status.phase or "Pending"
+    return reported if reported in PHASES else OTHER
 
 
 def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | None:

@@ -49,8 +49,8 @@ def forbids(
                 message=f"node {node} has {on_node.get(model, 0)} devices of model {model}, and the Fabric allows "
                 f"{rule.max_per_node}",
             )
-        for one, other in ((rule.model, rival) for rival in rule.not_with):
-            rival = other if one == model else one if other == model else None
+        for excluded in rule.not_with:
+            rival = excluded if rule.model == model else rule.model if excluded == model else None
             if rival is not None and on_node.get(rival, 0):
                 return attachments.Failure(
                     reason=MODELS_CONFLICT,

@@ -1,7 +1,7 @@
 """Which reconcilers a change wakes: one table, each row of which is pure.
 
 A row names a kind of change, when it matters, and what it wakes. Whoever observes a change first updates the indexes, then
-gathers what the rows need to know of it, and adds what `route` returns to the queues.
+gathers what the rows need, and adds what `route` returns to the queues.
 """
 
 import enum
@@ -153,7 +153,7 @@ class NodeChange:
 
     @property
     def is_lost_or_found(self) -> bool:
-        """Whether the Node is gone, or an administrator says that its machine is off, or is on again."""
+        """Whether the Node is gone, or an administrator has marked its machine as off, or is on again."""
         old, new = self.old, self.new
         return old is not None and (new is None or new.out_of_service != old.out_of_service)
 

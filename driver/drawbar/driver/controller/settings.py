@@ -1,4 +1,4 @@
-"""What the controller can be told, checked as a whole.
+"""The configuration of the controller, checked as a whole.
 
 How it is read from file, environment and flags is `drawbar.driver.configuration`'s business.
 """
@@ -105,12 +105,12 @@ class Settings:
 
     @property
     def candidate(self) -> str:
-        """Who this process is in the lease."""
+        """Return the identity of this process in the lease."""
         return self.identity or own_identity()
 
 
 def endpoint(settings: Settings) -> address.Endpoint | None:
-    """Where probes and metrics are; None where nobody is to be asked.
+    """Return where probes and metrics are served; None where they are not.
 
     Raises:
         ValueError: the address is none.
@@ -119,30 +119,30 @@ def endpoint(settings: Settings) -> address.Endpoint | None:
 
 
 def problems(settings: Settings) -> list[str]:
-    """One sentence per wrong value."""
-    found = drivers.problems(settings.driver)
+    """Return one sentence per wrong value."""
+    sentences = drivers.problems(settings.driver)
     # Written so that these hold for no NaN.
     if not 1 <= settings.binding_timeout_seconds <= BINDING_TIMEOUT_MAX_SECONDS:
-        found.append(
+        sentences.append(
             f"--binding-timeout {settings.binding_timeout_seconds} is not a number of seconds from 1, the least that "
             f"the scheduler takes, to {BINDING_TIMEOUT_MAX_SECONDS}"
         )
     if not 0 < settings.writes_per_second < float("inf"):
-        found.append(f"--api-writes-per-second {settings.writes_per_second} is not a number above 0")
+        sentences.append(f"--api-writes-per-second {settings.writes_per_second} is not a number above 0")
     if settings.writes_burst < 1:
-        found.append(f"--api-writes-burst {settings.writes_burst} is not above 0")
+        sentences.append(f"--api-writes-burst {settings.writes_burst} is not above 0")
     if not _LABEL.fullmatch(settings.lease_namespace):
-        found.append(f"--lease-namespace {settings.lease_namespace!r} is no name of a namespace")
+        sentences.append(f"--lease-namespace {settings.lease_namespace!r} is no name of a namespace")
     if settings.node_daemon_selector and not _SELECTOR.fullmatch(settings.node_daemon_selector):
-        found.append(
+        sentences.append(
             f"--node-daemon-selector {settings.node_daemon_selector!r} is not a list of labels such as "
             "app=drawbar-node,release=main"
         )
-    return found + http_problems(settings)
+    return sentences + http_problems(settings)
 
 
 def http_problems(settings: Settings) -> list[str]:
-    """What is wrong with the address of probes and metrics."""
+    """Return what is wrong with the address of probes and metrics."""
     try:
         endpoint(settings)
     except ValueError as error:

@@ -52,20 +52,22 @@ class Served:
 
 def served(resources: Mapping[str, frozenset[str]]) -> Served:
     """Return what discovery reports of `resource.k8s.io`; a group that is not there at all may come as `v1`."""
-    versions = frozenset(one for one in classic.Version if CONTEXTS in resources.get(one.value, ()))
+    versions = frozenset(
+        version for version in classic.Version if CONTEXTS in resources.get(version.value, ())
+    )
     return Served(modern=kinds.CLAIM.version in resources or not versions, versions=versions)
 
 
 async def offered(api: client.Client, tasks: asyncio.TaskGroup) -> Served:
     """Return what is served now; where that passes with an upgrade, the task group ends with it, see `until_upgraded`."""
-    found = served(await discovery.settled(api, discovery.RESOURCE_GROUP))
-    if found.versions:
-        tasks.create_task(until_upgraded(api, found), name="served versions")
-    return found
+    current = served(await discovery.settled(api, discovery.RESOURCE_GROUP))
+    if current.versions:
+        tasks.create_task(until_upgraded(api, current), name="served versions")
+    return current
 
 
 async def until_upgraded(
-    api: client.Client, known: Served, *, every_seconds: float = ASK_AGAIN_SECONDS
+    api: client.Client, at_start: Served, *, every_seconds: float = ASK_AGAIN_SECONDS
 ) -> None:
     """Ask now and then what is served; no answer counts as no change.
 
@@ -79,9 +81,9 @@ async def until_upgraded(
         except errors.KubeError as error:
             log.debug("cannot learn what the API server serves: %s", error)
             continue
-        if now != known:
+        if now != at_start:
             raise Upgraded(
-                f"the API server serves {now.words} now, and {known.words} at the start; ending, to be started anew for that"
+                f"the API server serves {now.words} now, and {at_start.words} at the start; ending, to be started anew for that"
             )
 
 
@@ -106,8 +108,8 @@ class Watches:
     ) -> None:
         own = drivers.selector(driver) if offered.selects_fields else ""
 
-        def ours(found: Any) -> bool:
-            return bool(found.spec.driver == driver)
+        def ours(item: Any) -> bool:
+            return bool(item.spec.driver == driver)
 
         keep: Callable[[Any], bool] | None = None if offered.selects_fields else ours
         self.fabrics: mirror.Mirror[fabrics.Fabric] = mirror.Mirror(

@@ -71,7 +71,7 @@ def go_there(known):
     known.changed(KEY, None, NEW)
     known.asked(KEY, ATTACH)
     known.settled(KEY, ATTACH, None)
-    known.told(KEY)
+    known.claim_reported(KEY)
     known.changed(KEY, NEW, TOLD)
     known.changed(KEY, TOLD, READY)
 
@@ -98,7 +98,7 @@ def test_every_step_of_an_attach_and_a_detach_is_timed_once(counted):
 def test_nothing_is_remembered_of_what_is_over(counted):
     go_there(counted.latency)
     come_back(counted.latency)
-    assert (counted.latency._there.known, counted.latency._back.known) == ({}, {})
+    assert (counted.latency._there.measured, counted.latency._back.measured) == ({}, {})
 
 
 def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
@@ -122,7 +122,7 @@ def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(co
     known = counted.latency
     known.claim_changed([KEY], UNUSED, GIVEN)
     known.changed(KEY, READY, READY)
-    known.told(KEY)
+    known.claim_reported(KEY)
     assert counted.told("attaches_total", result="Reused") == 1
     assert counted.told("attach_duration_seconds_count", way="Reused") == 1
     assert counted.steps() == {}
@@ -141,7 +141,7 @@ def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_
     assert counted.told("attach_duration_seconds_count", way="Attached") == 1
     assert counted.told("attaches_total", result="Attached") == 1
     come_back(known)
-    assert (known._there.known, known._back.known) == ({}, {})
+    assert (known._there.measured, known._back.measured) == ({}, {})
 
 
 def test_a_classic_claim_that_is_allocated_without_its_attach_being_seen_is_counted(counted):
@@ -155,7 +155,7 @@ def test_an_attempt_for_a_classic_claim_that_is_given_up_is_no_attach(counted):
     known.begun(KEY)
     known.changed(KEY, None, NEW)
     known.changed(KEY, NEW, attachment(deleting=True))
-    assert known._there.known == {}
+    assert known._there.measured == {}
     assert counted.told("attaches_total", result="Attached") == 0
 
 
@@ -174,7 +174,7 @@ def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
 def test_what_began_before_this_process_is_counted_and_not_timed(counted):
     known = counted.latency
     known.asked(KEY, ATTACH)
-    known.told(KEY)
+    known.claim_reported(KEY)
     known.changed(KEY, LEAVING, RELEASED)
     known.changed(KEY, RELEASED, None)
     assert counted.steps() == {}
@@ -201,7 +201,7 @@ def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
     known.asked(KEY, ATTACH)
     known.settled(KEY, ATTACH, None)
     assert known.waiting(0.0) == ()
-    known.told(KEY)
+    known.claim_reported(KEY)
     assert counted.steps() == {"ask": 1.0, "connect": 1.0, "tell": 1.0}
     assert counted.told("attach_duration_seconds_count", way="Attached") == 0
 
@@ -213,7 +213,7 @@ def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted)
     told = {result: counted.told("attaches_total", result=result) for result in outcomes.FAILURES}
     assert {result for result, number in told.items() if number} == {"FabricError", "DeviceNotFound"}
     assert counted.told("attaches_total", result="Other") == 1
-    assert counted.latency._there.known == {}
+    assert counted.latency._there.measured == {}
 
 
 def test_the_closed_list_of_failures_is_the_documented_one():

@@ -17,7 +17,7 @@ from drawbar.driver.controller.attachments import plan
 from drawbar.driver.controller.attachments.plan import CallState
 from drawbar.fabric import contract, errors
 
-# An operation whose end no watch tells is asked for this often.
+# An operation whose end no watch reports is asked for this often.
 ASK_AGAIN_SECONDS = 5.0
 # The news of a change is late under load, and an older one may come after the answer.
 NEWS_SECONDS = 2.0
@@ -28,7 +28,7 @@ PAUSE_MAX_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _Cached:
     state: CallState = CallState.UNASKED
     attempt: int = 1
     failure: attachments.Failure | None = None
@@ -52,7 +52,7 @@ class Calls:
 
     def __init__(self, settled: Settled = lambda _uid, _side, _reason: None) -> None:
         self.settled = settled
-        self._known: dict[tuple[str, outcomes.Side], _Known] = {}
+        self._calls: dict[tuple[str, outcomes.Side], _Cached] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
         # By attachment the operation that keeps its device busy, and since when, on the caller's monotonic clock.
         self._blockers: dict[str, tuple[str, float]] = {}
@@ -65,16 +65,16 @@ class Calls:
             side: attach or detach.
             now: monotonic clock, in seconds.
         """
-        known = self._get(uid, side)
-        state = known.state
-        if state == CallState.RUNNING and now >= known.due:
+        call = self._get(uid, side)
+        state = call.state
+        if state == CallState.RUNNING and now >= call.due:
             state = CallState.UNASKED
         return plan.Call(
             state=state,
-            retry_after_seconds=max(0.05, known.due - now) if known.due else 1.0,
-            failure=known.failure,
-            due=now >= known.due,
-            age_seconds=now - known.since if known.since is not None else 0.0,
+            retry_after_seconds=max(0.05, call.due - now) if call.due else 1.0,
+            failure=call.failure,
+            due=now >= call.due,
+            age_seconds=now - call.since if call.since is not None else 0.0,
         )
 
     def is_running(self, uid: str, *sides: outcomes.Side) -> bool:
@@ -88,14 +88,14 @@ class Calls:
 
     def asked(self, uid: str, side: outcomes.Side, now: datetime.datetime) -> None:
         """Note that the current attempt is asked for now."""
-        known = self._get(uid, side)
-        self._known[uid, side] = replace(known, asked_at=meta.timestamp(now))
+        call = self._get(uid, side)
+        self._calls[uid, side] = replace(call, asked_at=meta.timestamp(now))
 
     def record(self, uid: str, side: outcomes.Side) -> attachments.OperationRecord:
         """Return the current attempt as the attachment's status shows it."""
-        known = self._get(uid, side)
+        call = self._get(uid, side)
         return attachments.OperationRecord(
-            request_id=self.request_id(uid, side), attempt=known.attempt, started_at=known.asked_at
+            request_id=self.request_id(uid, side), attempt=call.attempt, started_at=call.asked_at
         )
 
     def side(self, uid: str, request_id: str) -> outcomes.Side | None:
@@ -108,8 +108,8 @@ class Calls:
 
     def blocked_seconds(self, uid: str, operation_id: str, now: float) -> float:
         """Return for how long this operation has kept the attachment's device busy, as far as this process has seen."""
-        known, since = self._blockers.get(uid, ("", now))
-        if known != operation_id:
+        blocker, since = self._blockers.get(uid, ("", now))
+        if blocker != operation_id:
             since = now
         self._blockers[uid] = (operation_id, since)
         return now - since
@@ -142,16 +142,16 @@ class Calls:
 
     def failed(self, uid: str, side: outcomes.Side, error: errors.FabricError, now: float) -> None:
         """Take over that the fabric refused, or the operation failed."""
-        known, reported = self._get(uid, side), failure(error)
-        if known.state is not CallState.FAILED:
+        call, reported = self._get(uid, side), failure(error)
+        if call.state is not CallState.FAILED:
             self.settled(uid, side, reported.reason)
-        pause = backoff.longest(known.attempt, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
+        pause = backoff.longest(call.attempt, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
         self._put(uid, side, CallState.FAILED, failure=reported, due=now + pause)
 
     def next_attempt(self, uid: str, side: outcomes.Side) -> None:
         """Begin another attempt under a new id: a failed id stays failed for ever."""
         attempt = self._get(uid, side).attempt
-        self._known[uid, side] = _Known(attempt=attempt + 1)
+        self._calls[uid, side] = _Cached(attempt=attempt + 1)
 
     def ask_again(self, uid: str, side: outcomes.Side) -> None:
         """Note that the last call may have arrived or not."""
@@ -160,7 +160,7 @@ class Calls:
     def forget(self, uid: str) -> None:
         """Drop the calls of an attachment that is gone."""
         for side in outcomes.Side:
-            self._known.pop((uid, side), None)
+            self._calls.pop((uid, side), None)
         self._blockers.pop(uid, None)
         self._gone[uid] = None
         if len(self._gone) > GONE_LIMIT:
@@ -168,11 +168,11 @@ class Calls:
 
     def clear(self) -> None:
         """Drop all calls: everything may have changed meanwhile."""
-        self._known.clear()
+        self._calls.clear()
         self._blockers.clear()
 
-    def _get(self, uid: str, side: outcomes.Side) -> _Known:
-        return self._known.get((uid, side), _Known())
+    def _get(self, uid: str, side: outcomes.Side) -> _Cached:
+        return self._calls.get((uid, side), _Cached())
 
     def _put(
         self,
@@ -184,10 +184,10 @@ class Calls:
         due: float = 0.0,
         since: float | None = None,
     ) -> None:
-        known = self._get(uid, side)
-        if known.since is not None and state in (CallState.RUNNING, CallState.UNASKED):
-            since = known.since
-        self._known[uid, side] = replace(known, state=state, failure=failure, due=due, since=since)
+        call = self._get(uid, side)
+        if call.since is not None and state in (CallState.RUNNING, CallState.UNASKED):
+            since = call.since
+        self._calls[uid, side] = replace(call, state=state, failure=failure, due=due, since=since)
 
 
 def attachment_uid(request_id: str) -> str:

@@ -90,7 +90,7 @@ class _Observation:
         connection = self.device.connection if self.device else None
         wish = self._wish()
         owner = marks.owner(connection, session.mark if session else None, recorded=attachment is not None)
-        # Where a record does not say so already.
+        # Only where there is no record of it.
         is_lost = connection is not None and owner is marks.Owner.OURS and attachment is None
         return plan.Observed(
             attachment=attachment,
@@ -154,7 +154,11 @@ class _Observation:
     def _models(self, node: str) -> Counter[str]:
         """Count what the node has of this fabric, with what other workers are writing now."""
         fabric = self._key.fabric
-        models = Counter(one.spec.model for one in self._cluster.placed.on(node) if one.spec.fabric == fabric)
+        models = Counter(
+            attachment.spec.model
+            for attachment in self._cluster.placed.on(node)
+            if attachment.spec.fabric == fabric
+        )
         models.update(
             model
             for key, (where, model) in self._context.intended.items()
@@ -167,7 +171,7 @@ class _Observation:
     def _wish(self) -> claim_index.Wish | None:
         """Return the wish of the claim that the attachment is for, if it still has the device, else the oldest one.
 
-        A claim that says that it failed waits no longer; it counts only while there is no other.
+        A claim whose status has a failure waits no longer; it counts only while there is no other.
         """
         given = self._cluster.allocated.of(self._key)
         spec = self.attachment.spec if self.attachment else None
@@ -267,14 +271,14 @@ class _Round:
             case actions.Ask(side=side):
                 await self._ask(side)
             case actions.CallFabric(side=side):
-                self._waits = not self._open.turns.take(self._key, self._known.spec.host_id)
+                self._waits = not self._open.turns.take(self._key, self._existing.spec.host_id)
                 if self._waits:
                     return WAIT_SECONDS
                 await self._call(side)
             case actions.Cancel(side=side):
                 await self._cancel(side)
             case actions.Retry(side=side):
-                self._context.calls.next_attempt(self._known.metadata.uid, side)
+                self._context.calls.next_attempt(self._existing.metadata.uid, side)
             case actions.EndBlocker():
                 await self._end_blocker()
             case actions.ReadFabric():
@@ -314,17 +318,17 @@ class _Round:
             case actions.SayFailed(wish=wish, failure=failure):
                 await self._say_failed(wish, failure, now)
             case actions.Delete(abandoned=abandoned):
-                await self._cluster.attachments.delete(self._known)
+                await self._cluster.attachments.delete(self._existing)
                 self._report_release(abandoned)
             case actions.RemoveFinalizer():
                 await self._remove_finalizer()
-                self._context.calls.forget(self._known.metadata.uid)
+                self._context.calls.forget(self._existing.metadata.uid)
                 log.info("device detached", extra=self._extras())
             case _:
                 assert_never(action)
 
     @property
-    def _known(self) -> attachments.DeviceAttachment:
+    def _existing(self) -> attachments.DeviceAttachment:
         assert self._attachment is not None
         return self._attachment
 
@@ -370,7 +374,7 @@ class _Round:
         return stored
 
     async def _ask(self, side: outcomes.Side) -> None:
-        uid, seen = self._known.metadata.uid, self._device
+        uid, seen = self._existing.metadata.uid, self._device
         adapter, under_way = self._open.adapter(), self._context.calls.is_running(uid, side)
         try:
             operation = await adapter.operation(request_id=self._request_id(side))
@@ -395,10 +399,21 @@ class _Round:
 
     async def _end_blocker(self) -> None:
         """Wait for it with a deadline; then cancel it where it is ours and the fabric can, else report it."""
-        spec, uid, opened = self._known.spec, self._known.metadata.uid, self._open
+        spec, uid, opened = self._existing.spec, self._existing.metadata.uid, self._open
         adapter, now = opened.adapter(), asyncio.get_running_loop().time()
-        in_flight = [one for one in await adapter.operations() if not one.done and one.device is not None]
-        blocker = next((one for one in in_flight if one.device and one.device.id == spec.device_id), None)
+        in_flight = [
+            operation
+            for operation in await adapter.operations()
+            if not operation.done and operation.device is not None
+        ]
+        blocker = next(
+            (
+                operation
+                for operation in in_flight
+                if operation.device and operation.device.id == spec.device_id
+            ),
+            None,
+        )
         if blocker is None or self._context.calls.blocked_seconds(uid, blocker.id, now) < BLOCKER_SECONDS:
             return
         ours = self._context.calls.is_unrecorded(blocker.request_id) or marks.began(blocker, opened.mark)
@@ -413,17 +428,19 @@ class _Round:
     def _report_blocker(self, blocker: contract.Operation, *, ours: bool) -> None:
         whose = "of this cluster, without a DeviceAttachment" if ours else "that this cluster did not begin"
         message = (
-            f"device {self._known.spec.device_id} is kept busy by {blocker.kind.value} operation {blocker.id} "
+            f"device {self._existing.spec.device_id} is kept busy by {blocker.kind.value} operation {blocker.id} "
             f"(request {blocker.request_id}) {whose}; end it at the fabric manager"
         )
         if self._open.report(self._key.device, message):
-            self._cluster.recorder.attachment_warning(self._known, reason=outcomes.PENDING, message=message)
+            self._cluster.recorder.attachment_warning(
+                self._existing, reason=outcomes.PENDING, message=message
+            )
 
     async def _call(self, side: outcomes.Side) -> None:
-        spec, adapter, seen = self._known.spec, self._open.adapter(), self._device
+        spec, adapter, seen = self._existing.spec, self._open.adapter(), self._device
         request_id = self._request_id(side)
         self._context.latency.asked(self._key, side)
-        self._context.calls.asked(self._known.metadata.uid, side, self._cluster.clock())
+        self._context.calls.asked(self._existing.metadata.uid, side, self._cluster.clock())
         try:
             if side is outcomes.Side.ATTACH:
                 operation = await adapter.attach(
@@ -447,13 +464,13 @@ class _Round:
         except (fabric_errors.Refused, fabric_errors.Aborted, fabric_errors.Misconfigured) as error:
             log.warning("the fabric refused: %s", error, extra=self._extras())
             self._context.calls.failed(
-                self._known.metadata.uid, side, error, asyncio.get_running_loop().time()
+                self._existing.metadata.uid, side, error, asyncio.get_running_loop().time()
             )
         except fabric_errors.FabricError as error:
             # A call that never arrived need not be asked for: after an outage that would be one reading of the
             # whole fabric per device that waits.
             if error.side_effects_unknown:
-                self._context.calls.ask_again(self._known.metadata.uid, side)
+                self._context.calls.ask_again(self._existing.metadata.uid, side)
             raise
         else:
             self._open.report(self._key.device)
@@ -465,13 +482,13 @@ class _Round:
         """Emit an Event about an attach that takes more than a moment."""
         claim = self._claim(self.observed.wish) if self.observed.wish is not None else None
         if claim is not None:
-            message = f"being connected to host {self._known.spec.host_id}"
+            message = f"being connected to host {self._existing.spec.host_id}"
             self._emit(claim, warning=False, reason="DeviceAttaching", message=message)
 
     @property
     def _by_force(self) -> bool:
         """Whether the device is taken from a node that has not let go of it, where the fabric can do that."""
-        released = self._known.holds(attachments.RELEASED)
+        released = self._existing.holds(attachments.RELEASED)
         return not released and self._open.turns.can.force_detach
 
     def _settle(
@@ -479,9 +496,9 @@ class _Round:
     ) -> None:
         """Take over an answer; the device in it only if nothing newer was reported since it was `seen`."""
         now, watched = asyncio.get_running_loop().time(), self._open.turns.can.watch
-        self._context.calls.settle(self._known.metadata.uid, side, operation, now, watched=watched)
+        self._context.calls.settle(self._existing.metadata.uid, side, operation, now, watched=watched)
         if not operation.done:
-            self._open.turns.occupy(self._key, self._known.spec.host_id)
+            self._open.turns.occupy(self._key, self._existing.spec.host_id)
         if (
             operation.succeeded
             and operation.device is not None
@@ -497,13 +514,13 @@ class _Round:
         body = statements.claim_attached(claim, self._cluster.driver, self._key, self._where(), now)
         if body is not None:
             await self._cluster.apply_to_claim(claim, body)
-            self._context.latency.told(self._key)
+            self._context.latency.claim_reported(self._key)
             self._emit(claim, warning=False, reason="DeviceAttached", message=self._where())
 
     async def _say_failed(
         self, wish: claim_index.Wish, failure: attachments.Failure, now: datetime.datetime
     ) -> None:
-        """Write the failure on all claims that it fails; the wish's own last: its condition says that the others are written."""
+        """Write the failure on all claims that it fails; the wish's own last: its condition confirms that the other claims are written."""
         own = self._claim(wish)
         if own is None:
             return
@@ -521,7 +538,7 @@ class _Round:
         claim = self._claim(abandoned) if abandoned is not None else None
         if claim is not None:
             message = (
-                "the attach failed and nobody took the allocation back, so it is rolled back; the device is offered again "
+                "the attach failed and the allocation was not taken back, so it is rolled back; the device is offered again "
                 "when the allocation is gone: delete the claim, or the pod that it was made for"
             )
             self._emit(claim, warning=True, reason=statements.ROLLED_BACK, message=message)
@@ -538,36 +555,40 @@ class _Round:
     async def _record_outcome(
         self, outcome: actions.RecordAttached | actions.RecordFailure, now: datetime.datetime
     ) -> None:
-        operation = self._context.calls.record(self._known.metadata.uid, outcomes.Side.ATTACH)
+        operation = self._context.calls.record(self._existing.metadata.uid, outcomes.Side.ATTACH)
         if isinstance(outcome, actions.RecordFailure):
-            await self._record(statements.failed(self._known, operation, outcome.failure, now))
+            await self._record(statements.failed(self._existing, operation, outcome.failure, now))
             return
         connection = self._device.connection if self._device else None
         where = self._where()
-        await self._record(statements.attached(self._known, operation, connection, where, now))
+        await self._record(statements.attached(self._existing, operation, connection, where, now))
         log.info("device attached", extra=self._extras())
 
     async def _record(self, body: object) -> None:
         await self._cluster.attachments.apply(
-            self._known, body, manager=self._cluster.manager, subresource="status"
+            self._existing, body, manager=self._cluster.manager, subresource="status"
         )
 
     async def _adopt(self) -> None:
-        label = {attachments.NODE_LABEL: attachments.node_label(self._known.spec.node_name)}
-        finalizers = [*self._known.metadata.finalizers, attachments.FINALIZER]
+        label = {attachments.NODE_LABEL: attachments.node_label(self._existing.spec.node_name)}
+        finalizers = [*self._existing.metadata.finalizers, attachments.FINALIZER]
         await self._patch({"finalizers": finalizers, "labels": label})
         log.info("attachment made by hand adopted", extra=self._extras())
 
     async def _remove_finalizer(self) -> None:
-        others = [name for name in self._known.metadata.finalizers if name != attachments.FINALIZER]
-        await self._patch({"finalizers": others})
+        remaining = [
+            finalizer
+            for finalizer in self._existing.metadata.finalizers
+            if finalizer != attachments.FINALIZER
+        ]
+        await self._patch({"finalizers": remaining})
         if self.observed.given_up:
-            spec = self._known.spec
+            spec = self._existing.spec
             message = (
                 f"its Fabric is given up: {spec.device_id} was not detached, and stays connected to host {spec.host_id} if it "
                 "was; disconnect it at the fabric manager before anybody else uses it"
             )
-            self._cluster.recorder.attachment_warning(self._known, reason="GivenUp", message=message)
+            self._cluster.recorder.attachment_warning(self._existing, reason="GivenUp", message=message)
         if self._session is not None:
             self._session.report(self._key.device)
 
@@ -581,20 +602,20 @@ class _Round:
         self, metadata: dict[str, Any] | None = None, *, spec: dict[str, Any] | None = None
     ) -> None:
         """Change the attachment, if it is still as it was observed."""
-        known = self._known.metadata
-        precondition = {"uid": known.uid, "resourceVersion": known.resource_version}
+        current = self._existing.metadata
+        precondition = {"uid": current.uid, "resourceVersion": current.resource_version}
         body = {"metadata": precondition | (metadata or {}), "spec": spec or {}}
         # One that is gone needs no change.
         with contextlib.suppress(kube_errors.NotFound):
-            await self._cluster.attachments.merge(self._known, body, manager=self._cluster.manager)
+            await self._cluster.attachments.merge(self._existing, body, manager=self._cluster.manager)
 
     def _request_id(self, side: outcomes.Side) -> str:
-        return self._context.calls.request_id(self._known.metadata.uid, side)
+        return self._context.calls.request_id(self._existing.metadata.uid, side)
 
     def _where(self) -> str:
         connection = self._device.connection if self._device else None
         port = f", port {connection.port_id}" if connection and connection.port_id else ""
-        return f"connected to host {self._known.spec.host_id} of fabric {self._key.fabric}{port}"
+        return f"connected to host {self._existing.spec.host_id} of fabric {self._key.fabric}{port}"
 
     def _extras(self) -> dict[str, str]:
         extras = {"attachment": self._key.attachment}

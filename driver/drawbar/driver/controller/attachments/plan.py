@@ -208,7 +208,7 @@ def _change_hands(
 
 
 def _is_vouched_for(attachment: attachments.DeviceAttachment) -> bool:
-    """Whether the node knows whose traces it has to clean: it says so once the device is ready for a claim."""
+    """Return whether the node has recorded whose traces it has to clean: it does once the device is ready for a claim."""
     spec, node = attachment.spec, attachment.status.node
     return spec.claim is None or (node is not None and node.claim_uid == spec.claim.uid)
 
@@ -229,7 +229,7 @@ def _begin(observed: Observed, now: datetime.datetime) -> Steps:
 
 
 def _is_where_said(observed: Observed, wish: claim_index.Wish | None) -> bool:
-    """Whether the device is where its claim says that it is: then that claim may be using it, and keeps it."""
+    """Whether the device is where its claim's status has it: then that claim may be using it, and keeps it."""
     return (
         wish is not None
         and wish.attached_said
@@ -304,7 +304,7 @@ def _bring_about(
 
 
 def _is_ready_after_all(wish: claim_index.Wish | None, failure: attachments.Failure) -> bool:
-    """Whether the node reported the device on the claim after it was given up, and before the claim says that it failed."""
+    """Whether the node reported the device on the claim after it was given up, and before the claim's status has the failure."""
     return (
         failure.reason == outcomes.NODE_SILENT
         and wish is not None
@@ -356,7 +356,7 @@ def _give_up(
 ) -> Steps:
     """Taint first and wait for it, else the scheduler picks the same device again.
 
-    What the node reported is recorded after the taint: from the record the node knows that it may write to the claim.
+    What the node reported is recorded after the taint: the record permits the node to write to the claim.
     """
     wish = observed.wish
     if wish is None:
@@ -451,7 +451,7 @@ def _wait_for_release(
     """The next claim waits for a device that is being released, and fails with what blocks when its time is over.
 
     Returns:
-        the steps, and the seconds until the claim fails. A claim that says that it is attached has the device itself.
+        the steps, and the seconds until the claim fails. A claim whose status has the device attached has it itself.
     """
     wish, left = observed.wish, observed.seconds_left(now)
     if wish is None or left is None or wish.failed_said or wish.attached_said:

@@ -1,7 +1,7 @@
 """What the controller writes on claims and attachments, and the Events about them.
 
 Server-side apply takes back what its manager applied before and leaves out now, so every apply to an attachment's
-status carries all that the controller says of it.
+status carries all that the controller has set of it.
 """
 
 import datetime
@@ -25,7 +25,7 @@ ROLLED_BACK = "AttachRolledBack"
 def intent(
     driver: str, key: names.DeviceKey, device: contract.Device, wish: claim_index.Wish
 ) -> dict[str, Any]:
-    """The attachment as it is created, before the fabric is called."""
+    """Return the attachment as it is created, before the fabric is called."""
     assert wish.host_id is not None
     spec = attachments.AttachmentSpec(
         fabric=key.fabric,
@@ -50,7 +50,7 @@ def restored(
     where: actions.Restore,
     now: datetime.datetime,
 ) -> dict[str, Any]:
-    """The attachment of a connection whose record was lost: without a claim, idle since now."""
+    """Return the attachment of a connection whose record was lost: without a claim, idle since now."""
     spec = attachments.AttachmentSpec(
         fabric=key.fabric,
         device_id=device.id,
@@ -99,7 +99,7 @@ def attached(
     message: str,
     now: datetime.datetime,
 ) -> dict[str, Any]:
-    """The attachment's status once the fabric has connected the device."""
+    """Return the attachment's status once the fabric has connected the device."""
     phase = "Ready" if attachment.holds(attachments.VISIBLE) else "Attached"
     condition = _condition(attachment, status=True, reason="Attached", message=message, now=now)
     status: dict[str, Any] = {
@@ -119,11 +119,11 @@ def failed(
     failure: attachments.Failure,
     now: datetime.datetime,
 ) -> dict[str, Any]:
-    """The attachment's status when it will not come about."""
-    known = meta.find(attachment.status.conditions, attachments.ATTACHED)
-    if known is not None and known.is_true:
+    """Return the attachment's status when it will not come about."""
+    current = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    if current is not None and current.is_true:
         # It is attached; it is the node that cannot use it.
-        condition = msgspec.to_builtins(known)
+        condition = msgspec.to_builtins(current)
     else:
         condition = _condition(
             attachment, status=False, reason=failure.reason, message=failure.message, now=now
@@ -146,7 +146,7 @@ def failed(
 def claim_attached(
     claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, message: str, now: datetime.datetime
 ) -> dict[str, Any] | None:
-    """The claim's status with the device attached; None if it says so already."""
+    """Return the claim's status with the device attached; None if it has that already."""
     return _claim(
         claim,
         driver,
@@ -162,7 +162,7 @@ def claim_attached(
 def claim_failed(
     claim: claims.ResourceClaim, driver: str, failure: attachments.Failure, now: datetime.datetime
 ) -> dict[str, Any] | None:
-    """The claim's status with all our devices failed; None if it says so already.
+    """Return the claim's status with all our devices failed; None if it has that already.
 
     The scheduler reads them in order and stops at the first that is not ready: a failure further on is not seen.
     """

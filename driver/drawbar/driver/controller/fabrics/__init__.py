@@ -1,1 +1,1 @@
-"""The fabrics: connections to their managers and what they tell."""
+"""The fabrics: connections to their managers and what they report."""

@@ -52,31 +52,31 @@ class Vault:
         self._role = role
 
     async def follow(self, name: str) -> AsyncGenerator[Given, None]:
-        """What the Secret gives now, and again whenever that changes.
+        """Yield what the Secret gives now, and again whenever that changes.
 
-        A Secret that can no longer be read leaves what was known in force; one that is deleted, or no longer does,
-        ends it. Nothing is raised.
+        A Secret that can no longer be read leaves its last credentials in force; one that is deleted, or no longer gives
+        any, ends them. Nothing is raised.
         """
-        said: Given | None = None
+        last: Given | None = None
         pauses, loop = backoff.Backoff(), asyncio.get_running_loop()
         while True:
             began, pause = loop.time(), 0.0
             try:
-                async for given in self._told(name):
-                    if given != said:
-                        said = given
+                async for given in self._versions(name):
+                    if given != last:
+                        last = given
                         yield given
             except errors.KubeError as error:
                 pause = error.retry_after_seconds if isinstance(error, errors.Throttled) else 0.0
                 failed = self._unread(name, error)
-                if not isinstance(said, contract.Credentials) and failed != said:
-                    said = failed
+                if not isinstance(last, contract.Credentials) and failed != last:
+                    last = failed
                     yield failed
                 log.info("cannot follow a Secret, trying again: %s", error, extra={"secret": name})
             await asyncio.sleep(pauses.ended(loop.time() - began, pause))
 
-    async def _told(self, name: str) -> AsyncIterator[Given]:
-        """One list and watch, to the end of the watch."""
+    async def _versions(self, name: str) -> AsyncIterator[Given]:
+        """Yield what one list and watch give, to the end of the watch."""
         only = f"metadata.name={name}"
         listing = await self._api.list_all(
             kinds.SECRET, into=core.Secret, namespace=self._namespace, fields=only
@@ -117,7 +117,7 @@ class Vault:
 
 
 def parse(secret: core.Secret) -> tuple[contract.Credentials, tuple[str, ...]]:
-    """The credentials in a Secret, and a sentence for everything that is wrong with it; none quotes a value."""
+    """Return the credentials in a Secret, and a sentence for everything that is wrong with it; none quotes a value."""
     problems = [f"nobody knows the key {key}" for key in sorted(secret.data.keys() - KEYS.keys())]
     if problems:
         problems.append(f"known are {', '.join(KEYS)}")

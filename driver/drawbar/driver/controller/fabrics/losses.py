@@ -89,7 +89,7 @@ def judge(
 
     Args:
         absent: their names; the same for hosts, by their ids.
-        missing: what the last judgement said.
+        missing: of the last judgement.
         witnesses: what nodes report, by the name of each device that has an attachment.
         now: when the listing was read, on the event loop's clock.
         sudden: so many at once that the listing itself is in doubt.
@@ -98,10 +98,10 @@ def judge(
     kept: dict[str, Missing] = {}
     for name in absent:
         seen = _counted(missing.get(name), now)
-        said = witnesses.get(name)
-        unneeded = said is None and not sudden and name not in missing
-        confirmed = said is not Witness.SHOWS and not seen.undecided
-        if said is Witness.LOST or unneeded or confirmed:
+        reported = witnesses.get(name)
+        unneeded = reported is None and not sudden and name not in missing
+        confirmed = reported is not Witness.SHOWS and not seen.undecided
+        if reported is Witness.LOST or unneeded or confirmed:
             lost.append(name)
         else:
             kept[name] = seen
@@ -136,7 +136,7 @@ class Tracker:
     @property
     def undecided(self) -> bool:
         """Whether further listings are needed for one of them."""
-        return any(one.undecided for one in self.missing.values())
+        return any(entry.undecided for entry in self.missing.values())
 
     def judge(
         self,
@@ -151,15 +151,15 @@ class Tracker:
 
         Args:
             absent: what is not there, by name.
-            over: what is missing no more, unless the judgement says so.
+            over: names that are dropped from the missing, unless the judgement adds them again.
             witnesses: what nodes report, by name.
             now: when that was read, on the event loop's clock.
             count: of all there are, in the judgement of a listing, which may itself be in doubt.
         """
         sudden = count is not None and is_sudden(absent, self.missing, count)
         judged = judge(absent, missing=self.missing, witnesses=witnesses, now=now, sudden=sudden)
-        others = {name: one for name, one in self.missing.items() if name not in over}
-        self.missing = others | dict(judged.missing)
+        remaining = {name: entry for name, entry in self.missing.items() if name not in over}
+        self.missing = remaining | dict(judged.missing)
         return judged.lost
 
     def trouble(self, count: int) -> str:
@@ -167,9 +167,9 @@ class Tracker:
         return trouble(self.missing, count, what=self.what)
 
 
-def _counted(known: Missing | None, now: float) -> Missing:
-    if known is None:
+def _counted(before: Missing | None, now: float) -> Missing:
+    if before is None:
         return Missing(listings=1, counted_at=now)
-    if now < known.counted_at + APART_SECONDS:
-        return known
-    return Missing(listings=known.listings + 1, counted_at=now)
+    if now < before.counted_at + APART_SECONDS:
+        return before
+    return Missing(listings=before.listings + 1, counted_at=now)

@@ -3,7 +3,7 @@
 Managers and adapters quote what they were given in what they refuse it with. Their words go into conditions, Events
 and logs, so they pass through here first.
 
-Adapters are somebody else's code. Those who call them know the closed set of `drawbar.fabric.errors` and no other; so
+Adapters are foreign code. Their callers know the closed set of `drawbar.fabric.errors` and no other; so
 an exception that is none of these becomes one of them here, the only place that catches everything.
 """
 
@@ -47,7 +47,7 @@ class RedactingAdapter(contract.FabricAdapter):
     def __init__(
         self, adapter: contract.FabricAdapter, credentials: contract.Credentials, *, fabric: str, name: str
     ) -> None:
-        """Stands before an adapter.
+        """Stand before an adapter.
 
         Args:
             adapter: the adapter within.
@@ -107,7 +107,7 @@ class RedactingAdapter(contract.FabricAdapter):
     async def operations(self) -> tuple[contract.Operation, ...]:
         """As the contract says."""
         with self._listening():
-            return tuple(self._clean(one) for one in await self._adapter.operations())
+            return tuple(self._clean(operation) for operation in await self._adapter.operations())
 
     async def cancel(self, operation_id: str) -> contract.Operation:
         """As the contract says."""
@@ -118,15 +118,18 @@ class RedactingAdapter(contract.FabricAdapter):
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
         """As the contract says."""
         with self._listening():
-            async with self._adapter.watch(from_version) as events, aclosing(self._told(events)) as told:
-                yield told
+            async with (
+                self._adapter.watch(from_version) as events,
+                aclosing(self._redacted(events)) as redacted,
+            ):
+                yield redacted
 
     async def close(self) -> None:
         """As the contract says."""
         with self._listening():
             await self._adapter.close()
 
-    async def _told(
+    async def _redacted(
         self, events: AsyncIterator[contract.WatchEvent]
     ) -> AsyncGenerator[contract.WatchEvent, None]:
         async for event in events:
@@ -142,7 +145,7 @@ class RedactingAdapter(contract.FabricAdapter):
         except errors.FabricError as error:
             clean(error, self._credentials)
             raise
-        except Exception as error:  # noqa: BLE001 -- somebody else's code, and nothing of it is lost
+        except Exception as error:  # noqa: BLE001 -- foreign code, and nothing of it is lost
             # Without its cause, which may quote what it was given; the log has it, redacted.
             raise defect(error, self._credentials, fabric=self._fabric, name=self._name) from None
 
@@ -150,16 +153,16 @@ class RedactingAdapter(contract.FabricAdapter):
         if operation.error is None:
             return operation
         redacted = self._credentials.redacted
-        told = replace(
+        cleaned = replace(
             operation.error,
             message=redacted(operation.error.message),
             vendor={key: redacted(value) for key, value in operation.error.vendor.items()},
         )
-        return replace(operation, error=told)
+        return replace(operation, error=cleaned)
 
 
 def clean(error: errors.FabricError, credentials: contract.Credentials) -> None:
-    """Takes the secret parts out of an error's words."""
+    """Take the secret parts out of an error's words."""
     error.message = credentials.redacted(error.message)
     error.args = (error.message,)
     error.vendor = {key: credentials.redacted(value) for key, value in error.vendor.items()}
@@ -168,11 +171,11 @@ def clean(error: errors.FabricError, credentials: contract.Credentials) -> None:
 def defect(
     error: Exception, credentials: contract.Credentials, *, fabric: str, name: str
 ) -> errors.Unavailable:
-    """What an exception becomes that no adapter may raise; its traceback is logged without the credentials.
+    """Return what an exception becomes that no adapter may raise; its traceback is logged without the credentials.
 
-    Whether the call did anything nobody knows: it may have failed before it asked the manager, or over the answer.
+    Whether the call did anything is unknown: it may have failed before it asked the manager, or over the answer.
     """
-    told = credentials.redacted("".join(traceback.format_exception(error)))
-    log.error("the fabric adapter failed", extra={"fabric": fabric, "traceback": told})
+    text = credentials.redacted("".join(traceback.format_exception(error)))
+    log.error("the fabric adapter failed", extra={"fabric": fabric, "traceback": text})
     message = f"the adapter {name} failed with {type(error).__name__}; tell its vendor"
     return errors.Unavailable(message, reason=DEFECT, side_effects_unknown=True)

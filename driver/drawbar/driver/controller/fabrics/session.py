@@ -1,11 +1,11 @@
 """One fabric manager: connected, listed and watched for as long as its Fabric object asks for it.
 
-The session holds the latest word of the fabric manager and tells a listener what changed. Whatever goes wrong with
+The session holds the latest state that the fabric manager reported, and reports changes to a listener. Whatever goes wrong with
 one manager, its adapter's own defects included, ends in `connection` and a new try after a pause that grows and is
 jittered; it never reaches another fabric.
 
-A listing takes a while, and the watch and the answers of operations go on telling meanwhile. What they told of a device
-or host after the listing began stands: the listing may be older, and where the fabric is watched nothing would tell of
+A listing takes a while, and the watch and the answers of operations go on reporting meanwhile. What they reported of a device
+or host after the listing began is kept: the listing may be older, and where the fabric is watched nothing would report
 it again.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 PAUSE_FIRST_SECONDS = 0.5
 # A manager that comes back is found within 5 s.
 PAUSE_MAX_SECONDS = 4.0
-# One that refuses the credentials does so until somebody acts, and too many attempts may lock the account.
+# One that refuses the credentials does so until an administrator acts, and too many attempts may lock the account.
 REFUSED_PAUSE_MAX_SECONDS = 30.0
 # A connection that held this long was a good one: the next pause is the first again.
 GOOD_SECONDS = 60.0
@@ -49,7 +49,7 @@ def _monotonic() -> float:
 
 
 class Listener(Protocol):
-    """Who wants to know."""
+    """What a session reports changes to."""
 
     def device_changed(self, fabric: str, old: contract.Device | None, new: contract.Device | None) -> None:
         """A device is new, different or gone."""
@@ -68,11 +68,11 @@ class Listener(Protocol):
         ...
 
     def witnesses(self, fabric: str) -> Mapping[str, losses.Witness]:
-        """What nodes report, by the name of each device of the fabric that has an attachment."""
+        """Return what nodes report, by the name of each device of the fabric that has an attachment."""
         ...
 
     def published(self, fabric: str) -> Collection[str]:
-        """Names of the devices in the fabric's slices."""
+        """Return the names of the devices in the fabric's slices."""
         ...
 
     def troubles_changed(self, fabric: str) -> None:
@@ -120,30 +120,30 @@ class Session:
         # The fabric's version as it was last listed.
         self._version = ""
         self._devices_lost = losses.Tracker()
-        # The same of hosts, by id; of the empty id while a first listing without any host is not believed.
+        # The same of hosts, by id; of the empty id while a first listing without any host is in doubt.
         self._hosts_lost = losses.Tracker("hosts")
-        # What was told since the listing under way began: names of devices, ids of hosts.
-        self._told_devices: set[str] = set()
-        self._told_hosts: dict[str, None] = {}
+        # What was reported since the listing under way began: names of devices, ids of hosts.
+        self._reported_devices: set[str] = set()
+        self._reported_hosts: dict[str, None] = {}
 
     @property
     def hosts(self) -> tuple[contract.Host, ...]:
-        """All hosts, as last told."""
+        """All hosts, as last reported."""
         return tuple(self._hosts.values())
 
     @property
     def devices(self) -> tuple[contract.Device, ...]:
-        """All devices, as last told."""
+        """All devices, as last reported."""
         return tuple(self._devices.values())
 
     @property
     def count(self) -> int:
-        """How many devices there are, as last told."""
+        """How many devices there are, as last reported."""
         return len(self._devices)
 
     @property
     def view(self) -> status.View:
-        """What the Fabric's status tells of it; looks at every device."""
+        """What the Fabric's status is made from; looks at every device."""
         wanted = self.spec.policy.immediate
         return status.View(
             connection=self.connection,
@@ -151,7 +151,7 @@ class Session:
             devices=len(self._devices),
             hosts=len(self._hosts),
             unpublished=self.unpublished,
-            reserved=sum(wanted.holds(one.id, one.model) for one in self._devices.values()),
+            reserved=sum(wanted.holds(device.id, device.model) for device in self._devices.values()),
             missing=bool(self._devices_lost.missing or self._hosts_lost.missing),
         )
 
@@ -162,7 +162,7 @@ class Session:
 
     @property
     def mark(self) -> str | None:
-        """What tells our connections from those of others; None where the fabric keeps no marks, or we have none."""
+        """What distinguishes our connections from those of other owners; None where the fabric keeps no marks, or we have none."""
         return self._mark if self.turns.can.marks else None
 
     @property
@@ -171,16 +171,16 @@ class Session:
         return frozenset(self._devices_lost.missing)
 
     def device(self, name: str) -> contract.Device | None:
-        """The device of that DRA name, as last told."""
+        """Return the device of that DRA name, as last reported."""
         return self._devices.get(name)
 
     def reconsider(self, name: str) -> None:
-        """The node of a device reports something else of it: one that is missing may be lost now."""
+        """Judge a device anew whose node reports something else of it: one that is missing may be lost now."""
         if name in self._devices_lost.missing:
             self._judge_missing(name, self._devices_lost.missing[name].counted_at)
 
     def adapter(self) -> contract.FabricAdapter:
-        """The way to the fabric manager.
+        """Return the adapter that is connected to the fabric manager.
 
         Raises:
             errors.Unavailable: there is none now.
@@ -190,7 +190,7 @@ class Session:
         return self._adapter
 
     async def run(self) -> None:
-        """Connects, lists and watches until cancelled, anew whenever the credentials change.
+        """Connect, list and watches until cancelled, anew whenever the credentials change.
 
         Ends by itself only if the Fabric names no Secret and its configuration is wrong.
         """
@@ -198,21 +198,21 @@ class Session:
         if self._vault is None or reference is None:
             await self._serve(contract.Credentials())
             return
-        async with asyncio.TaskGroup() as tasks, aclosing(self._vault.follow(reference.name)) as told:
+        async with asyncio.TaskGroup() as tasks, aclosing(self._vault.follow(reference.name)) as followed:
             serving: asyncio.Task[None] | None = None
-            async for given in told:
+            async for given in followed:
                 if serving is not None:
                     serving.cancel()
                     await asyncio.wait({serving})
                     serving = None
                 if isinstance(given, credentials.Unusable):
-                    self._say(connected=False, reason=given.reason, message=given.message)
+                    self._set_connection(connected=False, reason=given.reason, message=given.message)
                 else:
                     log.info("credentials read", extra={"fabric": self.name, "parts": given.given})
                     serving = tasks.create_task(self._serve(given), name=f"fabric-{self.name}-serving")
 
     async def _serve(self, given: contract.Credentials) -> None:
-        """Connects, lists and watches with these credentials until cancelled; ends if the configuration is wrong."""
+        """Connect, list and watches with these credentials until cancelled; end if the configuration is wrong."""
         config = contract.AdapterConfig(
             name=self.name,
             endpoint=self.spec.endpoint,
@@ -225,12 +225,14 @@ class Session:
             adapter_class = self._adapters(self.spec.adapter)
             adapter_class.validate(config)
         except errors.InvalidConfiguration as error:
-            # Only a change of the object, or of the Secret, can help, and that begins anew.
-            self._say(connected=False, reason=_reason(error), message=given.redacted(error.message))
+            # Only a change of the object, or of the Secret, can help, and that begins another session or connection.
+            self._set_connection(
+                connected=False, reason=_reason(error), message=given.redacted(error.message)
+            )
             return
-        except Exception as error:  # noqa: BLE001 -- somebody else's code; only another version of it can help
+        except Exception as error:  # noqa: BLE001 -- foreign code; only another version of it can help
             failure = redacting_adapter.defect(error, given, fabric=self.name, name=self.spec.adapter)
-            self._say(connected=False, reason=_reason(failure), message=failure.message)
+            self._set_connection(connected=False, reason=_reason(failure), message=failure.message)
             return
         down = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
         refused = backoff.Backoff(PAUSE_FIRST_SECONDS, REFUSED_PAUSE_MAX_SECONDS)
@@ -249,7 +251,7 @@ class Session:
         return self._given_up and not self.connection.connected
 
     def change(self, spec: fabrics.FabricSpec, *, given_up: bool = False) -> None:
-        """Takes over what changed of the Fabric beside the way to its manager; who follows it looks at all anew."""
+        """Take over a change of the Fabric other than how its manager is reached; the listener looks at all devices anew."""
         if (spec, given_up) != (self.spec, self._given_up):
             self.spec, self._given_up = spec, given_up
             self._listener.connection_changed(self.name)
@@ -266,7 +268,7 @@ class Session:
         return True
 
     async def read(self) -> None:
-        """Lists the fabric anew, together with those who want it at the same time.
+        """List the fabric anew; concurrent callers share a listing.
 
         Raises:
             errors.FabricError: it cannot be read.
@@ -274,7 +276,7 @@ class Session:
         await self._readings.fresh()
 
     def give_place(self, key: names.DeviceKey) -> None:
-        """The fabric is not, or no longer, busy with this device."""
+        """Note that the fabric is not, or no longer, busy with this device."""
         self._wake(self.turns.give(key))
 
     def _wake(self, keys: tuple[names.DeviceKey, ...]) -> None:
@@ -282,10 +284,10 @@ class Session:
             self._listener.turn_came(key)
 
     def learn(self, device: contract.Device) -> None:
-        """Takes over a device as an operation's answer shows it, or the watch."""
+        """Take over a device as an operation's answer shows it, or the watch."""
         name = names.label(device.id)
         if self._readings.reading:
-            self._told_devices.add(name)
+            self._reported_devices.add(name)
         self._put(name, device)
 
     def _put(self, name: str, device: contract.Device) -> None:
@@ -299,7 +301,7 @@ class Session:
     async def _stay_connected(
         self, adapter_class: redacting_adapter.AdapterClass, config: contract.AdapterConfig
     ) -> None:
-        """One connection from its beginning to its end.
+        """Hold one connection from its beginning to its end.
 
         Raises:
             errors.FabricError: it ended, and it was no good one.
@@ -317,23 +319,23 @@ class Session:
                 await self._let_go(adapter)
         except errors.FabricError as error:
             redacting_adapter.clean(error, config.credentials)
-            self._say(connected=False, reason=_reason(error), message=error.message)
+            self._set_connection(connected=False, reason=_reason(error), message=error.message)
             if _monotonic() - began < GOOD_SECONDS:
                 raise
         except Exception as error:
-            # The supervisor of somebody else's code: a vendor adapter's defect must not end the other fabrics.
+            # The supervisor of foreign code: a vendor adapter's defect must not end the other fabrics.
             failure = redacting_adapter.defect(
                 error, config.credentials, fabric=self.name, name=self.spec.adapter
             )
-            self._say(connected=False, reason=_reason(failure), message=failure.message)
+            self._set_connection(connected=False, reason=_reason(failure), message=failure.message)
             raise failure from error
         finally:
             self._adapter = None
 
     async def _let_go(self, adapter: contract.FabricAdapter) -> None:
-        """Closes a connection at its end.
+        """Close a connection at its end.
 
-        What the adapter says to that is logged and not raised: it would take the place of why the connection ended, and
+        An error of the adapter is logged and not raised: it would take the place of why the connection ended, and
         a session whose cancellation was lost would connect anew.
         """
         try:
@@ -348,11 +350,13 @@ class Session:
         self._wake(self.turns.allow(can))
         pauses = backoff.Backoff()
         while True:
-            # In turn with the readings of others, or the older of two could be learned last.
+            # Shared with the readings of other callers, or the older of two could be taken over last.
             await self._readings.fresh()
             version = self._version
             doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
-            self._say(connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}{doubt}")
+            self._set_connection(
+                connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}{doubt}"
+            )
             if not can.watch:
                 await asyncio.sleep(LIST_EVERY_SECONDS)
                 continue
@@ -362,7 +366,7 @@ class Session:
             await asyncio.sleep(pauses.ended(_monotonic() - began))
 
     async def _watch(self, adapter: contract.FabricAdapter, version: str) -> None:
-        """Take what the manager tells, until it ends the watch or it is time to list what is missing."""
+        """Take over what the manager reports, until it ends the watch or it is time to list what is missing."""
         try:
             async with asyncio.timeout(self._list_missing_seconds) as limit, adapter.watch(version) as events:
                 async for event in events:
@@ -377,63 +381,67 @@ class Session:
 
     @property
     def _list_missing_seconds(self) -> float | None:
-        lost = self._devices_lost, self._hosts_lost
-        if not any(one.missing for one in lost):
+        trackers = self._devices_lost, self._hosts_lost
+        if not any(tracker.missing for tracker in trackers):
             return None
-        return losses.APART_SECONDS if any(one.undecided for one in lost) else MISSING_EVERY_SECONDS
+        return (
+            losses.APART_SECONDS if any(tracker.undecided for tracker in trackers) else MISSING_EVERY_SECONDS
+        )
 
     async def _list(self, adapter: contract.FabricAdapter) -> None:
-        """Called by `_readings` alone, so by one at a time."""
+        """List the fabric; called by `_readings` alone, so never concurrently."""
         try:
             inventory = await adapter.devices()
             listed_hosts = await adapter.hosts()
             self._learn_all(inventory, listed_hosts)
         finally:
-            self._told_devices.clear()
-            self._told_hosts.clear()
+            self._reported_devices.clear()
+            self._reported_hosts.clear()
 
     def _learn_all(self, inventory: contract.Inventory, listed_hosts: tuple[contract.Host, ...]) -> None:
-        """Takes over a listing, but for what was told since it began."""
-        told = {host.id: host for host in listed_hosts}
-        told |= {one: self._hosts[one] for one in self._told_hosts}
+        """Take over a listing, except for what was reported since it began."""
+        hosts_by_id = {host.id: host for host in listed_hosts}
+        hosts_by_id |= {host_id: self._hosts[host_id] for host_id in self._reported_hosts}
         self._version = inventory.version
-        if not self._judge_hosts(told):
+        if not self._judge_hosts(hosts_by_id):
             return
-        told |= {one: self._hosts[one] for one in self._hosts_lost.missing}
+        hosts_by_id |= {host_id: self._hosts[host_id] for host_id in self._hosts_lost.missing}
         listed = {names.label(device.id): device for device in inventory.devices}
         first, self.listed = not self.listed, True
         lost = self._judge(listed, first=first)
-        changed_hosts = told != self._hosts
-        self._hosts = told
+        changed_hosts = hosts_by_id != self._hosts
+        self._hosts = hosts_by_id
         if changed_hosts or first:
             self._listener.hosts_changed(self.name)
         self._lose(lost)
         for name, device in listed.items():
-            if name not in self._told_devices:
+            if name not in self._reported_devices:
                 self._put(name, device)
 
-    def _judge_hosts(self, told: Mapping[str, contract.Host]) -> bool:
+    def _judge_hosts(self, listed: Mapping[str, contract.Host]) -> bool:
         """Judge what the absence of hosts from a listing means; return whether the listing can be taken over."""
-        known = dict.fromkeys((*self._hosts, *self._hosts_lost.missing))
+        expected = dict.fromkeys((*self._hosts, *self._hosts_lost.missing))
         if not self.listed:
-            used = told or self._listener.witnesses(self.name) or self._listener.published(self.name)
-            known = {} if told or not used else {"": None}
-        absent = [one for one in known if one not in told]
+            used = listed or self._listener.witnesses(self.name) or self._listener.published(self.name)
+            expected = {} if listed or not used else {"": None}
+        absent = [host_id for host_id in expected if host_id not in listed]
         over = tuple(self._hosts_lost.missing)
-        self._hosts_lost.judge(absent, over, witnesses={}, now=_monotonic(), count=len(known))
+        self._hosts_lost.judge(absent, over, witnesses={}, now=_monotonic(), count=len(expected))
         accepted = self.listed or not self._hosts_lost.missing
-        self.report(MISSING_HOSTS, self._hosts_lost.trouble(len(known)) if accepted else NO_HOSTS)
+        self.report(MISSING_HOSTS, self._hosts_lost.trouble(len(expected)) if accepted else NO_HOSTS)
         return accepted
 
     def _judge(self, listed: Mapping[str, contract.Device], *, first: bool) -> tuple[str, ...]:
         """Judge what the absence of devices from a listing means; return the names of those that are lost."""
-        known = dict.fromkeys((*self._devices, *self._devices_lost.missing))
-        witnesses = self._listener.witnesses(self.name) if first or known.keys() - listed.keys() else {}
-        # Before its first listing a session knows of the devices that are attached, and of those that are published.
-        known |= dict.fromkeys((*witnesses, *self._listener.published(self.name)) if first else ())
-        absent = [name for name in known if name not in listed and name not in self._told_devices]
-        over = [name for name in self._devices_lost.missing if name not in self._told_devices]
-        return self._devices_lost.judge(absent, over, witnesses=witnesses, now=_monotonic(), count=len(known))
+        expected = dict.fromkeys((*self._devices, *self._devices_lost.missing))
+        witnesses = self._listener.witnesses(self.name) if first or expected.keys() - listed.keys() else {}
+        # Before its first listing a session expects the devices that are attached and those that are published.
+        expected |= dict.fromkeys((*witnesses, *self._listener.published(self.name)) if first else ())
+        absent = [name for name in expected if name not in listed and name not in self._reported_devices]
+        over = [name for name in self._devices_lost.missing if name not in self._reported_devices]
+        return self._devices_lost.judge(
+            absent, over, witnesses=witnesses, now=_monotonic(), count=len(expected)
+        )
 
     def _judge_missing(self, name: str, now: float) -> None:
         witnesses = self._listener.witnesses(self.name)
@@ -452,7 +460,7 @@ class Session:
         self.report(MISSING, self._devices_lost.trouble(count))
 
     def _find_host(self, host_id: str) -> None:
-        """A host that was missing is there."""
+        """Note that a host that was missing is there."""
         if self._hosts_lost.missing.pop(host_id, None) is not None:
             self.report(MISSING_HOSTS, self._hosts_lost.trouble(len(self._hosts)))
 
@@ -463,29 +471,29 @@ class Session:
             case contract.DeviceGone(device_id=device_id):
                 name = names.label(device_id)
                 if self._readings.reading:
-                    self._told_devices.add(name)
+                    self._reported_devices.add(name)
                 if name in self._devices and name not in self._devices_lost.missing:
                     self._judge_missing(name, _monotonic())
             case contract.HostChanged(host=host):
                 if self._readings.reading:
-                    self._told_hosts[host.id] = None
-                known = self._hosts.get(host.id)
+                    self._reported_hosts[host.id] = None
+                old = self._hosts.get(host.id)
                 self._hosts[host.id] = host
                 self._find_host(host.id)
-                if known is None or hosts.differ(known, host):
+                if old is None or hosts.differ(old, host):
                     self._listener.hosts_changed(self.name)
             case contract.OperationChanged(operation=operation):
                 self._listener.operation_changed(self.name, operation)
             case contract.Bookmark() | contract.Resync():
                 return
 
-    def _say(self, *, connected: bool, reason: str, message: str) -> None:
-        said = status.Connection(connected=connected, reason=reason, message=message)
-        if said == self.connection:
+    def _set_connection(self, *, connected: bool, reason: str, message: str) -> None:
+        connection = status.Connection(connected=connected, reason=reason, message=message)
+        if connection == self.connection:
             return
         level = logging.INFO if connected else logging.WARNING
         log.log(level, "fabric: %s", message, extra={"fabric": self.name, "reason": reason})
-        self.connection = said
+        self.connection = connection
         if connected:
             self.silent_since = None
         elif self.silent_since is None:
@@ -494,12 +502,12 @@ class Session:
 
 
 def _lasts(error: errors.FabricError) -> bool:
-    """Whether only a change of the manager, or of another program, helps."""
+    """Return whether only a change of the manager, or of another program, helps."""
     return isinstance(error, errors.Misconfigured) or error.reason == redacting_adapter.DEFECT
 
 
 def _reason(error: errors.FabricError) -> str:
-    """The error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
+    """Return the error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
     if isinstance(error, errors.InvalidConfiguration):
         return "InvalidConfiguration"
     if error.reason == redacting_adapter.DEFECT:

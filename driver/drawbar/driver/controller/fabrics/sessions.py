@@ -47,9 +47,9 @@ class Sessions:
     def put(self, fabric: fabrics.Fabric, tasks: asyncio.TaskGroup) -> None:
         """Begin a session, or another one if how the manager is reached changed; any other change is passed to the session."""
         name = fabric.metadata.name
-        known = self._running.get(name)
-        if known is not None and _way(known.session.spec) == _way(fabric.spec):
-            known.session.change(fabric.spec, given_up=fabric.given_up)
+        running = self._running.get(name)
+        if running is not None and _way(running.session.spec) == _way(fabric.spec):
+            running.session.change(fabric.spec, given_up=fabric.given_up)
             return
         self.drop(name)
         assert self._listener is not None
@@ -61,9 +61,9 @@ class Sessions:
 
     def drop(self, name: str) -> None:
         """End a session, if there is one."""
-        known = self._running.pop(name, None)
-        if known is not None:
-            known.task.cancel()
+        running = self._running.pop(name, None)
+        if running is not None:
+            running.task.cancel()
 
     def clear(self) -> None:
         """End all sessions."""

@@ -1,4 +1,4 @@
-"""What a Fabric's status says, decided purely."""
+"""The status of a Fabric; pure."""
 
 import datetime
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from drawbar.driver.controller import hosts
 GIVING_UP = (
     f"the annotation {fabrics.GIVE_UP_ANNOTATION} has no effect: it takes the value {fabrics.GIVE_UP}, on a Fabric that is being "
     "deleted; then DeviceAttachments go without a detach while the manager is not reached, and their devices stay connected to "
-    "their hosts until somebody disconnects them at the fabric manager"
+    "their hosts until they are disconnected at the fabric manager"
 )
 NO_FIELDS_LOST = "the API server keeps every field of the published devices"
 
@@ -29,11 +29,11 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What there is to tell of a fabric.
+    """What a fabric's status is made from.
 
     Attributes:
         connection: to its manager.
-        nodes: which nodes its hosts are; None while it never told.
+        nodes: which nodes its hosts are; None before its first listing.
         devices: how many it lists.
         hosts: how many it reaches.
         troubles: a sentence for each thing that is at fault.
@@ -63,7 +63,7 @@ def status(
     attached: int,
     now: datetime.datetime,
 ) -> fabrics.FabricStatus:
-    """The status as it should be; conditions keep their transition time while they stay the same."""
+    """Return the status as it should be; conditions keep their transition time while they stay the same."""
     statements = [
         (
             fabrics.CONNECTED,
@@ -100,7 +100,7 @@ def status(
 
 
 def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, Any]:
-    """The object for a server-side apply to the status."""
+    """Return the object for a server-side apply to the status."""
     return {
         "apiVersion": fabrics.API_VERSION,
         "kind": fabrics.KIND,

@@ -2,7 +2,7 @@
 
 A fabric reports how many operations it can run at once, and within what only one (`Capabilities`). The devices that wait
 are served host by host in turn, and within a host in their order of arrival, so that one node's storm does not starve the
-others.
+other nodes.
 """
 
 from collections import OrderedDict
@@ -58,9 +58,9 @@ class Turns:
 
     def give(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
         """Free the place of the device; return the devices that get a place thereby."""
-        known = self._running.pop(key, None)
+        host = self._running.pop(key, None)
         waited = self._forget(key)
-        return self._grant() if known is not None or waited else ()
+        return self._grant() if host is not None or waited else ()
 
     def _forget(self, key: names.DeviceKey) -> bool:
         for host, waiting in self._waiting.items():

@@ -61,7 +61,7 @@ class Elector:
         # Spreads candidates; needs no secrecy.
 
     async def run(self, lead: Lead) -> None:
-        """Waits for the lease and leads, again and again, until cancelled or until `lead` fails."""
+        """Wait for the lease and lead, again and again, until cancelled or until `lead` fails."""
         while True:
             held, since = await self._acquire()
             log.info("leading", extra={"lease": self._name, "identity": self._identity})
@@ -74,7 +74,7 @@ class Elector:
                     await self._release(holding.lease)
 
     async def _lead_once(self, lead: Lead, holding: "_Holding") -> bool:
-        """Leads until `lead` ends, or until the lease is lost: then True, and `lead` has been cancelled."""
+        """Lead until `lead` ends, or until the lease is lost: then True, and `lead` has been cancelled."""
         lost = False
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -91,13 +91,13 @@ class Elector:
         return lost
 
     async def _acquire(self) -> tuple[core.Lease, float]:
-        said = ""
+        last_error = ""
         while True:
             try:
                 held = await self._try()
             except errors.KubeError as error:
-                if str(error) != said:
-                    said = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     log.warning("cannot get the lease: %s", error, extra={"lease": self._name})
                 held = self._terms.retry_seconds
             if not isinstance(held, float):
@@ -105,14 +105,14 @@ class Elector:
             await asyncio.sleep(held * random.uniform(1.0, 1.2))  # noqa: S311 - spreads candidates, guards nothing
 
     async def _try(self) -> tuple[core.Lease, float] | float:
-        """The lease and when it was asked for, or how long to wait."""
-        known = await self._read()
+        """Return the lease and when it was asked for, or how long to wait."""
+        lease = await self._read()
         began = time.monotonic()
-        spec = known.spec if known is not None else None
+        spec = lease.spec if lease is not None else None
         if spec != self._seen[0]:
             self._seen = (spec, began)
         observed = plan.Observed(
-            lease=known,
+            lease=lease,
             identity=self._identity,
             seen_at=self._seen[1],
             duration_seconds=self._terms.duration_seconds,
@@ -120,10 +120,10 @@ class Elector:
         action = plan.plan(observed, began)
         if isinstance(action, plan.Wait):
             return min(action.seconds, self._terms.retry_seconds)
-        return await self._write(known), began
+        return await self._write(lease), began
 
     async def _keep(self, holding: "_Holding") -> None:
-        """Renews until cancelled.
+        """Renew until cancelled.
 
         Raises:
             _Lost: it did not succeed in time, or another has the lease.
@@ -148,15 +148,15 @@ class Elector:
                 holding.renewed_at = began
 
     async def _look_who(self, holding: "_Holding", left: float) -> None:
-        """Somebody wrote the lease: an administrator's label does no harm, another holder ends it."""
+        """Read the lease that another client wrote: an administrator's label does no harm, another holder ends it."""
         try:
             async with asyncio.timeout(max(0.0, left)):
-                known = await self._read()
+                lease = await self._read()
         except (errors.KubeError, TimeoutError):
             return
-        if known is None or known.spec.holder_identity != self._identity:
-            raise _Lost(f"{known.spec.holder_identity if known else 'nobody'} has the lease now")
-        holding.lease = known
+        if lease is None or lease.spec.holder_identity != self._identity:
+            raise _Lost(f"{lease.spec.holder_identity if lease else 'no process'} has the lease now")
+        holding.lease = lease
 
     async def _read(self) -> core.Lease | None:
         try:
@@ -164,16 +164,16 @@ class Elector:
         except errors.NotFound:
             return None
 
-    async def _write(self, known: core.Lease | None) -> core.Lease:
-        metadata = known.metadata if known is not None else meta.ObjectMeta(name=self._name)
+    async def _write(self, lease: core.Lease | None) -> core.Lease:
+        metadata = lease.metadata if lease is not None else meta.ObjectMeta(name=self._name)
         wanted = plan.taken(
-            known,
+            lease,
             metadata,
             identity=self._identity,
             duration_seconds=self._terms.duration_seconds,
             stamp=_stamp(),
         )
-        if known is None:
+        if lease is None:
             return await self._api.create(
                 kinds.LEASE, _document(wanted), namespace=self._namespace, into=core.Lease
             )

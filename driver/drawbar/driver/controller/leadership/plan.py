@@ -50,7 +50,7 @@ Action = Create | Take | Wait
 
 
 def plan(observed: Observed, now: float) -> Action:
-    """The next step of one who wants to lead; `now` is on the clock of `seen_at`."""
+    """Return the next step of a candidate; `now` is on the clock of `seen_at`."""
     lease = observed.lease
     if lease is None:
         return Create()

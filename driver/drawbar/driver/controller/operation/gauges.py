@@ -9,7 +9,7 @@ A device is in exactly one state, the first of these that is true of it:
 |---|---|
 | `attached` | it has a DeviceAttachment: a claim's, an idle one's, or an operator's |
 | `withdrawn` | the fabric lists it, and it is not published |
-| `foreign` | somebody else attached it |
+| `foreign` | another owner attached it |
 | `tainted` | it is free, and a taint keeps the scheduler away |
 | `free` | it can be given out |
 """
@@ -36,11 +36,11 @@ STATES = (FREE, ATTACHED, TAINTED, FOREIGN, WITHDRAWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What the slices of a fabric say; it changes only when they do.
+    """What the slices of a fabric hold; it changes only when they do.
 
     Attributes:
         published: names of all devices in them.
-        foreign: names of those that somebody else attached.
+        foreign: names of those that another owner attached.
         tainted: names of the others that the scheduler keeps away from.
     """
 
@@ -50,22 +50,22 @@ class Offer:
 
 
 def offer(driver: str, published: Iterable[slices.ResourceSlice]) -> Offer:
-    """What a fabric's slices say, in whichever form the taints stand."""
-    known = encoding.decode(published)
-    kept = {name for name, found in known.items() if encoding.keeps_away(found)}
+    """Return what a fabric's slices hold, in whichever form they have the taints."""
+    taints = encoding.decode(published)
+    kept = {name for name, device_taints in taints.items() if encoding.keeps_away(device_taints)}
     in_use = f"{driver}/{causes.IN_USE}"
     foreign = frozenset(
-        name for name in kept if any(one.key == in_use and not one.value for one in known[name])
+        name for name in kept if any(taint.key == in_use and not taint.value for taint in taints[name])
     )
-    return Offer(published=frozenset(known), foreign=foreign, tainted=frozenset(kept) - foreign)
+    return Offer(published=frozenset(taints), foreign=foreign, tainted=frozenset(kept) - foreign)
 
 
 def devices(offered: Offer, listed: Collection[str], attached: Collection[str]) -> dict[str, int]:
-    """The number of devices by state.
+    """Return the number of devices by state.
 
     Args:
         offered: what is published.
-        listed: names of the devices that the fabric has; empty while it never told.
+        listed: names of the devices that the fabric has; empty before its first listing.
         attached: names of the devices that have a DeviceAttachment.
     """
     foreign, tainted = offered.foreign.difference(attached), offered.tainted.difference(attached)
@@ -75,27 +75,27 @@ def devices(offered: Offer, listed: Collection[str], attached: Collection[str]) 
     return dict(zip(STATES, numbers, strict=True))
 
 
-def phases(found: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
-    """How many attachments are in each phase; all phases are there, so that a series never ends."""
+def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
+    """Return how many attachments are in each phase; all phases are there, so that a series never ends."""
     numbers = dict.fromkeys((*outcomes.PHASES, outcomes.OTHER), 0.0)
-    for one in found:
-        numbers[outcomes.phase(one)] += 1.0
+    for attachment in listed:
+        numbers[outcomes.phase(attachment)] += 1.0
     return numbers
 
 
-def oldest(found: Iterable[attachments.DeviceAttachment], now: datetime.datetime) -> Mapping[str, float]:
-    """For how many seconds the attachment that takes longest has been on its way, by direction; 0.0 if none is.
+def oldest(listed: Iterable[attachments.DeviceAttachment], now: datetime.datetime) -> Mapping[str, float]:
+    """Return for how many seconds the attachment that takes longest has been under way, by direction; 0.0 if none is.
 
-    One way begins with the allocation, the other with the wish to detach. A failed attach is over.
+    An attach begins with the allocation, a detach with the deletion. A failed attach is over.
     """
     ages = {"attach": 0.0, "detach": 0.0}
-    for one in found:
-        if one.deleting:
-            way, since = "detach", one.metadata.deletion_timestamp
-        elif one.holds(attachments.ATTACHED) or one.status.error is not None:
+    for attachment in listed:
+        if attachment.deleting:
+            way, since = "detach", attachment.metadata.deletion_timestamp
+        elif attachment.holds(attachments.ATTACHED) or attachment.status.error is not None:
             continue
         else:
-            way, since = "attach", one.spec.allocation_timestamp
+            way, since = "attach", attachment.spec.allocation_timestamp
         if since:
             ages[way] = max(ages[way], (now - meta.moment(since)).total_seconds())
     return ages
@@ -118,11 +118,11 @@ class Gauges:
     devices_queue: workers.PartitionedQueue[names.DeviceKey]
     fabrics_queue: Callable[[], int]
     leading: bool = False
-    # What the slices of each fabric say, with the very slices: it is worked out anew when one of them changes.
+    # The offer of each fabric with the slices that it was made from: it is made anew when one of them changes.
     _offers: dict[str, tuple[tuple[object, ...], Offer]] = field(default_factory=dict)
 
     def show(self, measured: metrics.Metrics) -> None:
-        """Has them read with all other metrics."""
+        """Have them read with all other metrics."""
         watch, by = measured.watch, measured.watch_by
         watch("leading", "Whether this controller leads.", lambda: {"": float(self.leading)})
         by("devices", "Devices of a fabric by their state.", self.devices, "fabric", "state")
@@ -136,7 +136,7 @@ class Gauges:
         watch(
             "fabric_connected",
             "Whether the fabric manager can be talked to.",
-            lambda: {one.name: float(one.connection.connected) for one in self.cluster.sessions},
+            lambda: {session.name: float(session.connection.connected) for session in self.cluster.sessions},
             label="fabric",
         )
         by("fabric_condition", "Conditions of a Fabric.", self.conditions, "fabric", "condition")
@@ -153,25 +153,29 @@ class Gauges:
         watch(
             "queue_length",
             "Devices of a fabric that wait to be looked at.",
-            lambda: {one.name: float(self.devices_queue.waiting(one.name)) for one in cluster.sessions},
+            lambda: {
+                session.name: float(self.devices_queue.waiting(session.name)) for session in cluster.sessions
+            },
             label="fabric",
         )
         watch(
             "failing_devices",
             "Devices of a fabric whose last round failed.",
-            lambda: {one.name: float(self.devices_queue.failing(one.name)) for one in cluster.sessions},
+            lambda: {
+                session.name: float(self.devices_queue.failing(session.name)) for session in cluster.sessions
+            },
             label="fabric",
         )
         watch(
             "running_operations",
             "Operations that a fabric is busy with.",
-            lambda: {one.name: float(one.turns.running) for one in cluster.sessions},
+            lambda: {session.name: float(session.turns.running) for session in cluster.sessions},
             label="fabric",
         )
         watch(
             "waiting_operations",
             "Operations that wait for a place in a fabric.",
-            lambda: {one.name: float(one.turns.waiting) for one in cluster.sessions},
+            lambda: {session.name: float(session.turns.waiting) for session in cluster.sessions},
             label="fabric",
         )
         watch("chores_waiting", "Chores that wait to be done.", lambda: {"": float(self.fabrics_queue())})
@@ -183,36 +187,36 @@ class Gauges:
         )
 
     def devices(self) -> ByFabric:
-        """By fabric and state."""
-        found: dict[tuple[str, ...], float] = {}
-        known = {one.name: one for one in self.cluster.sessions}
-        for gone in self._offers.keys() - known.keys():
+        """Return the number of devices by fabric and state."""
+        counts: dict[tuple[str, ...], float] = {}
+        sessions = {session.name: session for session in self.cluster.sessions}
+        for gone in self._offers.keys() - sessions.keys():
             del self._offers[gone]
-        for fabric, session in known.items():
-            attached = frozenset(one.spec.device for one in self.cluster.placed.of(fabric))
-            listed = frozenset(names.label(one.id) for one in session.devices)
+        for fabric, session in sessions.items():
+            attached = frozenset(attachment.spec.device for attachment in self.cluster.placed.of(fabric))
+            listed = frozenset(names.label(device.id) for device in session.devices)
             for state, number in devices(self._offer(fabric), listed, attached).items():
-                found[fabric, state] = float(number)
-        return found
+                counts[fabric, state] = float(number)
+        return counts
 
     def conditions(self) -> ByFabric:
-        """By fabric and type, as they were last written: 1.0 for True."""
+        """Return the conditions by fabric and type, as they were last written: 1.0 for True."""
         if not self.leading:
             return {}
         return dict(self._conditions())
 
     def _conditions(self) -> Iterator[tuple[tuple[str, ...], float]]:
         for fabric in self.cluster.fabrics:
-            for one in fabric.status.conditions:
-                if one.type in fabrics.CONDITIONS:
-                    yield (fabric.metadata.name, one.type), float(one.is_true)
+            for condition in fabric.status.conditions:
+                if condition.type in fabrics.CONDITIONS:
+                    yield (fabric.metadata.name, condition.type), float(condition.is_true)
 
     def _offer(self, fabric: str) -> Offer:
         published = self.cluster.pools.of(fabric)
-        known = self._offers.get(fabric)
-        if known is None or known[0] != published:
-            known = self._offers[fabric] = (published, offer(self.cluster.driver, published))
-        return known[1]
+        cached = self._offers.get(fabric)
+        if cached is None or cached[0] != published:
+            cached = self._offers[fabric] = (published, offer(self.cluster.driver, published))
+        return cached[1]
 
     def _led(self, read: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
         return read() if self.leading else {}

@@ -35,9 +35,9 @@ class Instrumentation:
         """The client, counting its requests."""
         return api.counted(self.metrics.request_done)
 
-    def adapters(self, of: redacting_adapter.AdapterOf) -> redacting_adapter.AdapterOf:
+    def adapters(self, adapter_of: redacting_adapter.AdapterOf) -> redacting_adapter.AdapterOf:
         """The adapters' classes, timing what the fabric managers are asked."""
-        return lambda name: adapters.TimedClass(of(name), self.metrics)
+        return lambda name: adapters.TimedClass(adapter_of(name), self.metrics)
 
     # What is to be seen at any moment.
 
@@ -89,7 +89,7 @@ class Instrumentation:
         return {"role": "leader" if leads else "follower"}
 
     def _not_synced(self) -> str | None:
-        missing = sorted(name for name, known in self._synced.items() if not known())
+        missing = sorted(name for name, synced in self._synced.items() if not synced())
         if self._synced and not missing:
             return None
         what = ", ".join(missing) or "the cluster"

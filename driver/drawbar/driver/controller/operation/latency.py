@@ -70,14 +70,14 @@ class _Journeys:
 
     def __init__(self, steps: tuple[prometheus.Histogram, ...]) -> None:
         self._steps = steps
-        self.known: dict[names.DeviceKey, _Journey] = {}
+        self.measured: dict[names.DeviceKey, _Journey] = {}
 
     def begin(self, key: names.DeviceKey, now: float, *, last: int = 0) -> None:
-        self.known[key] = _Journey(last, now, now, last == 0)
+        self.measured[key] = _Journey(last, now, now, last == 0)
 
     def reach(self, key: names.DeviceKey, milestone: int, now: float) -> None:
         """Count a step; a milestone that was reached before, or of a device that is not measured, is ignored."""
-        journey = self.known.get(key)
+        journey = self.measured.get(key)
         if journey is None or milestone <= journey.last:
             return
         if milestone == journey.last + 1:
@@ -96,8 +96,8 @@ class Latency:
 
     def clear(self) -> None:
         """Drop all measurements: another controller led meanwhile."""
-        self._there.known.clear()
-        self._back.known.clear()
+        self._there.measured.clear()
+        self._back.measured.clear()
 
     def resume(self, keys: Iterable[names.DeviceKey]) -> None:
         """Begin for devices that claims wait for already, since a time that is not known."""
@@ -108,8 +108,10 @@ class Latency:
     def waiting(self, seconds: float) -> tuple[names.DeviceKey, ...]:
         """Return the devices that claims have waited for as long as that, and that the fabric has not connected."""
         since = self._clock() - seconds
-        known = self._there.known.items()
-        return tuple(key for key, one in known if one.last < There.CONNECTED and one.began <= since)
+        journeys = self._there.measured.items()
+        return tuple(
+            key for key, journey in journeys if journey.last < There.CONNECTED and journey.began <= since
+        )
 
     def claim_changed(
         self,
@@ -118,13 +120,13 @@ class Latency:
         new: claims.ResourceClaim | None,
     ) -> None:
         """Begin where a claim was given these devices; end where it was deallocated."""
-        before, after = (one is not None and one.status.allocation is not None for one in (old, new))
+        before, after = (claim is not None and claim.status.allocation is not None for claim in (old, new))
         now = self._clock()
         for key in keys if before != after else ():
             if after:
                 self._there.begin(key, now)
             else:
-                self._there.known.pop(key, None)
+                self._there.measured.pop(key, None)
 
     def asked(self, key: names.DeviceKey, side: outcomes.Side) -> None:
         """Note that the fabric is called now."""
@@ -137,10 +139,10 @@ class Latency:
         else:
             self._metrics.failed_operations.labels(metrics.SIDES[side], outcomes.failure(reason)).inc()
 
-    def told(self, key: names.DeviceKey) -> None:
+    def claim_reported(self, key: names.DeviceKey) -> None:
         """Note that the claim's status says attached."""
         now = self._clock()
-        journey = self._there.known.get(key)
+        journey = self._there.measured.get(key)
         # One that was handed on was neither created for this claim nor asked for.
         way = (
             outcomes.REUSED if journey is not None and journey.last == There.ALLOCATED else outcomes.ATTACHED
@@ -151,28 +153,28 @@ class Latency:
                 self._metrics.attach_seconds[way].observe(now - journey.began)
             self._there.reach(key, There.TOLD, now)
             if way is outcomes.REUSED:
-                del self._there.known[key]
+                del self._there.measured[key]
 
     def begun(self, key: names.DeviceKey) -> None:
         """Begin for a device that is being attached for a classic claim."""
         self._there.begin(key, self._clock())
-        self._there.known[key].classic = True
+        self._there.measured[key].classic = True
 
     def never_begun(self, key: names.DeviceKey) -> None:
         """Drop an attempt for a classic claim whose DeviceAttachment could not be created."""
-        self._there.known.pop(key, None)
+        self._there.measured.pop(key, None)
 
     def allocated(self, key: names.DeviceKey) -> None:
         """Note that a classic claim was allocated the device; one whose attach this process did not see is counted now."""
-        journey = self._there.known.get(key)
+        journey = self._there.measured.get(key)
         if journey is None or journey.last < There.TOLD:
-            self.told(key)
-        self._there.known.pop(key, None)
+            self.claim_reported(key)
+        self._there.measured.pop(key, None)
 
     def failed(self, key: names.DeviceKey, reason: str) -> None:
         """Note that the claim's status says failed."""
         self._metrics.attaches[outcomes.failure(reason)].inc()
-        self._there.known.pop(key, None)
+        self._there.measured.pop(key, None)
 
     def changed(
         self,
@@ -182,13 +184,13 @@ class Latency:
     ) -> None:
         """Take over a change of an attachment."""
         now = self._clock()
-        journey = self._there.known.get(key)
+        journey = self._there.measured.get(key)
         if journey is not None and journey.classic:
             self._classic_changed(key, journey, new)
         if new is None:
             assert old is not None
             self._back.reach(key, Back.FREE, now)
-            self._back.known.pop(key, None)
+            self._back.measured.pop(key, None)
             self._metrics.detaches[outcomes.detach(old)].inc()
         elif new.deleting:
             if old is None or not old.deleting:
@@ -205,9 +207,9 @@ class Latency:
     ) -> None:
         """Drop an attempt whose attachment is being deleted."""
         if new is None or new.deleting:
-            del self._there.known[key]
+            del self._there.measured[key]
         elif journey.last < There.TOLD and new.holds(attachments.ATTACHED):
-            self.told(key)
+            self.claim_reported(key)
 
     def _reach(self, key: names.DeviceKey, side: outcomes.Side, there: There, back: Back) -> None:
         if side is outcomes.Side.ATTACH:
@@ -219,8 +221,8 @@ class Latency:
         self, key: names.DeviceKey, attachment: attachments.DeviceAttachment, now: float
     ) -> None:
         """Note the last milestone, once the claim says attached, however early the node reported the device."""
-        journey = self._there.known.get(key)
+        journey = self._there.measured.get(key)
         if journey is not None and journey.last == There.TOLD and attachment.holds(attachments.VISIBLE):
             self._there.reach(key, There.READY, now)
             if not journey.classic:
-                del self._there.known[key]
+                del self._there.measured[key]

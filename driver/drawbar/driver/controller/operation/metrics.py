@@ -1,4 +1,4 @@
-"""What the controller counts; `docs/metrics.md` tells administrators what each is good for.
+"""What the controller counts; `docs/metrics.md` describes what each is good for.
 
 Children of metrics are looked up once, since an attach touches a dozen of them.
 """
@@ -80,8 +80,8 @@ class Metrics(exposition.Exposition):
     def forget_fabric(self, fabric: str) -> None:
         """Drops the series of a Fabric that is gone; calls that are still under way make none anew."""
         self.connected.discard(fabric)
-        for one in (self.call_seconds, self.calls):
-            one.remove_by_labels({"fabric": fabric})
+        for metric in (self.call_seconds, self.calls):
+            metric.remove_by_labels({"fabric": fabric})
 
     @staticmethod
     def _closed(counter: prometheus.Counter, values: tuple[str, ...]) -> dict[str, prometheus.Counter]:
