@@ -65,7 +65,7 @@ class Attempt:
     @property
     def ready(self) -> bool:
         """Whether all its devices are attached and visible."""
-        return not self.missing and all(is_ready(one) for one in self.held)
+        return not self.missing and all(is_ready(attachment) for attachment in self.held)
 
     @property
     def missing(self) -> int:
@@ -74,7 +74,7 @@ class Attempt:
 
     def taken(self, request: matching.Request) -> int:
         """Return how many devices the request has already."""
-        return sum(request_of(one) == request.name for one in self.held)
+        return sum(request_of(attachment) == request.name for attachment in self.held)
 
     def lacking(self, wanted: claim_requests.Wanted) -> tuple[matching.Request, ...]:
         """Return what is missing, as requests."""
@@ -94,13 +94,13 @@ class Attempt:
             allocated_at=self.began,
             devices=tuple(
                 handles.HandleDevice(
-                    request=request_of(one),
-                    fabric=one.spec.fabric,
-                    pool=one.spec.pool,
-                    device=one.spec.device,
-                    attachment=one.metadata.name,
+                    request=request_of(attachment),
+                    fabric=attachment.spec.fabric,
+                    pool=attachment.spec.pool,
+                    device=attachment.spec.device,
+                    attachment=attachment.metadata.name,
                 )
-                for one in self.held
+                for attachment in self.held
             ),
             without=tuple(
                 request.name for request in wanted.requests if request.optional and not self.taken(request)
@@ -150,14 +150,16 @@ def begin(
         past: where a failure is counted.
         is_awaited: a requester waits for the claim.
     """
-    held = tuple(sorted(attached, key=lambda one: one.metadata.name))
+    held = tuple(sorted(attached, key=lambda attachment: attachment.metadata.name))
     if claim.going or (claim.deleting and claim.allocation is None):
         return _give_up(claim, held)
     if claim.allocation is not None:
         # What the claim holds beside its allocation was attached twice by a decision on an old view.
         handle = claim.allocation.handle
-        named = {one.attachment for one in handle.devices} if handle is not None else set()
-        extra = [one for one in held if handle is not None and one.metadata.name not in named]
+        named = {device.attachment for device in handle.devices} if handle is not None else set()
+        extra = [
+            attachment for attachment in held if handle is not None and attachment.metadata.name not in named
+        ]
         attempt = Attempt(claim=claim, state=State.ALLOCATED, held=held)
         return attempt, [*_protect(claim), *release(claim, extra)]
     if not held:
@@ -184,12 +186,14 @@ def _protect(claim: classic.Claim) -> list[actions.ForClaim]:
 def release(
     claim: classic.Claim, held: Iterable[attachments.DeviceAttachment], *, reason: str = "", message: str = ""
 ) -> list[actions.ForClaim]:
-    """Return the steps that release the devices; the claim's users are told the reason with the first of them."""
+    """Return the steps that release the devices; the first of them reports the reason to the claim's users."""
     steps: list[actions.ForClaim] = []
-    for one in held:
-        if not one.deleting:
+    for attachment in held:
+        if not attachment.deleting:
             first_reason = "" if steps else reason
-            steps.append(actions.Detach(claim=claim, attachment=one, reason=first_reason, message=message))
+            steps.append(
+                actions.Detach(claim=claim, attachment=attachment, reason=first_reason, message=message)
+            )
     return steps
 
 
@@ -214,22 +218,30 @@ def _failure(
     is_awaited: bool,
 ) -> attachments.Failure | None:
     """Return why the attempt is over; None while it goes on."""
-    for one in held:
-        if one.deleting:
-            message = f"DeviceAttachment {one.metadata.name} is being deleted"
-            return one.status.error or attachments.Failure(reason=RELEASED_EARLY, message=message)
+    for attachment in held:
+        if attachment.deleting:
+            message = f"DeviceAttachment {attachment.metadata.name} is being deleted"
+            return attachment.status.error or attachments.Failure(reason=RELEASED_EARLY, message=message)
         # What a node reported is recorded as an error once the device has its taint: before that it could be picked again.
-        if one.status.error is not None:
-            return one.status.error
+        if attachment.status.error is not None:
+            return attachment.status.error
     node = held[0].spec.node_name
     attempts = {
-        (one.spec.node_name, one.spec.allocation_timestamp, one.spec.claim and one.spec.claim.devices)
-        for one in held
+        (
+            attachment.spec.node_name,
+            attachment.spec.allocation_timestamp,
+            attachment.spec.claim and attachment.spec.claim.devices,
+        )
+        for attachment in held
     }
     if len(held) > _planned(held) or len(attempts) > 1:
         message = "devices were asked for twice, by decisions on an old view"
         return attachments.Failure(reason=MIXED, message=message)
-    gone_at = [observed.gone_at[one.metadata.name] for one in held if one.metadata.name in observed.gone_at]
+    gone_at = [
+        observed.gone_at[attachment.metadata.name]
+        for attachment in held
+        if attachment.metadata.name in observed.gone_at
+    ]
     if gone_at:
         if past.now >= max(gone_at):
             return attachments.Failure(reason=NODE_GONE, message=f"node {node} is gone")
@@ -237,7 +249,7 @@ def _failure(
     if not is_awaited:
         return attachments.Failure(reason=ABANDONED, message="no pod waits for it any more")
     # The fabric's part has a deadline of its own; this one is for a node that reports nothing.
-    late = next((one for one in held if not is_ready(one)), None)
+    late = next((attachment for attachment in held if not is_ready(attachment)), None)
     if late is None:
         return None
     end = observed.seen.get(late.metadata.name, past.now) + observed.patience

@@ -6,7 +6,7 @@ ones could use is not promised to those behind them, so a device that becomes fr
 it, and nothing is written for the others: the writes for a pod do not grow with the number of pods that wait beside it.
 
 All claims of a pod are looked at together. Optional requests count while some node can have them; only where none can, the
-pod goes without, so that it goes without a device only when there is none left for it.
+pod is served without them, so that it lacks a device only when there is none left for it.
 
 Every claim that waits has an entry in the answer, even an empty one: the scheduler may wait for all of them before it
 selects a node. The earlier unsuitable nodes are judged anew each time, since the scheduler does not list them again.
@@ -116,14 +116,14 @@ class _Round:
         self._requesters = tuple(observation.requesters(observed))
         self._users: dict[str, list[observation.Requester]] = {}
         for requester in self._requesters:
-            for one in requester.waiting:
-                self._users.setdefault(one.claim.uid, []).append(requester)
+            for waiting in requester.waiting:
+                self._users.setdefault(waiting.claim.uid, []).append(requester)
 
     def decide(self) -> Decision:
         self._count_deallocated()
         self._begin_claims()
         for requester in sorted(
-            self._requesters, key=lambda one: (self._past.lapses(one.uid), one.created, one.uid)
+            self._requesters, key=lambda user: (self._past.lapses(user.uid), user.created, user.uid)
         ):
             self._serve(requester)
         for uid, attempt in self._attempts.items():
@@ -158,9 +158,9 @@ class _Round:
 
     def _begin_claims(self) -> None:
         held: dict[str, list[attachments.DeviceAttachment]] = {}
-        for one in self._observed.attachments:
-            if one.spec.claim is not None:
-                held.setdefault(one.spec.claim.uid, []).append(one)
+        for attachment in self._observed.attachments:
+            if attachment.spec.claim is not None:
+                held.setdefault(attachment.spec.claim.uid, []).append(attachment)
         for claim in self._observed.claims.values():
             self._attempts[claim.uid], steps = claim_state.begin(
                 claim,
@@ -173,49 +173,49 @@ class _Round:
 
     def _serve(self, requester: observation.Requester) -> None:
         """Finish what is under way for a requester, begin what can be begun, and answer the scheduler."""
-        for one in requester.waiting:
-            if self._state(one) is State.UNDERWAY and one.claim.uid not in self._begun:
-                self._continue(requester, one)
-        idle = tuple(one for one in requester.waiting if self._state(one) is State.IDLE)
-        problems = [one for one in idle if one.wanted.problem]
+        for waiting in requester.waiting:
+            if self._state(waiting) is State.UNDERWAY and waiting.claim.uid not in self._begun:
+                self._continue(requester, waiting)
+        idle = tuple(waiting for waiting in requester.waiting if self._state(waiting) is State.IDLE)
+        problems = [waiting for waiting in idle if waiting.wanted.problem]
         if problems:
-            for one in problems:
-                self._complain(one.claim, CANNOT_SERVE, one.wanted.problem, one.wanted.problem)
+            for waiting in problems:
+                self._complain(waiting.claim, CANNOT_SERVE, waiting.wanted.problem, waiting.wanted.problem)
             self._answer(requester, idle, requester.nodes)
             self._past.not_offered(requester.uid)
             return
-        is_blocked = any(self._state(one) is State.LEAVING for one in requester.waiting)
-        if not idle or is_blocked or any(one.claim.uid in self._begun for one in idle):
+        is_blocked = any(self._state(waiting) is State.LEAVING for waiting in requester.waiting)
+        if not idle or is_blocked or any(waiting.claim.uid in self._begun for waiting in idle):
             self._answer(requester, (), ())
             return
         self._offer(requester, idle)
 
-    def _state(self, one: observation.Waiting) -> State:
-        return self._attempts[one.claim.uid].state
+    def _state(self, waiting: observation.Waiting) -> State:
+        return self._attempts[waiting.claim.uid].state
 
     def _complain(self, claim: classic.Claim, reason: str, message: str, subject: str) -> None:
-        """Tell the users of a claim why it cannot be served, once for each subject."""
+        """Report to the users of a claim why it cannot be served, once for each subject."""
         if self._past.complains(claim.uid, subject):
             self._steps.append(actions.Complain(claim=claim, reason=reason, message=message))
 
     # What is under way.
 
-    def _continue(self, requester: observation.Requester, one: observation.Waiting) -> None:
+    def _continue(self, requester: observation.Requester, waiting: observation.Waiting) -> None:
         """Complete an attempt that a crash left incomplete, and end it in an allocation once all is ready."""
-        attempt = self._attempts[one.claim.uid]
-        self._begun.add(one.claim.uid)
-        if one.wanted.problem:
-            self._past.complains(one.claim.uid, one.wanted.problem)
-            self._break_off(attempt, CANNOT_SERVE, one.wanted.problem)
+        attempt = self._attempts[waiting.claim.uid]
+        self._begun.add(waiting.claim.uid)
+        if waiting.wanted.problem:
+            self._past.complains(waiting.claim.uid, waiting.wanted.problem)
+            self._break_off(attempt, CANNOT_SERVE, waiting.wanted.problem)
         elif attempt.ready:
-            handle = attempt.handle(one.wanted)
+            handle = attempt.handle(waiting.wanted)
             problem = claim_state.too_large(handle)
             if problem:
                 self._break_off(attempt, claim_state.TOO_LARGE, problem)
             else:
-                self._allocate(requester, one, handle)
+                self._allocate(requester, waiting, handle)
         elif attempt.missing:
-            lacking = attempt.lacking(one.wanted)
+            lacking = attempt.lacking(waiting.wanted)
             given = matching.Search(self._stock, lacking).on(attempt.node)
             if given is None or sum(map(len, given)) != attempt.missing:
                 message = f"node {attempt.node} has no device left for all that the claim asks for"
@@ -223,7 +223,7 @@ class _Round:
                 return
             share = tuple((request.name, keys) for request, keys in zip(lacking, given, strict=True))
             devices = len(attempt.held) + attempt.missing
-            self._attach(one.claim, share, attempt.node, attempt.began, devices)
+            self._attach(waiting.claim, share, attempt.node, attempt.began, devices)
 
     def _break_off(self, attempt: claim_state.Attempt, reason: str, message: str) -> None:
         """An incomplete attempt is of no use to its claim, and others may want the devices."""
@@ -231,22 +231,22 @@ class _Round:
         self._steps += claim_state.release(attempt.claim, attempt.held, reason=reason, message=message)
 
     def _allocate(
-        self, requester: observation.Requester, one: observation.Waiting, handle: handles.Handle
+        self, requester: observation.Requester, waiting: observation.Waiting, handle: handles.Handle
     ) -> None:
         # Of several pods that wait for one claim, it is for the one that goes where the claim is.
-        users = self._users.get(one.claim.uid, [requester])
+        users = self._users.get(waiting.claim.uid, [requester])
         requester = next((user for user in users if user.selected == handle.node), requester)
         pod = requester.pod
         consumer = None
-        if pod is not None and len(one.claim.reserved_for) < classic.CONSUMERS_MAX:
+        if pod is not None and len(waiting.claim.reserved_for) < classic.CONSUMERS_MAX:
             consumer = claims.Consumer(resource="pods", name=pod.name.name, uid=pod.uid)
         self._past.served(requester.uid)
         self._steps.append(
             actions.Allocate(
-                claim=one.claim,
+                claim=waiting.claim,
                 handle=handle,
-                shareable=one.wanted.shareable,
-                config=one.wanted.config,
+                shareable=waiting.wanted.shareable,
+                config=waiting.wanted.config,
                 pod=consumer,
             )
         )
@@ -255,7 +255,7 @@ class _Round:
 
     def _offer(self, requester: observation.Requester, idle: tuple[observation.Waiting, ...]) -> None:
         """Begin on the selected node, or keep devices for the requester until one is selected."""
-        once = tuple({one.claim.uid: one for one in idle}.values())
+        once = tuple({waiting.claim.uid: waiting for waiting in idle}.values())
         choice = self._with_room(once, self._choose(once, lambda: self._usable(requester, once)))
         target = requester.selected if requester.context is not None else next(iter(choice.suitable), "")
         if requester.context is None and not choice.asked:
@@ -280,11 +280,11 @@ class _Round:
     ) -> tuple[str, ...]:
         """Return the nodes that are alive, where no other attempt of the pod excludes them, and none just failed."""
         pins = {
-            self._attempts[one.claim.uid].node
-            for one in requester.waiting
-            if self._state(one) is State.UNDERWAY
+            self._attempts[waiting.claim.uid].node
+            for waiting in requester.waiting
+            if self._state(waiting) is State.UNDERWAY
         }
-        avoided = {self._past.avoided(one.claim.uid) for one in once}
+        avoided = {self._past.avoided(waiting.claim.uid) for waiting in once}
         return tuple(
             name for name in requester.nodes if name in self._alive and name not in avoided and pins <= {name}
         )
@@ -308,42 +308,43 @@ class _Round:
                 suitable={node: given for node in nodes if (given := search.on(node)) is not None},
             )
 
-        everything = [(one.claim.uid, request) for one in once for request in one.wanted.requests]
+        everything = [(waiting.claim.uid, request) for waiting in once for request in waiting.wanted.requests]
         choice = judged(everything)
         optional = [asked for asked in everything if asked[1].optional]
         if choice.suitable or not optional:
             return choice
         choice = judged(asked for asked in everything if not asked[1].optional)
-        for one in optional if choice.suitable else ():
-            better = judged((*choice.asked, one))
+        for optional_request in optional if choice.suitable else ():
+            better = judged((*choice.asked, optional_request))
             choice = better if better.suitable else choice
         return choice
 
     def _with_room(self, once: tuple[observation.Waiting, ...], choice: _Choice) -> _Choice:
-        """Leave out the nodes where an allocation would be too large for the API; where all are, tell the users once."""
-        large = [one for one in once if one.wanted.devices > SURELY_FIT]
+        """Leave out the nodes where an allocation would be too large for the API; where all are, inform the users once."""
+        large = [waiting for waiting in once if waiting.wanted.devices > SURELY_FIT]
         refused: dict[str, str] = {}
         suitable = {}
         for node, given in choice.suitable.items():
             problems = {
-                one.claim.uid: claim_state.too_large(self._expected(choice, one, node)) for one in large
+                waiting.claim.uid: claim_state.too_large(self._expected(choice, waiting, node))
+                for waiting in large
             }
             if any(problems.values()):
                 refused |= {uid: problem for uid, problem in problems.items() if problem}
             else:
                 suitable[node] = given
-        for one in once:
+        for waiting in once:
             if suitable:
-                self._past.complaints.pop(one.claim.uid, None)
-            elif one.claim.uid in refused:
+                self._past.complaints.pop(waiting.claim.uid, None)
+            elif waiting.claim.uid in refused:
                 # The message differs with the devices that are free.
                 reason = claim_state.TOO_LARGE
-                self._complain(one.claim, reason, refused[one.claim.uid], reason)
+                self._complain(waiting.claim, reason, refused[waiting.claim.uid], reason)
         return replace(choice, suitable=suitable)
 
-    def _expected(self, choice: _Choice, one: observation.Waiting, node: str) -> handles.Handle:
+    def _expected(self, choice: _Choice, waiting: observation.Waiting, node: str) -> handles.Handle:
         """Return the allocation that an attempt with these devices would end in."""
-        share = dict(choice.share(one.claim.uid, node))
+        share = dict(choice.share(waiting.claim.uid, node))
         return handles.Handle(
             node=node,
             allocated_at=self._began,
@@ -358,7 +359,7 @@ class _Round:
                 for request, keys in share.items()
                 for key in keys
             ),
-            without=tuple(request.name for request in one.wanted.requests if request.name not in share),
+            without=tuple(request.name for request in waiting.wanted.requests if request.name not in share),
         )
 
     def _begin(
@@ -368,18 +369,18 @@ class _Round:
         node: str,
         choice: _Choice,
     ) -> None:
-        for one in once:
-            share = choice.share(one.claim.uid, node) if choice.asked else ()
-            self._begun.add(one.claim.uid)
-            if not one.claim.held:
-                self._steps.append(actions.Protect(claim=one.claim))
+        for waiting in once:
+            share = choice.share(waiting.claim.uid, node) if choice.asked else ()
+            self._begun.add(waiting.claim.uid)
+            if not waiting.claim.held:
+                self._steps.append(actions.Protect(claim=waiting.claim))
             if share:
                 devices = sum(len(keys) for _, keys in share)
-                self._attach(one.claim, share, node, self._began, devices)
+                self._attach(waiting.claim, share, node, self._began, devices)
             else:
-                without = tuple(request.name for request in one.wanted.requests)
+                without = tuple(request.name for request in waiting.wanted.requests)
                 handle = handles.Handle(node=node, allocated_at=self._began, without=without)
-                self._allocate(requester, one, handle)
+                self._allocate(requester, waiting, handle)
 
     def _attach(self, claim: classic.Claim, share: _Share, node: str, began: str, devices: int) -> None:
         for request, keys in share:
@@ -416,11 +417,11 @@ class _Round:
         context = requester.context
         if context is None or requester.is_fixed:
             return
-        asked = {one.entry for one in judged}
+        asked = {waiting.entry for waiting in judged}
         listed = _listed(context, unsuitable)
         entries = {
-            one.entry: listed if one.entry in asked else context.entries.get(one.entry, ())
-            for one in requester.waiting
+            waiting.entry: listed if waiting.entry in asked else context.entries.get(waiting.entry, ())
+            for waiting in requester.waiting
         }
         changed = tuple(
             (name, nodes)

@@ -213,8 +213,14 @@ def of_attachment(
         causes.append(NotReleased(node=node, reason=released.reason if released is not None else ""))
     if report is not None:
         causes += (
-            Finding(name=one.name, value=one.value, effect=one.effect, message=one.message, node=node)
-            for one in report.findings
+            Finding(
+                name=finding.name,
+                value=finding.value,
+                effect=finding.effect,
+                message=finding.message,
+                node=node,
+            )
+            for finding in report.findings
         )
         if report.unhealthy:
             causes.append(Unhealthy(node=node, message=report.health_message))
@@ -246,10 +252,10 @@ def taints(
     wanted = [
         _taint(driver, cause, fabric, probation, evictions_per_second) for cause in _without_covered(causes)
     ]
-    known, end = _known_failure(driver, old), probation_end(driver, causes, old, probation)
-    if known is not None and end is not None and now < end:
-        # What was said while it failed stands until it is lifted: the attachment that knew more is gone.
-        wanted.append(known)
+    failure_taint, end = _known_failure(driver, old), probation_end(driver, causes, old, probation)
+    if failure_taint is not None and end is not None and now < end:
+        # The taint of the failure stays as it was until it is lifted: the attachment with the details is gone.
+        wanted.append(failure_taint)
     return tuple(sorted(encoding.dated(wanted, old, now), key=encoding.rank))
 
 
@@ -257,15 +263,15 @@ def probation_end(
     driver: str, causes: Iterable[Cause], old: Iterable[slices.Taint], probation: Probation
 ) -> datetime.datetime | None:
     """Return when the taint of a failure that is over can be lifted; None where there is no such taint."""
-    known = _known_failure(driver, old)
+    failure_taint = _known_failure(driver, old)
     is_failing = any(isinstance(cause, AttachFailed) for cause in causes)
-    if is_failing or known is None or known.time_added is None:
+    if is_failing or failure_taint is None or failure_taint.time_added is None:
         return None
-    return (probation.since or meta.moment(known.time_added)) + probation.length
+    return (probation.since or meta.moment(failure_taint.time_added)) + probation.length
 
 
 def failures(driver: str, published: slices.ResourceSlice | None) -> dict[str, str]:
-    """Return by device name, of those that a slice says to have failed, what its taint says of when."""
+    """Return by device name, the time of its failure, for those that a slice marks as failed."""
     if published is None:
         return {}
     spec, key = published.spec, f"{driver}/{ATTACH_FAILED}"
@@ -279,9 +285,9 @@ def _known_failure(driver: str, old: Iterable[slices.Taint]) -> slices.Taint | N
 
 
 def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
-    """The causes that have a taint, where one covers another."""
+    """Return the causes that have a taint, where one covers another."""
     in_use = [
-        kind for kind in (HeldByHand, NotReleased, InUse) if any(isinstance(one, kind) for one in causes)
+        kind for kind in (HeldByHand, NotReleased, InUse) if any(isinstance(cause, kind) for cause in causes)
     ]
     # A device that vanished is tainted for that already, and a node does not report for the other sources.
     not_findings = _KEYS if any(isinstance(cause, Lost) for cause in causes) else _KEYS - {LOST}
@@ -390,5 +396,5 @@ def _taint(  # noqa: C901, PLR0915 - one arm for each cause
 
 
 def _cut(text: str, most: int) -> str:
-    """At most so many bytes, without half a character at the end."""
+    """Return at most so many bytes, without half a character at the end."""
     return text.encode()[:most].decode(errors="ignore")

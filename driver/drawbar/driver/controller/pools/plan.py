@@ -144,21 +144,21 @@ class _Candidate:
 def _pools(
     candidates: tuple[_Candidate, ...], observed: Observed, now: datetime.datetime
 ) -> tuple[slice_plan.Pool, ...]:
-    """Each pool as it should be."""
+    """Return each pool as it should be."""
     kept = observed.kept
     tainted = encoding.decode(observed.published)
     desired: dict[str, list[slices.Device]] = {}
-    for one in candidates:
+    for candidate in candidates:
         fresh = causes.taints(
             observed.driver,
-            one.causes,
-            tainted.get(one.device.name, ()),
+            candidate.causes,
+            tainted.get(candidate.device.name, ()),
             now,
             fabric=observed.fabric,
-            probation=_probation(observed, one.device.name),
+            probation=_probation(observed, candidate.device.name),
             evictions_per_second=observed.policy.evictions_per_second,
         )
-        desired.setdefault(one.pool, []).append(msgspec.structs.replace(one.device, taints=fresh))
+        desired.setdefault(candidate.pool, []).append(msgspec.structs.replace(candidate.device, taints=fresh))
     return tuple(
         slice_plan.Pool(
             name=pool,
@@ -173,7 +173,7 @@ def _pools(
 
 
 def _selector(observed: Observed, pool: str) -> claims.NodeSelector:
-    """The nodes that the fabric reaches, without those that may have no more of the pool's model."""
+    """Return the nodes that the fabric reaches, without those that may have no more of the pool's model."""
     reached = (drivers.label_value(observed.driver),)
     requirements = [
         claims.FieldRequirement(key=names.node_label(observed.fabric), operator="In", values=reached)
@@ -188,16 +188,16 @@ def _selector(observed: Observed, pool: str) -> claims.NodeSelector:
 
 def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     published = [
-        (one.spec.pool.name, msgspec.structs.replace(device, taints=()))
-        for one in observed.published
-        for device in one.spec.devices
+        (published_slice.spec.pool.name, msgspec.structs.replace(device, taints=()))
+        for published_slice in observed.published
+        for device in published_slice.spec.devices
     ]
     if observed.devices is None:
         return tuple(
             _Candidate(pool=pool, device=device, causes=_causes(observed, device.name, None))
             for pool, device in published
         )
-    listed = {names.label(told.id) for told in observed.devices}
+    listed = {names.label(listed_device.id) for listed_device in observed.devices}
     # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
     # is there in the next.
     stays = not observed.told.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
@@ -210,31 +210,31 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
         given=observed.given,
     )
     places = devices.homes(observed.fabric, observed.devices, observed.published, rules)
-    found: dict[str, _Candidate] = {}
+    candidates: dict[str, _Candidate] = {}
     given = {device.name for _, device in published} & observed.attached_by_us.keys()
     withheld = reserved(observed.policy.immediate, observed.devices) - given
-    for told in sorted(observed.devices, key=lambda one: one.id):
-        device = devices.published(observed.driver, observed.fabric, told)
+    for listed_device in sorted(observed.devices, key=lambda listed_device: listed_device.id):
+        device = devices.published(observed.driver, observed.fabric, listed_device)
         if device.name in withheld:
             continue
-        found[device.name] = _Candidate(
-            pool=places[device.name], device=device, causes=_causes(observed, device.name, told)
+        candidates[device.name] = _Candidate(
+            pool=places[device.name], device=device, causes=_causes(observed, device.name, listed_device)
         )
     for pool, device in published:
-        if device.name in kept and device.name not in found:
-            found[device.name] = _Candidate(
+        if device.name in kept and device.name not in candidates:
+            candidates[device.name] = _Candidate(
                 pool=pool, device=device, causes=_causes(observed, device.name, None)
             )
-    return tuple(found.values())
+    return tuple(candidates.values())
 
 
-def _causes(observed: Observed, name: str, told: contract.Device | None) -> tuple[causes.Cause, ...]:
-    """Why a device should not be allocated: what its attachment, the fabric manager and administrators say."""
+def _causes(observed: Observed, name: str, device: contract.Device | None) -> tuple[causes.Cause, ...]:
+    """Return why a device should not be allocated: what its attachment, the fabric manager and administrators report."""
     ours = name in observed.attached_by_us
-    host = told.connection.host_id if told is not None and told.connection is not None else ""
-    connected = told is not None and told.connection is not None
-    listed = told is not None or observed.devices is None
-    found = [
+    host = device.connection.host_id if device is not None and device.connection is not None else ""
+    connected = device is not None and device.connection is not None
+    listed = device is not None or observed.devices is None
+    result = [
         replace(cause, host=host)
         if isinstance(cause, causes.HeldByHand)
         else replace(cause, listed=listed)
@@ -242,23 +242,25 @@ def _causes(observed: Observed, name: str, told: contract.Device | None) -> tupl
         else cause
         for cause in observed.reported.get(name, ())
     ]
-    is_lost = any(isinstance(cause, causes.Lost) for cause in found)
+    is_lost = any(isinstance(cause, causes.Lost) for cause in result)
     if not listed and not is_lost and name not in observed.told.missing:
-        found.append(causes.Lost(node=observed.attached_by_us.get(name, ""), listed=False))
+        result.append(causes.Lost(node=observed.attached_by_us.get(name, ""), listed=False))
     if connected and not ours:
-        found.append(causes.InUse(host=host))
-    if told is not None and told.health is contract.Health.CRITICAL:
-        found.append(causes.FabricHealth(health="critical"))
-    elif told is not None and told.health is contract.Health.WARNING:
-        found.append(causes.FabricHealth(health="warning"))
+        result.append(causes.InUse(host=host))
+    if device is not None and device.health is contract.Health.CRITICAL:
+        result.append(causes.FabricHealth(health="critical"))
+    elif device is not None and device.health is contract.Health.WARNING:
+        result.append(causes.FabricHealth(health="warning"))
     silent = 0 < observed.told.silent_seconds >= observed.policy.unreachable_grace_seconds
     if silent and not ours and not connected:
-        found.append(causes.Unreachable())
-    if {name, told.id if told is not None else name, "*"}.intersection(observed.told.fabric.spec.maintenance):
-        found.append(causes.Maintenance())
-    if told is not None and observed.policy.immediate.holds(told.id, told.model):
-        found.append(causes.Reserved())
-    return tuple(found)
+        result.append(causes.Unreachable())
+    if {name, device.id if device is not None else name, "*"}.intersection(
+        observed.told.fabric.spec.maintenance
+    ):
+        result.append(causes.Maintenance())
+    if device is not None and observed.policy.immediate.holds(device.id, device.model):
+        result.append(causes.Reserved())
+    return tuple(result)
 
 
 def _probation(observed: Observed, name: str) -> causes.Probation:
@@ -275,11 +277,11 @@ def _next_look(
     ends = [
         causes.probation_end(
             observed.driver,
-            one.causes,
-            tainted.get(one.device.name, ()),
-            _probation(observed, one.device.name),
+            candidate.causes,
+            tainted.get(candidate.device.name, ()),
+            _probation(observed, candidate.device.name),
         )
-        for one in candidates
+        for candidate in candidates
     ]
     future = [end for end in ends if end is not None and end > now]
     return (LookAgain(at=min(future)),) if future else ()
@@ -287,12 +289,14 @@ def _next_look(
 
 def given(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
     """Return by device name the pool that its claim names; what an operator attached by hand was given out of none."""
-    return {one.spec.device: one.spec.pool for one in attached if not one.held_by_hand}
+    return {
+        attachment.spec.device: attachment.spec.pool for attachment in attached if not attachment.held_by_hand
+    }
 
 
-def reserved(wanted: fabrics.Reservation, found: Iterable[contract.Device]) -> frozenset[str]:
+def reserved(wanted: fabrics.Reservation, listed: Iterable[contract.Device]) -> frozenset[str]:
     """Return the names of the devices that are reserved for immediate allocation."""
-    return frozenset(names.label(device.id) for device in found if wanted.holds(device.id, device.model))
+    return frozenset(names.label(device.id) for device in listed if wanted.holds(device.id, device.model))
 
 
 def observe(
@@ -314,15 +318,19 @@ def observe(
         kept: what the API server keeps of slices.
         overdue: names of devices whose release takes too long, whatever the reason.
     """
-    by_device = {one.spec.device: one for one in attached}
+    by_device = {attachment.spec.device: attachment for attachment in attached}
     reported = {
-        name: _counted(causes.of_attachment(one, overdue=name in overdue), told.failures.get(name, 0))
-        for name, one in by_device.items()
+        name: _counted(causes.of_attachment(attachment, overdue=name in overdue), told.failures.get(name, 0))
+        for name, attachment in by_device.items()
     }
     return Observed(
         driver=driver,
         told=told,
-        attached_by_us={name: one.spec.node_name for name, one in by_device.items() if not one.held_by_hand},
+        attached_by_us={
+            name: attachment.spec.node_name
+            for name, attachment in by_device.items()
+            if not attachment.held_by_hand
+        },
         given=given(by_device.values()),
         reported={name: (causes.NotReleased(),) for name in overdue} | reported,
         published=published,

@@ -1,6 +1,6 @@
 """Publishes the pools of fabrics, one write per action of `pools.plan`.
 
-Everything is recomputed from what is published and what the fabric tells; nothing is remembered between rounds but
+Everything is recomputed from what is published and what the fabric reports; nothing is remembered between rounds but
 whether the API server keeps the fields we need, and when the taints of failures were first seen. A stale view ends the round; the next one sees more.
 """
 
@@ -120,10 +120,10 @@ class Publisher:
             # Its slices are left over.
             withdrawal = plan.withdrawal(self._driver, name, published)
             return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
-        told = plan.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
+        report = plan.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
         if view is not None:
             probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
-            told = plan.Told(
+            report = plan.Told(
                 fabric=fabric,
                 devices=view.devices if view.listed else None,
                 silent_seconds=view.silent_seconds,
@@ -133,34 +133,38 @@ class Publisher:
                 claimed=self._sources.allocated.pools(name),
             )
         observed = plan.observe(
-            self._driver, told, placed.of(name), published, kept, overdue=placed.overdue(name, now)
+            self._driver, report, placed.of(name), published, kept, overdue=placed.overdue(name, now)
         )
         return replace(observed, failed_since=failed_since)
 
     async def _what_is_kept(self) -> encoding.Kept:
-        """As it was found a short while ago at most."""
+        """Return what the API server keeps, probed at most `PROBE_EVERY` ago."""
         now = self._clock()
         if self._kept is not None and self._probed_at is not None and now - self._probed_at < PROBE_EVERY:
             return self._kept
-        found = await self._store.kept(self._driver)
-        if found != self._kept:
-            extra = {"taints": found.form, "dropped": ",".join(found.dropped)}
-            log.log(logging.WARNING if found.dropped else logging.INFO, "probed", extra=extra)
-        self._kept, self._probed_at = found, now
-        return found
+        kept = await self._store.kept(self._driver)
+        if kept != self._kept:
+            extra = {"taints": kept.form, "dropped": ",".join(kept.dropped)}
+            log.log(logging.WARNING if kept.dropped else logging.INFO, "probed", extra=extra)
+        self._kept, self._probed_at = kept, now
+        return kept
 
     def changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
-        """Takes over a change of what is published."""
-        for one in (old, new):
-            fabric = one.metadata.labels.get(plan.FABRIC_LABEL) if one is not None else None
-            if one is None or fabric is None or one.spec.driver != self._driver:
+        """Take over a change of what is published."""
+        for published_slice in (old, new):
+            fabric = (
+                published_slice.metadata.labels.get(plan.FABRIC_LABEL)
+                if published_slice is not None
+                else None
+            )
+            if published_slice is None or fabric is None or published_slice.spec.driver != self._driver:
                 continue
-            known = self._slices.setdefault(fabric, {})
-            if one is new:
-                known[one.metadata.name] = one
+            by_name = self._slices.setdefault(fabric, {})
+            if published_slice is new:
+                by_name[published_slice.metadata.name] = published_slice
             else:
-                known.pop(one.metadata.name, None)
-            if not known:
+                by_name.pop(published_slice.metadata.name, None)
+            if not by_name:
                 del self._slices[fabric]
             failed = causes.failures(self._driver, new)
             for name in causes.failures(self._driver, old).keys() | failed.keys():
@@ -168,7 +172,11 @@ class Publisher:
 
     def _failed_since(self, fabric: str) -> dict[str, datetime.datetime]:
         """Return by device name when this process first saw the taint of its failure."""
-        names = {name for one in self.of(fabric) for name in causes.failures(self._driver, one)}
+        names = {
+            name
+            for published_slice in self.of(fabric)
+            for name in causes.failures(self._driver, published_slice)
+        }
         return {name: since for name in names if (since := self._failed.since((fabric, name))) is not None}
 
     def of(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
@@ -178,8 +186,8 @@ class Publisher:
     def is_tainted(self, fabric: str, device: str) -> bool:
         """Whether the scheduler keeps away from a device whose attach failed: by that taint, or unpublished."""
         keys = {f"{self._driver}/{key}" for key in (causes.ATTACH_FAILED, causes.LOST)}
-        known = encoding.taints_of(self.of(fabric), device)
-        return known is None or any(taint.key in keys for taint in known)
+        taints = encoding.taints_of(self.of(fabric), device)
+        return taints is None or any(taint.key in keys for taint in taints)
 
     def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
         """Probe again if something was dropped after all: a feature gate was turned off meanwhile."""
