@@ -62,6 +62,6 @@ class Absences:
         return since + datetime.timedelta(seconds=grace)
 
     def is_gone(self, name: str, of_fabrics: Iterable[str]) -> bool:
-        """Whether a node counts as gone now."""
+        """Return whether a node counts as gone now."""
         moment = self.gone_at(name, of_fabrics)
         return moment is not None and moment <= self._clock()

@@ -49,7 +49,7 @@ def applied(
 
 
 def _may_come(attachment: attachments.DeviceAttachment | None, node: str | None) -> bool:
-    """Whether the device is on that node, or on its way there."""
+    """Return whether the device is on that node, or on its way there."""
     return (
         attachment is not None
         and attachment.spec.node_name == node

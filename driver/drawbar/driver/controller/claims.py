@@ -264,7 +264,7 @@ def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) ->
         )
     )
     for result in claim.results(driver):
-        # A request of a prioritised list is named request/subrequest; the kubelet knows the request.
+        # A request of a prioritised list is named request/subrequest; the kubelet has the request alone.
         requests.setdefault((result.pool, result.device), set()).add(result.request.split("/", 1)[0])
     return attachments.ClaimReference(
         namespace=claim.metadata.namespace,

@@ -281,7 +281,7 @@ class FabricReconciler:
         )
 
     def _living(self, view: session.Session) -> frozenset[str]:
-        """The fabric's nodes whose daemon is alive; the others are reported, and a label that goes later is looked at then."""
+        """Return the fabric's nodes whose daemon is alive; report the others, and look again when a fading one's grace ends."""
         now, label = self._cluster.clock(), names.node_label(view.name)
         living, silent = set(), []
         for name in sorted(view.nodes.host_of):
@@ -328,7 +328,7 @@ class FabricReconciler:
 
 
 def _blamed(cluster: Cluster, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
-    """The hosts at fault, each with the moment until which it is avoided."""
+    """Return the hosts at fault, each with the moment until which it is avoided."""
     view = cluster.sessions.get(fabric.metadata.name)
     probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
     return view.faults.blamed(probation, cluster.clock()) if view is not None else {}

@@ -28,7 +28,7 @@ from drawbar.fabric import contract
 
 SYSTEM_UUID = "system-uuid"
 SERIAL = "serial"
-# The kubelet tells no serial number of its machine; whoever installs the machines can.
+# The kubelet reports no serial number of its machine; the installation of the machines can annotate it.
 SERIAL_ANNOTATION = "drawbar.dev/serial"
 RESTRICTED_DOMAIN = "node-restriction.kubernetes.io"
 
@@ -215,5 +215,5 @@ def differ(old: contract.Host, new: contract.Host) -> bool:
 
 
 def _has_room(host: contract.Host) -> bool:
-    """A fabric that reports no ports sets no limit."""
+    """Return whether the host can take one more device; a fabric that reports no ports sets no limit."""
     return not host.ports or any(port.state is contract.PortState.FREE for port in host.ports)

@@ -78,7 +78,7 @@ class Calls:
         )
 
     def is_running(self, uid: str, *sides: outcomes.Side) -> bool:
-        """Whether one of these calls, or of all without any, ran when the fabric last reported it."""
+        """Return whether one of these calls, or of all where none is given, ran when the fabric last reported it."""
         states = (self._get(uid, side).state for side in sides or outcomes.Side)
         return CallState.RUNNING in states
 
@@ -103,7 +103,7 @@ class Calls:
         return next((side for side in outcomes.Side if self.request_id(uid, side) == request_id), None)
 
     def is_unrecorded(self, request_id: str) -> bool:
-        """Whether a request was made for an attachment that is gone, as far as this process knows."""
+        """Return whether a request was made for an attachment that is gone, as far as this process has seen."""
         return attachment_uid(request_id) in self._gone
 
     def blocked_seconds(self, uid: str, operation_id: str, now: float) -> float:
@@ -205,7 +205,7 @@ def failure(error: errors.FabricError) -> attachments.Failure:
     )
 
 
-# The fabric error's word and ours, of the closed list in docs/conditions.md.
+# The fabric's reason and ours, of the closed list in docs/conditions.md.
 REASONS = {
     errors.Reason.IN_USE: outcomes.IN_USE,
     errors.Reason.NO_FREE_PORT: outcomes.NO_FREE_PORT,

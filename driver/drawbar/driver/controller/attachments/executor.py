@@ -487,7 +487,7 @@ class _Round:
 
     @property
     def _by_force(self) -> bool:
-        """Whether the device is taken from a node that has not let go of it, where the fabric can do that."""
+        """Return whether the device is taken from a node that has not let go of it, where the fabric can do that."""
         released = self._existing.holds(attachments.RELEASED)
         return not released and self._open.turns.can.force_detach
 
@@ -533,7 +533,7 @@ class _Round:
         self._emit(own, warning=True, reason=failure.reason, message=failure.message)
 
     def _report_release(self, abandoned: claim_index.Wish | None) -> None:
-        """The scheduler goes on counting the device of an abandoned allocation as given until that is gone."""
+        """Emit an Event: the scheduler goes on counting the device of an abandoned allocation as given until that is gone."""
         log.info("release asked for", extra=self._extras())
         claim = self._claim(abandoned) if abandoned is not None else None
         if claim is not None:

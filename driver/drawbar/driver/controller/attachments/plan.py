@@ -122,7 +122,7 @@ class Observed:
         return _seconds(self.wish.seen_at + self.patience - now) if self.wish is not None else None
 
     def connected(self, host_id: str) -> bool:
-        """Whether the device is on that host, and not by another owner."""
+        """Return whether the device is on that host, and not by another owner."""
         return self.host_id == host_id and not self.foreign
 
 
@@ -167,13 +167,13 @@ def _is_for(attachment: attachments.DeviceAttachment, wish: claim_index.Wish | N
 
 
 def _is_misdirected(attachment: attachments.DeviceAttachment, wish: claim_index.Wish) -> bool:
-    """Whether the claim's node is mapped to another host by now; what a pod may be using stays where it is."""
+    """Return whether the claim's node is mapped to another host by now; what a pod may be using stays where it is."""
     in_use = attachment.holds(attachments.VISIBLE) or wish.visible_said
     return not in_use and wish.host_id not in (None, attachment.spec.host_id)
 
 
 def _hold(observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
-    """No claim gets what an operator attached by hand; one that was given it fails."""
+    """Keep what an operator attached by hand; a claim that was given it fails."""
     if attachments.FINALIZER not in attachment.metadata.finalizers:
         return (actions.Adopt(),)
     if observed.wish is not None and not observed.wish.failed_said:
@@ -185,7 +185,7 @@ def _hold(observed: Observed, attachment: attachments.DeviceAttachment, now: dat
 def _change_hands(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
-    """The claim that the device was attached for does not have it any more: hand it on, keep it idle, or detach it."""
+    """Hand the device on, keep it idle, or detach it: the claim that it was attached for does not have it any more."""
     spec, wish = attachment.spec, observed.wish
     usable = (
         observed.connected(spec.host_id)
@@ -229,7 +229,7 @@ def _begin(observed: Observed, now: datetime.datetime) -> Steps:
 
 
 def _is_where_said(observed: Observed, wish: claim_index.Wish | None) -> bool:
-    """Whether the device is where its claim's status has it: then that claim may be using it, and keeps it."""
+    """Return whether the device is where its claim's status has it: then that claim may be using it, and keeps it."""
     return (
         wish is not None
         and wish.attached_said
@@ -304,7 +304,7 @@ def _bring_about(
 
 
 def _is_ready_after_all(wish: claim_index.Wish | None, failure: attachments.Failure) -> bool:
-    """Whether the node reported the device on the claim after it was given up, and before the claim's status has the failure."""
+    """Return whether the node reported the device on the claim after it was given up, but before the claim's failure was set."""
     return (
         failure.reason == outcomes.NODE_SILENT
         and wish is not None
@@ -316,7 +316,7 @@ def _is_ready_after_all(wish: claim_index.Wish | None, failure: attachments.Fail
 def _until_ready(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
-    """The node has its own deadline for a device that does not become ready; this one is for a node that is silent."""
+    """Wait for a silent node, with a deadline; a node that reports has its own for a device that does not become ready."""
     wish = observed.wish
     if wish is None or wish.visible_said or wish.failed_said:
         return ()
@@ -432,7 +432,7 @@ def _retry(side: outcomes.Side, call: Call) -> Steps:
 def _refuse_rivals(
     wish: claim_index.Wish | None, rivals: Iterable[claim_index.Wish], now: datetime.datetime
 ) -> tuple[Steps, float | None]:
-    """A device that was given to two claims by mistake stays with the first, and the others fail.
+    """Fail the other claims of a device that was given to several by mistake; it stays with the first.
 
     Returns:
         the steps, and the seconds until a rival that may only overlap for a moment fails too.
@@ -448,7 +448,7 @@ def _refuse_rivals(
 def _wait_for_release(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> tuple[Steps, float | None]:
-    """The next claim waits for a device that is being released, and fails with what blocks when its time is over.
+    """Fail the next claim of a device that is being released once its time is over, with what blocks the release.
 
     Returns:
         the steps, and the seconds until the claim fails. A claim whose status has the device attached has it itself.

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 
 class Readings:
-    """The readings of one fabric. `read` is called by one at a time."""
+    """The readings of one fabric. `read` is never called concurrently."""
 
     def __init__(self, read: Callable[[], Awaitable[object]]) -> None:
         self._read = read

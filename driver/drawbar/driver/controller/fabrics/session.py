@@ -44,7 +44,7 @@ NO_HOSTS = (
 
 
 def _monotonic() -> float:
-    """Seconds on the event loop's clock."""
+    """Return the seconds on the event loop's clock."""
     return asyncio.get_running_loop().time()
 
 

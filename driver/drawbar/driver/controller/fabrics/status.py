@@ -20,7 +20,7 @@ NO_FIELDS_LOST = "the API server keeps every field of the published devices"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Whether the fabric manager can be talked to, in the words of a condition."""
+    """Whether the fabric manager is reached, as its condition has it."""
 
     connected: bool
     reason: str
@@ -137,7 +137,7 @@ def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:
 
 
 def _only_taints(fields: Collection[str]) -> bool:
-    """Whether devices can be published all the same: their binding conditions are kept."""
+    """Return whether devices can be published all the same: their binding conditions are kept."""
     return set(fields) <= {"taints"}
 
 

@@ -36,7 +36,7 @@ class Turns:
         return sum(len(waiting) for waiting in self._waiting.values())
 
     def is_waiting(self, key: names.DeviceKey) -> bool:
-        """Whether the device waits for a place."""
+        """Return whether the device waits for a place."""
         return any(key in waiting for waiting in self._waiting.values())
 
     def allow(self, can: Capabilities) -> tuple[names.DeviceKey, ...]:
@@ -74,7 +74,7 @@ class Turns:
     def _grant(self) -> tuple[names.DeviceKey, ...]:
         granted: list[names.DeviceKey] = []
         for host in tuple(self._waiting):
-            # One per host and round; a host that got one goes to the end of the line.
+            # One device per host and round; a host that got a place moves to the end of the queue.
             if self._has_place(host):
                 key, _ = self._waiting[host].popitem(last=False)
                 self._running[key] = host

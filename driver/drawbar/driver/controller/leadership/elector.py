@@ -207,5 +207,5 @@ def _document(lease: core.Lease) -> dict[str, Any]:
 
 
 def _stamp() -> str:
-    """A `metav1.MicroTime`."""
+    """Return the current time as a `metav1.MicroTime`."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

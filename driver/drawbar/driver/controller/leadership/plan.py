@@ -68,7 +68,7 @@ def taken(
     duration_seconds: int,
     stamp: str,
 ) -> core.Lease:
-    """The lease as its holder writes it, when it takes it and each time it renews it."""
+    """Return the lease as its holder writes it, when it takes it and each time it renews it."""
     spec = lease.spec if lease is not None else core.LeaseSpec()
     same = spec.holder_identity == identity
     transitions = spec.lease_transitions or 0
@@ -85,7 +85,7 @@ def taken(
 
 
 def released(lease: core.Lease, stamp: str) -> core.Lease:
-    """The lease given back: the next one need not wait for it to run out."""
+    """Return the lease given back: the next holder need not wait for it to run out."""
     return core.Lease(
         metadata=lease.metadata,
         spec=core.LeaseSpec(

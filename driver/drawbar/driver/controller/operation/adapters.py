@@ -36,7 +36,7 @@ class _Call:
 
 
 def code(error: BaseException | None) -> str:
-    """How a call ended that raised this, or nothing."""
+    """Return how a call ended that raised this error, or none."""
     if error is None:
         return OK
     return error.code.value if isinstance(error, errors.FabricError) else UNFINISHED
@@ -53,11 +53,11 @@ class Calls:
         self._ended: dict[tuple[str, str], prometheus.Counter] = {}
 
     def timed(self, call: str) -> contextlib.AbstractContextManager[None]:
-        """The call that is made while the context lasts."""
+        """Return a context that times the call made within it."""
         return _Call(self, call)
 
     def took(self, call: str, seconds: float) -> None:
-        """Notes how long a call took, however it ended."""
+        """Note how long a call took, however it ended."""
         histogram = self._seconds.get(call)
         if histogram is None:
             if self._is_gone:
@@ -66,7 +66,7 @@ class Calls:
         histogram.observe(seconds)
 
     def ended(self, call: str, how: str) -> None:
-        """Counts a call by how it ended."""
+        """Count a call by how it ended."""
         counter = self._ended.get((call, how))
         if counter is None:
             if self._is_gone:
@@ -88,11 +88,11 @@ class TimedAdapter(contract.FabricAdapter):
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> None:
-        """Nothing to check: `TimedClass` has the other's checks."""
+        """Check nothing: `TimedClass` has the checks of the adapter within."""
 
     @classmethod
     async def connect(cls, config: contract.AdapterConfig) -> "TimedAdapter":
-        """Made by `TimedClass` alone.
+        """Refuse: `TimedClass` alone makes timed adapters.
 
         Raises:
             errors.Unimplemented: always.

@@ -32,17 +32,17 @@ class Instrumentation:
     # Parts with instruments on them.
 
     def client(self, api: client.Client) -> client.Client:
-        """The client, counting its requests."""
+        """Return the client, counting its requests."""
         return api.counted(self.metrics.request_done)
 
     def adapters(self, adapter_of: redacting_adapter.AdapterOf) -> redacting_adapter.AdapterOf:
-        """The adapters' classes, timing what the fabric managers are asked."""
+        """Return the adapters' classes, timing the calls to the fabric managers."""
         return lambda name: adapters.TimedClass(adapter_of(name), self.metrics)
 
     # What is to be seen at any moment.
 
     def watch(self, shown: gauges.Gauges, synced: Mapping[str, Callable[[], bool]]) -> None:
-        """Shows what the controller has.
+        """Show what the controller has.
 
         Args:
             shown: what there is to show.
@@ -54,7 +54,7 @@ class Instrumentation:
 
     @contextlib.contextmanager
     def leading(self) -> Iterator[None]:
-        """This controller does the work while the context lasts."""
+        """Mark this controller as the leader while the context lasts."""
         assert self._gauges is not None
         self.metrics.terms.inc()
         # What was under way in an earlier term went on without us.
@@ -67,7 +67,7 @@ class Instrumentation:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Answers probes while the context lasts.
+        """Answer probes while the context lasts.
 
         Raises:
             errors.AddressError: the address cannot be listened on.
@@ -79,12 +79,12 @@ class Instrumentation:
         if endpoint is None:
             yield
             return
-        answers = server.pages(self.watchdog, self.readiness, self.metrics.rendered, self._said)
+        answers = server.pages(self.watchdog, self.readiness, self.metrics.rendered, self._role)
         async with server.serving(endpoint, answers):
             yield
 
-    def _said(self) -> dict[str, object]:
-        """One that waits for its turn is as ready as it can be."""
+    def _role(self) -> dict[str, object]:
+        """Return the role for the probes; a follower is as ready as it can be."""
         leads = self._gauges is not None and self._gauges.leading
         return {"role": "leader" if leads else "follower"}
 

@@ -43,7 +43,7 @@ class Back(enum.IntEnum):
 
 
 def _loop_time() -> float:
-    """Seconds on the event loop's clock."""
+    """Return the seconds on the event loop's clock."""
     return asyncio.get_running_loop().time()
 
 
@@ -52,7 +52,7 @@ BEFORE = -2
 
 
 @dataclass(slots=True)
-class _Journey:
+class _Measurement:
     """The last milestone, when it was reached, and when the first was; in seconds of one clock.
 
     It is not whole if it began before this process saw it. For a classic claim it lasts until the allocation.
@@ -65,24 +65,24 @@ class _Journey:
     classic: bool = False
 
 
-class _Journeys:
+class _Measurements:
     """The devices that are measured in one direction."""
 
     def __init__(self, steps: tuple[prometheus.Histogram, ...]) -> None:
         self._steps = steps
-        self.measured: dict[names.DeviceKey, _Journey] = {}
+        self.measured: dict[names.DeviceKey, _Measurement] = {}
 
     def begin(self, key: names.DeviceKey, now: float, *, last: int = 0) -> None:
-        self.measured[key] = _Journey(last, now, now, last == 0)
+        self.measured[key] = _Measurement(last, now, now, last == 0)
 
     def reach(self, key: names.DeviceKey, milestone: int, now: float) -> None:
         """Count a step; a milestone that was reached before, or of a device that is not measured, is ignored."""
-        journey = self.measured.get(key)
-        if journey is None or milestone <= journey.last:
+        measurement = self.measured.get(key)
+        if measurement is None or milestone <= measurement.last:
             return
-        if milestone == journey.last + 1:
-            self._steps[journey.last].observe(now - journey.at)
-        journey.last, journey.at = milestone, now
+        if milestone == measurement.last + 1:
+            self._steps[measurement.last].observe(now - measurement.at)
+        measurement.last, measurement.at = milestone, now
 
 
 class Latency:
@@ -91,8 +91,8 @@ class Latency:
     def __init__(self, measured: metrics.Metrics, clock: Callable[[], float] = _loop_time) -> None:
         self._metrics = measured
         self._clock = clock
-        self._there = _Journeys(measured.steps_there)
-        self._back = _Journeys(measured.steps_back)
+        self._there = _Measurements(measured.steps_there)
+        self._back = _Measurements(measured.steps_back)
 
     def clear(self) -> None:
         """Drop all measurements: another controller led meanwhile."""
@@ -108,9 +108,11 @@ class Latency:
     def waiting(self, seconds: float) -> tuple[names.DeviceKey, ...]:
         """Return the devices that claims have waited for as long as that, and that the fabric has not connected."""
         since = self._clock() - seconds
-        journeys = self._there.measured.items()
+        measurements = self._there.measured.items()
         return tuple(
-            key for key, journey in journeys if journey.last < There.CONNECTED and journey.began <= since
+            key
+            for key, measurement in measurements
+            if measurement.last < There.CONNECTED and measurement.began <= since
         )
 
     def claim_changed(
@@ -142,15 +144,17 @@ class Latency:
     def claim_reported(self, key: names.DeviceKey) -> None:
         """Note that the claim's status says attached."""
         now = self._clock()
-        journey = self._there.measured.get(key)
+        measurement = self._there.measured.get(key)
         # One that was handed on was neither created for this claim nor asked for.
         way = (
-            outcomes.REUSED if journey is not None and journey.last == There.ALLOCATED else outcomes.ATTACHED
+            outcomes.REUSED
+            if measurement is not None and measurement.last == There.ALLOCATED
+            else outcomes.ATTACHED
         )
         self._metrics.attaches[way].inc()
-        if journey is not None and journey.last < There.TOLD:
-            if journey.whole:
-                self._metrics.attach_seconds[way].observe(now - journey.began)
+        if measurement is not None and measurement.last < There.TOLD:
+            if measurement.whole:
+                self._metrics.attach_seconds[way].observe(now - measurement.began)
             self._there.reach(key, There.TOLD, now)
             if way is outcomes.REUSED:
                 del self._there.measured[key]
@@ -166,8 +170,8 @@ class Latency:
 
     def allocated(self, key: names.DeviceKey) -> None:
         """Note that a classic claim was allocated the device; one whose attach this process did not see is counted now."""
-        journey = self._there.measured.get(key)
-        if journey is None or journey.last < There.TOLD:
+        measurement = self._there.measured.get(key)
+        if measurement is None or measurement.last < There.TOLD:
             self.claim_reported(key)
         self._there.measured.pop(key, None)
 
@@ -184,9 +188,9 @@ class Latency:
     ) -> None:
         """Take over a change of an attachment."""
         now = self._clock()
-        journey = self._there.measured.get(key)
-        if journey is not None and journey.classic:
-            self._classic_changed(key, journey, new)
+        measurement = self._there.measured.get(key)
+        if measurement is not None and measurement.classic:
+            self._classic_changed(key, measurement, new)
         if new is None:
             assert old is not None
             self._back.reach(key, Back.FREE, now)
@@ -203,12 +207,12 @@ class Latency:
             self._look_whether_ready(key, new, now)
 
     def _classic_changed(
-        self, key: names.DeviceKey, journey: _Journey, new: attachments.DeviceAttachment | None
+        self, key: names.DeviceKey, measurement: _Measurement, new: attachments.DeviceAttachment | None
     ) -> None:
         """Drop an attempt whose attachment is being deleted."""
         if new is None or new.deleting:
             del self._there.measured[key]
-        elif journey.last < There.TOLD and new.holds(attachments.ATTACHED):
+        elif measurement.last < There.TOLD and new.holds(attachments.ATTACHED):
             self.claim_reported(key)
 
     def _reach(self, key: names.DeviceKey, side: outcomes.Side, there: There, back: Back) -> None:
@@ -221,8 +225,12 @@ class Latency:
         self, key: names.DeviceKey, attachment: attachments.DeviceAttachment, now: float
     ) -> None:
         """Note the last milestone, once the claim says attached, however early the node reported the device."""
-        journey = self._there.measured.get(key)
-        if journey is not None and journey.last == There.TOLD and attachment.holds(attachments.VISIBLE):
+        measurement = self._there.measured.get(key)
+        if (
+            measurement is not None
+            and measurement.last == There.TOLD
+            and attachment.holds(attachments.VISIBLE)
+        ):
             self._there.reach(key, There.READY, now)
-            if not journey.classic:
+            if not measurement.classic:
                 del self._there.measured[key]

@@ -78,12 +78,12 @@ class Metrics(exposition.Exposition):
         )
 
     def forget_fabric(self, fabric: str) -> None:
-        """Drops the series of a Fabric that is gone; calls that are still under way make none anew."""
+        """Drop the series of a Fabric that is gone; calls that are still under way make none anew."""
         self.connected.discard(fabric)
         for metric in (self.call_seconds, self.calls):
             metric.remove_by_labels({"fabric": fabric})
 
     @staticmethod
     def _closed(counter: prometheus.Counter, values: tuple[str, ...]) -> dict[str, prometheus.Counter]:
-        """A series per value from the start: what begins at one is no growth to Prometheus."""
+        """Return a series per value from the start: to Prometheus, a counter that begins at 1 has not grown."""
         return {value: counter.labels(value) for value in values}
