@@ -9,8 +9,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
 @pytest.mark.parametrize("scene", trips.TRIPS, ids=lambda scene: scene.__name__)
-async def test_a_trip_is_short_and_straight_and_documented_as_it_is(tmp_path, scene):
-    traced = await scene(tmp_path)
+def test_a_trip_is_short_and_straight_and_documented_as_it_is(tmp_path, scene):
+    traced = trips.run(scene, tmp_path)
     assert traced.ended, "a function that begins a leg was renamed, or the scene does not come to its end"
     assert not traced.turns
     assert len(traced.passed) <= trips.LIMIT

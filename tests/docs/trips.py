@@ -19,18 +19,20 @@ import dataclasses
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.driver import conftest as controllers
 from tests.driver.node.preparation import conftest as preparation
+from tests.driver.storm import conftest as storm
 from tests.scenes import nodes, waiting
 
+from drawbar.driver.kube import kinds
 from drawbar.driver.node.plugin import servicers
+from drawbar.mocks.testing import virtualtime
 from drawbar.proto.kubelet.dra.v1 import api_pb2
 
 PREFIX = "drawbar.driver."
@@ -211,6 +213,17 @@ def _writes(plural: str) -> Callable[[str, Any], bool]:
     return ends
 
 
+@contextlib.asynccontextmanager
+async def _cluster(folder: Path) -> AsyncIterator[storm.Storm]:
+    """Yield a cluster in virtual time, whose trips are the same on a slow machine; ended after that."""
+    cluster = storm.Storm(asyncio.get_running_loop(), folder, ("n1",), ("disk-0",))
+    try:
+        yield cluster
+    finally:
+        await cluster.end()
+
+
+@virtualtime.in_virtual_time
 async def device_to_slice(folder: Path) -> Trace:
     """A device from the listing of an adapter to the ResourceSlice."""
     listing = Leg(module="controller.fabrics.session", function="_list")
@@ -219,14 +232,14 @@ async def device_to_slice(folder: Path) -> Trace:
         function="_reconcile",
         when=lambda arguments: "publish" in repr(arguments),
     )
-    async with controllers.world(folder) as cluster:
-        cluster.start(leader_election=False)
+    async with _cluster(folder) as cluster:
         with trace(listing, publish, names=("disk-0",), ends=_writes("resourceslices")) as traced:
-            await cluster.make_fabric()
+            await cluster.begin(0)
             await waiting.eventually(lambda: traced.ended)
     return traced
 
 
+@virtualtime.in_virtual_time
 async def claim_to_condition(folder: Path) -> Trace:
     """An allocated claim from the watch to its condition, by way of the attach."""
     change = Leg(
@@ -235,13 +248,12 @@ async def claim_to_condition(folder: Path) -> Trace:
         when=lambda arguments: arguments["new"].status.allocation is not None,
     )
     reconcile = Leg(module="controller.attachments.executor", function="reconciled")
-    async with controllers.world(folder) as cluster:
-        cluster.start(leader_election=False)
-        await cluster.make_fabric()
-        await cluster.published()
-        await cluster.condition("Connected", status="True")
-        with trace(change, reconcile, names=("disk-0", "c1"), ends=_writes("resourceclaims")) as traced:
-            await cluster.allocate("disk-0")
+    async with _cluster(folder) as cluster:
+        await cluster.begin(0)
+        await waiting.until(lambda: cluster.list(kinds.SLICE), bool)
+        names = ("disk-0", "c1")
+        with trace(change, reconcile, names=names, ends=_writes("resourceclaims")) as traced:
+            await cluster.use("disk-0", node="n1")
             await waiting.eventually(lambda: traced.ended)
     return traced
 
@@ -279,6 +291,12 @@ async def prepare_to_cdi(folder: Path) -> Trace:
     return traced
 
 
+def run(scene: Callable[[Path], Any], folder: Path) -> Trace:
+    """Return the trace of a scene, which runs in a loop of its own."""
+    traced = scene(folder)
+    return asyncio.run(traced) if asyncio.iscoroutine(traced) else traced
+
+
 TRIPS = (device_to_slice, claim_to_condition, uevent_to_visible, prepare_to_cdi)
 
 
@@ -291,6 +309,6 @@ def line(scene: Callable[[Path], Any], traced: Trace) -> str:
 if __name__ == "__main__":
     for each in TRIPS:
         with tempfile.TemporaryDirectory() as made:
-            done = asyncio.run(each(Path(made)))
+            done = run(each, Path(made))
         rows = [line(each, done), *(f"  turns back: {turn}" for turn in done.turns)]
         print(*rows, sep="\n")  # noqa: T201 - the output of a script
