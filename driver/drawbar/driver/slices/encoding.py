@@ -90,12 +90,12 @@ def rank(taint: slices.Taint) -> tuple[int, str]:
 
 
 def keeps_away(taints: Iterable[slices.Taint]) -> bool:
-    """Whether one of the taints keeps claims away that do not tolerate it."""
+    """Return whether one of the taints keeps claims away that do not tolerate it."""
     return any(taint.effect != NO_EFFECT for taint in taints)
 
 
 def informs(spec: slices.SliceSpec) -> bool:
-    """Whether a taint of effect None is in a slice of devices."""
+    """Return whether a taint of effect None is in a slice of devices."""
     return any(taint.effect == NO_EFFECT for device in spec.devices for taint in device.taints)
 
 
@@ -106,7 +106,7 @@ def encode(
     *,
     informs: bool = True,
 ) -> Content:
-    """Puts the taints of the devices where they belong.
+    """Put the taints of the devices where they belong.
 
     Args:
         encoding: the form.
@@ -128,7 +128,7 @@ def encode(
 
 
 def kept_details(sent: slices.Taint, stored: slices.Taint) -> frozenset[str]:
-    """Which details of a taint came back as they were sent."""
+    """Return which details of a taint came back as they were sent."""
     return frozenset(
         name for name, (field, _) in _DETAILS.items() if getattr(sent, field) == getattr(stored, field)
     )
@@ -164,7 +164,9 @@ def lost(sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
         if device.name in kept
         for pair in zip(device.taints, kept[device.name].taints, strict=False)
     ]
-    pairs += [(one.taint, other.taint) for one, other in zip(sent.taints, stored.taints, strict=False)]
+    pairs += [
+        (entry.taint, kept_entry.taint) for entry, kept_entry in zip(sent.taints, stored.taints, strict=False)
+    ]
     return frozenset(names).union(*(DETAILS - kept_details(*pair) for pair in pairs))
 
 
@@ -188,23 +190,35 @@ def dated(
 
 
 def decode(published: Iterable[slices.ResourceSlice]) -> Mapping[str, tuple[slices.Taint, ...]]:
-    """The taints by device name, in whichever form they stand; no entry for a device that is not published."""
-    known = tuple(published)
-    found = {device.name: device.taints for one in known for device in one.spec.devices}
-    for one in known:
-        for entry in one.spec.taints:
-            if entry.device in found:
-                found[entry.device] = (*found[entry.device], entry.taint)
-    return found
+    """Return the taints by device name, in whichever form they stand; no entry for a device that is not published."""
+    listed = tuple(published)
+    taints = {
+        device.name: device.taints for published_slice in listed for device in published_slice.spec.devices
+    }
+    for published_slice in listed:
+        for entry in published_slice.spec.taints:
+            if entry.device in taints:
+                taints[entry.device] = (*taints[entry.device], entry.taint)
+    return taints
 
 
 def taints_of(published: Sequence[slices.ResourceSlice], device: str) -> tuple[slices.Taint, ...] | None:
-    """The same of one device; None if it is not published."""
-    found = [known for one in published for known in one.spec.devices if known.name == device]
-    if not found:
+    """Return the taints of one device; None if it is not published."""
+    matches = [
+        candidate
+        for published_slice in published
+        for candidate in published_slice.spec.devices
+        if candidate.name == device
+    ]
+    if not matches:
         return None
-    apart = (entry.taint for one in published for entry in one.spec.taints if entry.device == device)
-    return (*found[-1].taints, *apart)
+    apart = (
+        entry.taint
+        for published_slice in published
+        for entry in published_slice.spec.taints
+        if entry.device == device
+    )
+    return (*matches[-1].taints, *apart)
 
 
 def _with(device: slices.Device, details: Collection[str], *, informs: bool) -> slices.Device:

@@ -4,7 +4,7 @@ Invariants, after every write:
 
 - no device is in two pools: slices that are obsolete are deleted first, then those that lose devices are written;
 - a pool is whole for its readers, or they see that it is not. One slice that changes in place leaves it whole. Where more
-  change, or one is new, a new generation says which belong together, and until all are written nothing of the pool is
+  change, or one is new, a new generation marks which belong together, and until all are written nothing of the pool is
   allocated;
 - what is published already is not written again.
 
@@ -76,11 +76,11 @@ def writes(pools: Iterable[Pool], published: Sequence[slices.ResourceSlice]) -> 
         pools: all that should be published.
         published: the slices as they are; what belongs to none of the pools is deleted.
     """
-    actual = {one.metadata.name: one for one in published}
+    actual = {resource_slice.metadata.name: resource_slice for resource_slice in published}
     wanted = {
-        one.metadata.name: one
+        resource_slice.metadata.name: resource_slice
         for pool in sorted(pools, key=lambda pool: pool.name)
-        for one in _slices(pool, actual)
+        for resource_slice in _slices(pool, actual)
     }
     changes: list[Create | Replace] = [
         Replace(slice=fresh) if name in actual else Create(slice=fresh)
@@ -111,12 +111,20 @@ def place(homes: Mapping[str, str], first: Mapping[str, str], filled: Mapping[st
 
 
 def _slices(pool: Pool, published: Mapping[str, slices.ResourceSlice]) -> tuple[slices.ResourceSlice, ...]:
-    """The slices of a pool, each with the metadata of the one that it replaces."""
-    actual = {name: one for name, one in published.items() if one.spec.pool.name == pool.name}
-    generation = max((one.spec.pool.generation for one in actual.values()), default=1)
+    """Return the slices of a pool, each with the metadata of the one that it replaces."""
+    actual = {
+        name: resource_slice
+        for name, resource_slice in published.items()
+        if resource_slice.spec.pool.name == pool.name
+    }
+    generation = max((resource_slice.spec.pool.generation for resource_slice in actual.values()), default=1)
     built = _built(pool, actual, generation)
-    changed = [one for one in built if actual.get(one.metadata.name) != one]
-    is_new = any(one.metadata.name not in actual for one in changed)
+    changed = [
+        resource_slice
+        for resource_slice in built
+        if actual.get(resource_slice.metadata.name) != resource_slice
+    ]
+    is_new = any(resource_slice.metadata.name not in actual for resource_slice in changed)
     return _built(pool, actual, generation + 1) if actual and (is_new or len(changed) > 1) else built
 
 
@@ -144,6 +152,6 @@ def _built(
     return tuple(built)
 
 
-def _drops_devices(fresh: slices.ResourceSlice, known: slices.ResourceSlice | None) -> bool:
+def _drops_devices(fresh: slices.ResourceSlice, actual: slices.ResourceSlice | None) -> bool:
     kept = {device.name for device in fresh.spec.devices}
-    return known is not None and any(device.name not in kept for device in known.spec.devices)
+    return actual is not None and any(device.name not in kept for device in actual.spec.devices)

@@ -1,7 +1,7 @@
 """A fabric's devices as they are published: what a claim can select them by, and which pool each belongs to; pure.
 
 The names and types of the attributes are those that a node gives its own devices, so that one selector fits both;
-`docs/attributes.md` says what each one means.
+`docs/attributes.md` describes each of them.
 
 Invariant: a device never changes its pool while it is published, wherever others come and go. Only its own change (of
 enclosure or model) or a new rule about its model moves it, and never while a claim has it, published or not. One that
@@ -28,12 +28,12 @@ _VERSION_NUMBERS = 3
 def published(
     driver: str, fabric: str, device: contract.Device, taints: tuple[slices.Taint, ...] = ()
 ) -> slices.Device:
-    """The device with everything a claim can select it by.
+    """Return the device with everything a claim can select it by.
 
     Args:
         driver: the DRA driver's name.
         fabric: name of the Fabric object.
-        device: as the fabric manager tells it.
+        device: as the fabric manager reports it.
         taints: why it should not be given out now.
     """
     return slices.Device(
@@ -112,7 +112,7 @@ def homes(
     published: tuple[slices.ResourceSlice, ...],
     rules: Rules | None = None,
 ) -> dict[str, str]:
-    """The pool of each device by its name: where it is published or was given, else the first of its kind with room."""
+    """Return the pool of each device by its name: where it is published or was given, else the first of its kind with room."""
     rules = rules or Rules()
     first = {
         names.label(device.id): names.pool(
@@ -122,10 +122,14 @@ def homes(
     }
     places: dict[str, str] = {}
     filled: Counter[str] = Counter()
-    full = {one.spec.pool.name for one in published if len(one.spec.devices) >= slice_plan.DEVICES_MAX}
-    for one in published:
-        pool = one.spec.pool.name
-        for device in one.spec.devices:
+    full = {
+        published_slice.spec.pool.name
+        for published_slice in published
+        if len(published_slice.spec.devices) >= slice_plan.DEVICES_MAX
+    }
+    for published_slice in published:
+        pool = published_slice.spec.pool.name
+        for device in published_slice.spec.devices:
             wanted, claimed = first.get(device.name), rules.claimed.get(device.name)
             stays = device.name in rules.held or pool == claimed or (wanted and _belongs(pool, wanted))
             returns = claimed is not None and claimed != pool and claimed not in full
