@@ -119,6 +119,18 @@ async def test_a_device_that_is_given_back_is_given_away_in_the_same_write(opene
     assert not (tmp_path / "cdi" / "drawbar.dev-first.json").exists()
 
 
+async def test_changes_of_one_claim_are_made_one_after_the_other(opened, writes, tmp_path):
+    outcomes = await _while_one_writes(
+        opened,
+        writes,
+        opened.start(claim("a", "x"), content("a")),
+        opened.drop("a"),
+    )
+    assert outcomes[1].uid == "a"
+    assert "a" not in opened.known
+    assert not (tmp_path / "cdi" / "drawbar.dev-a.json").exists()
+
+
 async def test_who_is_cancelled_in_a_write_of_several_hears_of_it_once_it_has_ended(opened, writes):
     async with asyncio.TaskGroup() as group:
         first = group.create_task(opened.start(claim("one", "d1"), content("one")))
@@ -166,7 +178,8 @@ async def test_on_a_full_disk_everybody_in_the_write_gets_the_reason(opened, wri
         writes,
         opened.start(claim("a", "x"), content("a")),
         opened.start(claim("b", "y"), content("b")),
+        opened.drop("first"),
     )
-    assert [type(outcome) for outcome in outcomes] == [errors.CheckpointError] * 2
+    assert [type(outcome) for outcome in outcomes] == [errors.CheckpointError] * 3
     assert all("No space left on device" in str(outcome) for outcome in outcomes)
-    assert "a" not in opened.known
+    assert opened.known.keys() == {"one"}, "what was written of it is known"

@@ -99,6 +99,7 @@ class _Change:
     """A change that waits for its write.
 
     Attributes:
+        uid: of the claim that it is of; one write makes one change of a claim at most.
         plan: returns the claims to be recorded in place of those that are. What raises is left out of the write.
         finish: returns what is to be recorded after that; called once those are recorded.
         done: set once the write that makes it is over.
@@ -108,6 +109,7 @@ class _Change:
         error: why it was not made, or not finished.
     """
 
+    uid: str
     plan: Callable[[records.Claims], records.Claims]
     finish: Callable[[records.Claims], records.Claims] = lambda claims: claims
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -202,7 +204,7 @@ class Store:
                 return {**claims, claim.uid: claims[claim.uid].in_state(records.COMPLETED)}
             return claims
 
-        return (await self._change(_Change(plan=plan, finish=finish))).get(claim.uid)
+        return (await self._change(_Change(uid=claim.uid, plan=plan, finish=finish))).get(claim.uid)
 
     async def drop(self, uid: str, *, states: tuple[str, ...] = ()) -> records.PreparedClaim | None:
         """Take the claim's devices from it: remove its CDI file, then its record. An unknown claim is success.
@@ -226,7 +228,7 @@ class Store:
             _remove_cdi(file)
             return {key: claim for key, claim in claims.items() if key != uid}
 
-        return (await self._change(_Change(plan=plan))).get(uid)
+        return (await self._change(_Change(uid=uid, plan=plan))).get(uid)
 
     async def explain(self, claim: records.PreparedClaim) -> None:
         """Record a claim of which only its CDI file was known. One that has another record by now keeps that.
@@ -241,7 +243,7 @@ class Store:
                 return claims
             return {**claims, claim.uid: claim}
 
-        await self._change(_Change(plan=plan))
+        await self._change(_Change(uid=claim.uid, plan=plan))
 
     # Writes, one at a time.
 
@@ -252,7 +254,8 @@ class Store:
             async with self._turn() as ends:
                 if not change.is_begun:
                     async with self._locked(ends):
-                        await self._commit(tuple(self._waiting))
+                        while not change.is_begun:
+                            await self._commit()
         except (asyncio.CancelledError, errors.CheckpointError) as error:
             if not change.is_begun:
                 self._waiting.remove(change)
@@ -268,9 +271,12 @@ class Store:
             )
         return change.before
 
-    async def _commit(self, changes: tuple[_Change, ...]) -> None:
-        self._waiting.clear()
+    async def _commit(self) -> None:
+        """Make the first waiting change of each claim."""
+        first = {change.uid: change for change in reversed(self._waiting)}
+        changes = tuple(change for change in self._waiting if first[change.uid] is change)
         for change in changes:
+            self._waiting.remove(change)
             change.is_begun = True
         try:
             await self._finish(lambda: self._make(changes), self._learn)
@@ -323,8 +329,9 @@ class Store:
     def _make(self, changes: tuple[_Change, ...]) -> _Known:
         """Make the changes in one write, or note why not, and return what is recorded then."""
         made = []
+        known = self._known
         try:
-            known = self._look(self._known)
+            known = self._look(known)
             claims = known.claims
             for change in changes:
                 change.before = claims
@@ -344,7 +351,10 @@ class Store:
         except errors.CheckpointError as error:
             for change in changes:
                 change.error = change.error or error
-            return self._known
+            # A part of it may be written: what is gone is to be reported as released.
+            with contextlib.suppress(errors.CheckpointError):
+                known = self._look(known)
+            return known
         for change in made:
             change.is_made = True
         return known
