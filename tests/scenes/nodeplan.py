@@ -34,8 +34,8 @@ CARD = card()
 ELSEWHERE = card(9)
 
 
-def found(one=CARD, by="serial"):
-    return matching.Found(card=one, by=by)
+def matched(card=CARD, by="serial"):
+    return matching.Found(card=card, by=by)
 
 
 def condition(kind, *, holds=True, reason="R", message="", at=START):

@@ -17,7 +17,7 @@ from tests.scenes.nodeplan import (
     brief,
     card,
     condition,
-    found,
+    matched,
     moment,
     observed,
     tried,
@@ -40,7 +40,7 @@ def fails(reason):
     return [("ReportFailed", reason)]
 
 
-READY = {"match": found(), "attempt": tried()}
+READY = {"match": matched(), "attempt": tried()}
 ILL = verdicts.Verdict(status=verdicts.Status.UNHEALTHY, message="its link is down")
 WELL = verdicts.Verdict(status=verdicts.Status.HEALTHY)
 SAID_ILL = msgspec.structs.replace(HERE, health="Unhealthy", health_message=ILL.message)
@@ -58,7 +58,7 @@ VISIBLE_HERE = attachment(ATTACHED, VISIBLE, node=HERE)
 USED = attachment(ATTACHED, VISIBLE, node=OLD)
 GIVEN_UP = attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)
 UNPOWERED, WRONG = matching.Unpowered(slot=OFF), matching.Wrong(card=CARD, why="it has serial X")
-BUSY = {"match": found(), "attempt": tried(None, "busy", since=9), "cleaned": "busy"}
+BUSY = {"match": matched(), "attempt": tried(None, "busy", since=9), "cleaned": "busy"}
 
 
 def arriving(match=None, **changes):
@@ -67,29 +67,29 @@ def arriving(match=None, **changes):
 
 def bare(**when):
     """A device without its driver, and the last try to bind one."""
-    return {"match": found(BARE), "lack": "no driver", "attempt": tried(BARE, "no driver", **when)}
+    return {"match": matched(BARE), "lack": "no driver", "attempt": tried(BARE, "no driver", **when)}
 
 
 ARRIVAL = {
-    "here": (arriving(found()), 0, [("Initialise", CARD)]),
+    "here": (arriving(matched()), 0, [("Initialise", CARD)]),
     "here-and-ready": (arriving(**READY), 0, [("ReportVisible", CARD)]),
     "here-before-the-controller-said-attached": (
         observed(attachment(), **READY),
         0,
         [("ReportVisible", CARD)],
     ),
-    "known-by-slot-before-the-controller-said-attached": (observed(attachment(), found(by="slot")), 0, []),
-    "known-by-slot": (arriving(found(by="slot")), 0, [("Initialise", CARD)]),
-    "changed-since-it-was-ready": (arriving(found(), attempt=tried(BARE)), 0, [("Initialise", CARD)]),
+    "known-by-slot-before-the-controller-said-attached": (observed(attachment(), matched(by="slot")), 0, []),
+    "known-by-slot": (arriving(matched(by="slot")), 0, [("Initialise", CARD)]),
+    "changed-since-it-was-ready": (arriving(matched(), attempt=tried(BARE)), 0, [("Initialise", CARD)]),
     "reported-already": (observed(VISIBLE_HERE, **READY), 99, []),
-    "reported-and-verified-by-a-new-daemon": (observed(VISIBLE_HERE, found()), 99, [("Initialise", CARD)]),
+    "reported-and-verified-by-a-new-daemon": (observed(VISIBLE_HERE, matched()), 99, [("Initialise", CARD)]),
     "reported-before-a-reboot": (
         observed(VISIBLE_HERE, **READY, boot_id="boot-2"),
         99,
         [("ReportVisible", CARD)],
     ),
     "reported-at-another-address": (
-        observed(VISIBLE_HERE, found(ELSEWHERE), attempt=tried(ELSEWHERE)),
+        observed(VISIBLE_HERE, matched(ELSEWHERE), attempt=tried(ELSEWHERE)),
         99,
         [("ReportVisible", ELSEWHERE)],
     ),
@@ -112,10 +112,10 @@ ARRIVAL = {
     "awaited-in-a-slot": (arriving(matching.Absent(slot=EMPTY)), 5, again(6)),
     "never-came": (arriving(), 60, fails(plan.NOT_FOUND)),
     "its-link-never-came-up": (arriving(matching.Absent(slot=SLOT)), 60, fails(plan.LINK_DOWN)),
-    "its-link-is-down": (arriving(found(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
-    "its-link-stays-down": (arriving(found(DEAD), attempt=tried(DEAD)), 60, fails(plan.LINK_DOWN)),
+    "its-link-is-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
+    "its-link-stays-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 60, fails(plan.LINK_DOWN)),
     "it-answers-ones": (
-        arriving(found(), attempt=tried(lack="ones", reason=plan.LINK_DOWN)),
+        arriving(matched(), attempt=tried(lack="ones", reason=plan.LINK_DOWN)),
         60,
         fails(plan.LINK_DOWN),
     ),
@@ -139,12 +139,12 @@ ARRIVAL = {
     "is-tried-again": (arriving(**bare(at=5)), 6, [("Initialise", BARE)]),
     "driver-never-bound": (arriving(**bare(at=59)), 60, fails(plan.NO_DRIVER)),
     "driver-offers-nothing": (
-        arriving(found(), lack="no file", attempt=tried(lack="no file", at=59)),
+        arriving(matched(), lack="no file", attempt=tried(lack="no file", at=59)),
         60,
         fails(plan.NO_FILES),
     ),
     "class-never-done": (
-        arriving(found(), attempt=tried(lack="no memory", at=59)),
+        arriving(matched(), attempt=tried(lack="no memory", at=59)),
         60,
         fails(plan.NOT_INITIALISED),
     ),
@@ -196,7 +196,7 @@ ARRIVAL = {
     "ill": (observed(VISIBLE_HERE, **READY, health=ILL), 1, [("ReportHealth", None)]),
     "ill-and-said": (observed(attachment(ATTACHED, VISIBLE, node=SAID_ILL), **READY, health=ILL), 1, []),
     "ill-without-its-driver": (
-        observed(VISIBLE_HERE, found(), health=ILL, attempt=tried(lack="no driver", at=1)),
+        observed(VISIBLE_HERE, matched(), health=ILL, attempt=tried(lack="no driver", at=1)),
         1,
         [("ReportHealth", None), *again(1.5)],
     ),
