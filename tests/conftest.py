@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# How long an example takes says how busy the machine is.
+# How long an example takes depends on how busy the machine is.
 hypothesis.settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -22,14 +22,14 @@ MEMORY, MEMORY_BYTES = "/dev/shm", 512 << 20
 def _temporary_files_in_memory():
     """Have this process and all that it starts put temporary files into memory: mocked hosts are thousands of small files.
 
-    Only where there is room, where programs may be started from there, and where nobody has chosen another place.
+    Only where there is room, where programs may be started from there, and where `TMPDIR` names no other place.
     """
     try:
-        found = os.statvfs(MEMORY)
+        filesystem = os.statvfs(MEMORY)
     except OSError:
         return
-    roomy = found.f_bavail * found.f_frsize >= MEMORY_BYTES
-    if roomy and not found.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK):
+    roomy = filesystem.f_bavail * filesystem.f_frsize >= MEMORY_BYTES
+    if roomy and not filesystem.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK):
         os.environ.setdefault("TMPDIR", MEMORY)
         tempfile.tempdir = None  # it may have been looked up before
 

@@ -16,7 +16,7 @@ ON = {"enabled": True}
 
 
 def named(documents):
-    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
 async def test_only_where_it_is_asked_for_there_are_the_role_and_the_older_classes(render):
@@ -26,28 +26,30 @@ async def test_only_where_it_is_asked_for_there_are_the_role_and_the_older_class
     assert {kind for kind, name in older.keys() - plain.keys()} == {
         *("ClusterRole", "ClusterRoleBinding", "ResourceClass")
     }
-    assert {one["apiVersion"] for (kind, _), one in newer.items() if kind == "DeviceClass"} == {
+    assert {document["apiVersion"] for (kind, _), document in newer.items() if kind == "DeviceClass"} == {
         "resource.k8s.io/v1alpha3"
     }
     assert not [key for key in older if key[0] == "DeviceClass"]
-    for found, strategy in ((plain, (1, 0)), (older, (0, 1)), (newer, (0, 1))):
-        rolling = found["DaemonSet", "drawbar-node"]["spec"]["updateStrategy"]["rollingUpdate"]
+    for documents, strategy in ((plain, (1, 0)), (older, (0, 1)), (newer, (0, 1))):
+        rolling = documents["DaemonSet", "drawbar-node"]["spec"]["updateStrategy"]["rollingUpdate"]
         assert (rolling["maxSurge"], rolling["maxUnavailable"]) == strategy
 
 
 @pytest.mark.parametrize("driver", [DRIVER, OTHER])
 async def test_the_policy_lets_each_driver_write_the_finalizer_of_its_own(render, driver):
-    found = named(await render(classic=ON, kube_version="1.31.0", driverName=driver))
+    documents = named(await render(classic=ON, kube_version="1.31.0", driverName=driver))
     (policy,) = [
-        one
-        for (kind, name), one in found.items()
+        document
+        for (kind, name), document in documents.items()
         if kind == "ValidatingAdmissionPolicy" and "controller" in name and name.endswith("-claims")
     ]
-    (rule,) = [one for one in policy["spec"]["validations"] if "finalizers" in one["expression"]]
+    (rule,) = [
+        validation for validation in policy["spec"]["validations"] if "finalizers" in validation["expression"]
+    ]
     assert f"f == '{classic.finalizer(driver)}'" in rule["expression"]
 
 
-async def test_a_cluster_that_cannot_have_it_is_told_so_before_anything_is_made(render):
+async def test_a_cluster_that_cannot_have_it_is_refused_with_the_reason_before_anything_is_made(render):
     for version, values, words in (
         ("1.31.0", {}, "has no resource.k8s.io/v1: Drawbar needs 1.34 or later"),
         ("1.29.0", {"classic": ON}, "set policies.enabled=false and uninstallGuard.enabled=false"),
@@ -67,7 +69,9 @@ def test_the_table_of_further_permissions_is_the_role(pytestconfig):
     section = page.partition("`drawbar-controller-classic`\n")[2].partition("\nThe policy")[0]
     _, _, *rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     file = pytestconfig.rootpath / "deploy" / "manifests" / "classic" / "controller-classic.yaml"
-    (role,) = [one for one in yaml.safe_load_all(file.read_text()) if one["kind"] == "ClusterRole"]
+    (role,) = [
+        document for document in yaml.safe_load_all(file.read_text()) if document["kind"] == "ClusterRole"
+    ]
     granted = [
         [group, resource, ", ".join(rule["verbs"])]
         for rule in role["rules"]

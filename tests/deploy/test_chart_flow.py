@@ -23,31 +23,35 @@ def gpu(number):
 
 def granted(documents):
     """By user every permission of the roles that are bound to it, each as often as it is granted."""
-    roles = {(one["kind"], one["metadata"]["name"]): one for one in documents if one["kind"].endswith("Role")}
-    found = {}
+    roles = {
+        (document["kind"], document["metadata"]["name"]): document
+        for document in documents
+        if document["kind"].endswith("Role")
+    }
+    permissions_by_user = {}
     for binding in documents:
         if not binding["kind"].endswith("RoleBinding"):
             continue
         role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
         for subject in binding["subjects"]:
             user = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
-            found.setdefault(user, []).extend(
+            permissions_by_user.setdefault(user, []).extend(
                 (verb, group, resource)
                 for rule in role["rules"]
                 for verb in rule["verbs"]
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
             )
-    return found
+    return permissions_by_user
 
 
 async def local_devices(cluster):
     slices = (await cluster.named(kinds.SLICE)).values()
     return [
         device["name"]
-        for one in slices
-        if one["spec"].get("nodeName") == "node-1"
-        for device in one["spec"].get("devices", ())
+        for body in slices
+        if body["spec"].get("nodeName") == "node-1"
+        for device in body["spec"].get("devices", ())
     ]
 
 
@@ -59,12 +63,12 @@ async def use_local_devices(cluster):
 
     tree = cluster.trees["node-1"]
     tree.attach(4, gpu(1))
-    await cluster.until(local, lambda found: len(found) == 1)
+    await cluster.until(local, lambda devices: len(devices) == 1)
     tree.attach(3, gpu(2))
-    await cluster.until(local, lambda found: len(found) == 2)
+    await cluster.until(local, lambda devices: len(devices) == 2)
     tree.detach(3)
     tree.detach(4)
-    await cluster.until(local, lambda found: not found)
+    await cluster.until(local, lambda devices: not devices)
 
 
 async def lose_the_record(cluster, name):
@@ -74,7 +78,7 @@ async def lose_the_record(cluster, name):
     shutil.rmtree(home / "plugins" / "drawbar.dev" / "claims")
     (home / "plugins" / "drawbar.dev" / "checkpoint.json").write_bytes(b"nonsense\n")
     claims = await cluster.named(kinds.CLAIM, "default")
-    (uid,) = (one["metadata"]["uid"] for one in claims.values())
+    (uid,) = (claim["metadata"]["uid"] for claim in claims.values())
     (file,) = (home / "cdi").glob(f"*{uid}*")
     stray = file.with_name(file.name.replace(uid, GONE))
     stray.write_text(file.read_text().replace(uid, GONE))
@@ -94,7 +98,7 @@ async def maintain(cluster):
     )
 
     async def tainted():
-        return any("maintenance" in str(one["spec"]) for one in (await cluster.named(kinds.SLICE)).values())
+        return any("maintenance" in str(body["spec"]) for body in (await cluster.named(kinds.SLICE)).values())
 
     await cluster.until(tainted, bool)
 
@@ -123,25 +127,29 @@ async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permis
         async def attachments():
             return await cluster.named(kinds.ATTACHMENT)
 
-        await cluster.until(attachments, lambda found: not found)
+        await cluster.until(attachments, lambda stored: not stored)
         await cluster.delete(kinds.FABRIC, "fab")
 
         async def fabrics():
             return await cluster.named(kinds.FABRIC)
 
-        await cluster.until(fabrics, lambda found: not found)
+        await cluster.until(fabrics, lambda stored: not stored)
 
         asked = cluster.server.registry.authorizer.asked
 
         async def renewed():
-            return any((one.verb, one.resource) == ("update", "leases") for one in asked)
+            return any((request.verb, request.resource) == ("update", "leases") for request in asked)
 
         # That comes seconds after the lease was taken, and the rest may be over by then.
         await cluster.until(renewed, bool)
-        assert [one for one in asked if not one.allowed] == []
-        for user, allowed in granted([one for one in yaml.safe_load_all(release) if one]).items():
-            used = {(one.verb, one.group, one.resource) for one in asked if one.user == user}
-            # A rule that another one repeats could go, and nobody would notice.
+        assert [request for request in asked if not request.allowed] == []
+        for user, allowed in granted(
+            [document for document in yaml.safe_load_all(release) if document]
+        ).items():
+            used = {
+                (request.verb, request.group, request.resource) for request in asked if request.user == user
+            }
+            # A rule that another one repeats could be removed without a test that fails.
             assert sorted(allowed) == sorted(used), user
 
 
@@ -162,7 +170,11 @@ async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render
     proxy = {"enabled": True, "proxy": {"image": "registry.example.com/proxy:1"}}
     watched = await render(**values, metrics=proxy)
     for daemon in permissions.Daemon:
-        wanted = {(one.verb, one.group, one.resource) for one in needed if one.daemon is daemon}
+        wanted = {
+            (permission.verb, permission.group, permission.resource)
+            for permission in needed
+            if permission.daemon is daemon
+        }
         user = f"system:serviceaccount:drawbar:drawbar-{daemon}"
         assert set(granted(documents)[user]) == wanted
         # The proxy in its pod has the same token, and asks the API server who a caller is and what the caller may.
@@ -174,6 +186,6 @@ async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render
 
 
 async def test_what_is_of_the_namespace_alone_is_not_granted_in_all_of_them(render):
-    for one in await render():
-        for rule in one.get("rules") or () if one["kind"] == "ClusterRole" else ():
+    for document in await render():
+        for rule in document.get("rules") or () if document["kind"] == "ClusterRole" else ():
             assert not {"secrets", "leases", "configmaps"} & set(rule["resources"])

@@ -14,17 +14,17 @@ ANNOTATED = {"drawbar.dev/allocation-mode": "Immediate"}
 PROTECTED = ["resource.kubernetes.io/delete-protection"]
 
 
-async def test_nobody_may_allocate_where_it_is_not_turned_on(render):
+async def test_no_account_may_allocate_where_it_is_not_turned_on(render):
     assert "resourceclaims/binding" not in str(await render())
 
 
 async def test_the_role_is_the_one_that_the_documentation_has(render, pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "immediate.md").read_text()
-    told = list(yaml.safe_load_all(page.split("```yaml\n")[1].split("```")[0]))
-    found = [one for one in await render(**ON) if one["metadata"]["name"] == ROLE]
-    for one in found:
-        del one["metadata"]["labels"]
-    assert sorted(map(str, found)) == sorted(map(str, told))
+    documented = list(yaml.safe_load_all(page.split("```yaml\n")[1].split("```")[0]))
+    documents = [document for document in await render(**ON) if document["metadata"]["name"] == ROLE]
+    for document in documents:
+        del document["metadata"]["labels"]
+    assert sorted(map(str, documents)) == sorted(map(str, documented))
 
 
 def allocation(driver="drawbar.dev"):
@@ -72,13 +72,13 @@ async def test_the_controllers_token_allocates_only_what_asks_for_it_and_only_it
 ):
     async with chart_cluster("1.36", by_helm=False) as cluster:
         await cluster.install()
-        for one in await render(**ON):
-            name, kind = one["metadata"]["name"], deployment.KINDS.get(one["kind"])
-            if name == "drawbar-controller-claims" and one["kind"] == "ValidatingAdmissionPolicy":
+        for document in await render(**ON):
+            name, kind = document["metadata"]["name"], deployment.KINDS.get(document["kind"])
+            if name == "drawbar-controller-claims" and document["kind"] == "ValidatingAdmissionPolicy":
                 await cluster.api.delete(kind, name)
             elif name != ROLE:
                 continue
-            await cluster.api.create(kind, one, into=dict)
+            await cluster.api.create(kind, document, into=dict)
         await make(cluster, "asks", annotations=ANNOTATED)
         await make(cluster, "plain")
         await make(cluster, "scheduled", annotations=ANNOTATED, finalizers=PROTECTED)

@@ -86,7 +86,7 @@ def expressions():
 async def test_the_objects_of_the_prometheus_operator_have_its_fields_and_find_the_daemons(render, validator):
     schemas = importlib.import_module("jsonschema")
     documents = await render(metrics=METRICS)
-    found = {one["kind"]: one for one in documents if one["kind"] in SPECS}
+    operator_objects = {document["kind"]: document for document in documents if document["kind"] in SPECS}
     for kind, spec in SPECS.items():
         envelope = closed(
             *("apiVersion", "kind", "metadata", "spec"),
@@ -96,23 +96,26 @@ async def test_the_objects_of_the_prometheus_operator_have_its_fields_and_find_t
             spec=spec,
         )
         schemas.Draft202012Validator.check_schema(envelope)
-        schemas.validate(found[kind], envelope)
-        assert found[kind]["metadata"]["labels"]["release"] == "prometheus"
-    alerts = [rule for group in found["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]]
+        schemas.validate(operator_objects[kind], envelope)
+        assert operator_objects[kind]["metadata"]["labels"]["release"] == "prometheus"
+    alerts = [
+        rule for group in operator_objects["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]
+    ]
     runbooks = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in alerts}
     page = "https://wiki.example.com/drawbar/docs/alerts.md#"
     assert runbooks == {name: page + name.lower() for name in runbooks}
-    services = [one for one in documents if one["kind"] == "Service"]
-    wanted = found["ServiceMonitor"]["spec"]["selector"]["matchLabels"].items()
-    assert len([one for one in services if wanted <= one["metadata"]["labels"].items()]) == 2
-    (endpoint,) = found["ServiceMonitor"]["spec"]["endpoints"]
-    for one in services:
-        (port,) = [port for port in one["spec"]["ports"] if port["name"] == endpoint["port"]]
+    services = [document for document in documents if document["kind"] == "Service"]
+    wanted = operator_objects["ServiceMonitor"]["spec"]["selector"]["matchLabels"].items()
+    assert len([service for service in services if wanted <= service["metadata"]["labels"].items()]) == 2
+    (endpoint,) = operator_objects["ServiceMonitor"]["spec"]["endpoints"]
+    for service in services:
+        (port,) = [port for port in service["spec"]["ports"] if port["name"] == endpoint["port"]]
         pods = [
             workload["spec"]["template"]
             for workload in documents
             if workload["kind"] in ("Deployment", "DaemonSet")
-            and one["spec"]["selector"].items() <= workload["spec"]["template"]["metadata"]["labels"].items()
+            and service["spec"]["selector"].items()
+            <= workload["spec"]["template"]["metadata"]["labels"].items()
         ]
         (pod,) = pods
         ports = [named["name"] for each in pod["spec"]["containers"] for named in each.get("ports", ())]
@@ -122,7 +125,7 @@ async def test_the_objects_of_the_prometheus_operator_have_its_fields_and_find_t
 @pytest.fixture
 def promql():
     if importlib.util.find_spec("promql_parser") is None:
-        pytest.skip("NOT TESTED: promql-parser is not installed, so nobody knows whether Prometheus reads it")
+        pytest.skip("NOT TESTED: promql-parser is not installed, so the expressions were not parsed")
     return importlib.import_module("promql_parser")
 
 

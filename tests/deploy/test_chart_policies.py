@@ -39,10 +39,10 @@ def attachment(name, node, driver="drawbar.dev"):
 
 
 def said(name, condition):
-    one = {"type": condition, "status": "True", "reason": "Said", "message": "", "lastTransitionTime": TIME}
+    entry = {"type": condition, "status": "True", "reason": "Said", "message": "", "lastTransitionTime": TIME}
     body = attachment(name, "")
     del body["spec"]
-    return body | {"status": {"conditions": [one]}}
+    return body | {"status": {"conditions": [entry]}}
 
 
 async def say(api, name, condition, subresource="status"):

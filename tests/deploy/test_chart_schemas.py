@@ -95,7 +95,7 @@ def combinations():
 
 
 def named(documents):
-    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
 def validate(validator, documents, version):
@@ -121,13 +121,13 @@ async def test_what_is_rendered_with_every_value_of_the_matrix_fits_the_schemas(
         # Most objects are the same in most combinations, and a schema is slow to judge.
         texts = set((await render_text(**values, kube_version=f"{version}.0")).split("\n---\n")) - seen
         seen |= texts
-        validate(validator, [one for text in texts if (one := yaml.safe_load(text))], version)
+        validate(validator, [document for text in texts if (document := yaml.safe_load(text))], version)
     assert len(seen) > 100
 
 
 async def test_the_controllers_pod_is_restricted_and_there_are_two_that_can_lead(render):
-    found = named(await render())
-    spec = found["Deployment", "drawbar-controller"]["spec"]
+    documents = named(await render())
+    spec = documents["Deployment", "drawbar-controller"]["spec"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
     assert spec["replicas"] == 2
@@ -139,8 +139,8 @@ async def test_the_controllers_pod_is_restricted_and_there_are_two_that_can_lead
         "capabilities": {"drop": ["ALL"]},
     }
     assert "hostPath" not in str(pod["volumes"])
-    assert found["PodDisruptionBudget", "drawbar-controller"]["spec"]["maxUnavailable"] == 1
-    assert found["NetworkPolicy", "drawbar-controller"]["spec"]["ingress"] == []
+    assert documents["PodDisruptionBudget", "drawbar-controller"]["spec"]["maxUnavailable"] == 1
+    assert documents["NetworkPolicy", "drawbar-controller"]["spec"]["ingress"] == []
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    variables = {one["name"]: one.get("valueFrom") for one in container["env"]}
+    variables = {variable["name"]: variable.get("valueFrom") for variable in container["env"]}
     assert variables["POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
     assert {"name": "SSL_CERT_FILE", "value": "/dev/null"} in container["env"]
-    hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
-    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert {name: mounts[name] for name in hosts} == hosts
     assert mounts.keys() - hosts.keys() == {"config", "run"}
 
@@ -203,21 +203,21 @@ PROXY = {"enabled": True, "proxy": {"image": "registry.example.com/proxy:1"}}
     ("component", "kind"), [("controller", "Deployment"), ("node", "DaemonSet")], ids=["controller", "node"]
 )
 async def test_probes_are_the_small_program_and_ask_where_the_daemon_serves(render, component, kind, metrics):
-    found = named(await render(metrics=metrics))
-    pod = found[kind, f"drawbar-{component}"]["spec"]["template"]["spec"]
+    documents = named(await render(metrics=metrics))
+    pod = documents[kind, f"drawbar-{component}"]["spec"]["template"]["spec"]
     container, *proxies = pod["containers"]
     commands = [container[name]["exec"]["command"] for name in PROBES]
     assert commands == [["drawbar-probe", "alive"], ["drawbar-probe", "alive"], ["drawbar-probe", "ready"]]
-    variables = {one["name"]: one.get("value") for one in container["env"]}
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
     endpoint = address.parse(variables[probe.VARIABLE])
     # The same for the daemon: nothing else that it reads names another.
-    (text,) = found["ConfigMap", f"drawbar-{component}"]["data"].values()
+    (text,) = documents["ConfigMap", f"drawbar-{component}"]["data"].values()
     assert "http" not in yaml.safe_load(text)
     if endpoint.family is address.Family.UNIX:
         (volume,) = [
-            one["name"]
-            for one in container["volumeMounts"]
-            if one["mountPath"] == str(Path(endpoint.host).parent)
+            mount["name"]
+            for mount in container["volumeMounts"]
+            if mount["mountPath"] == str(Path(endpoint.host).parent)
         ]
         assert {"name": volume, "emptyDir": {}} in pod["volumes"]
     for proxy in proxies:
@@ -280,7 +280,7 @@ async def test_the_node_daemon_runs_on_nodes_with_a_label_that_no_kubelet_can_gi
     assert pod.get("nodeSelector") == selector
     affinity = pod.get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
-    expressions = [one["matchExpressions"] for one in required.get("nodeSelectorTerms", ())]
+    expressions = [term["matchExpressions"] for term in required.get("nodeSelectorTerms", ())]
     assert expressions == (terms or [])
     assert ("preferredDuringSchedulingIgnoredDuringExecution" in affinity) == ("affinity" in node)
 
@@ -309,20 +309,20 @@ async def test_the_node_daemon_is_privileged_or_has_the_listed_capabilities_and_
 
 
 async def test_no_role_has_a_wildcard_and_no_secret_is_readable_without_its_name(render):
-    for one in await render():
-        for rule in one.get("rules") or () if one["kind"].endswith("Role") else ():
+    for document in await render():
+        for rule in document.get("rules") or () if document["kind"].endswith("Role") else ():
             assert "*" not in [*rule["verbs"], *rule["apiGroups"], *rule["resources"]]
             assert "pods/exec" not in rule["resources"]
             if "secrets" in rule["resources"]:
                 assert rule["resourceNames"] == ["fabric-credentials"]
     without = await render(credentialsSecrets=[])
-    assert not [one for one in without if "secrets" in str(one.get("rules"))]
+    assert not [document for document in without if "secrets" in str(document.get("rules"))]
 
 
 async def test_the_alerts_and_the_dashboard_are_the_files_of_the_chart(render, pytestconfig):
     chart = pytestconfig.rootpath / "deploy" / "drawbar"
-    found = named(await render(metrics=OPTIONAL["metrics"][1]))
-    alerts = found["PrometheusRule", "drawbar"]["spec"]["groups"]
+    documents = named(await render(metrics=OPTIONAL["metrics"][1]))
+    alerts = documents["PrometheusRule", "drawbar"]["spec"]["groups"]
     assert "{{ $labels.fabric }}" in str(alerts)
-    dashboard = found["ConfigMap", "drawbar-dashboard"]["data"]["drawbar.json"]
+    dashboard = documents["ConfigMap", "drawbar-dashboard"]["data"]["drawbar.json"]
     assert dashboard.strip() == (chart / "dashboards" / "drawbar.json").read_text().strip()

@@ -1,4 +1,4 @@
-"""docs/security.md says what the chart grants, and docs/install.md what it makes."""
+"""docs/security.md lists what the chart grants, and docs/examples/claims.yaml a claim for each of its classes."""
 
 import re
 
@@ -43,8 +43,8 @@ def test_the_tables_of_permissions_are_the_roles(page, manifest, title, file):
     _, *documented = rows(section(page, title))
     granted = [
         [group, resource, ", ".join(rule["verbs"]), ", ".join(rule.get("resourceNames", ()))]
-        for one in manifest(file)
-        for rule in one.get("rules") or ()
+        for document in manifest(file)
+        for rule in document.get("rules") or ()
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     ]
@@ -55,9 +55,9 @@ def test_the_tables_of_permissions_are_the_roles(page, manifest, title, file):
 def test_every_policy_is_explained(page, manifest):
     _, *documented = rows(section(page, "What the policies add"))
     policies = [
-        one["metadata"]["name"]
-        for one in manifest("policies.yaml")
-        if one["kind"] == "ValidatingAdmissionPolicy"
+        document["metadata"]["name"]
+        for document in manifest("policies.yaml")
+        if document["kind"] == "ValidatingAdmissionPolicy"
     ]
     assert sorted(row[0].strip("`") for row in documented) == sorted(policies)
 
@@ -68,11 +68,13 @@ def test_no_selector_of_a_class_fails_on_a_device_that_has_no_attributes(manifes
     bare = objects.Device(name="bare")
     gpu = objects.Device(name="gpu", attributes={"class": {"string": "gpu"}})
     chosen = []
-    for one in manifest(file):
-        expression = one["spec"]["selectors"][0]["cel"]["expression"]
+    for device_class in manifest(file):
+        expression = device_class["spec"]["selectors"][0]["cel"]["expression"]
         assert not selectors.matches(expression, "drawbar.dev", bare)
         assert not selectors.matches(expression, "other.example.com", gpu)
-        chosen += [one["metadata"]["name"]] if selectors.matches(expression, "drawbar.dev", gpu) else []
+        chosen += (
+            [device_class["metadata"]["name"]] if selectors.matches(expression, "drawbar.dev", gpu) else []
+        )
     assert chosen == ["gpu.drawbar.dev"]
 
 
@@ -82,18 +84,18 @@ def test_every_policy_names_its_versions_because_an_api_server_checks_the_types_
 ):
     versions = [
         rule["apiVersions"]
-        for one in manifest(file)
-        if one["kind"] == "ValidatingAdmissionPolicy"
-        for rule in one["spec"]["matchConstraints"]["resourceRules"]
+        for document in manifest(file)
+        if document["kind"] == "ValidatingAdmissionPolicy"
+        for rule in document["spec"]["matchConstraints"]["resourceRules"]
     ]
     assert versions
     assert not any("*" in named for named in versions)
 
 
 async def test_every_mount_of_the_node_daemon_has_its_reason(page, render):
-    (daemon,) = [one for one in await render() if one["kind"] == "DaemonSet"]
+    (daemon,) = [document for document in await render() if document["kind"] == "DaemonSet"]
     pod = daemon["spec"]["template"]["spec"]
-    paths = [one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one]
+    paths = [volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume]
     text = section(page, "The node daemon's pod")
     assert sorted(re.findall(r"^\| `(/[^`]*)`", text, re.MULTILINE)) == sorted(paths)
 
@@ -102,9 +104,9 @@ def test_the_examples_of_claims_have_one_for_each_device_class(pytestconfig, man
     text = (pytestconfig.rootpath / "docs" / "examples" / "claims.yaml").read_text()
     asked = {
         way["deviceClassName"]
-        for one in yaml.safe_load_all(text)
-        if one["kind"] == "ResourceClaimTemplate"
-        for request in one["spec"]["spec"]["devices"]["requests"]
+        for document in yaml.safe_load_all(text)
+        if document["kind"] == "ResourceClaimTemplate"
+        for request in document["spec"]["spec"]["devices"]["requests"]
         for way in request.get("firstAvailable") or [request["exactly"]]
     }
-    assert asked == {one["metadata"]["name"] for one in manifest("deviceclasses.yaml")}
+    assert asked == {device_class["metadata"]["name"] for device_class in manifest("deviceclasses.yaml")}

@@ -1,7 +1,7 @@
 """Each rule of each admission policy is needed: an attempt that it refuses, and that nothing else would.
 
 The accounts are bound to a role that allows everything here, so that only the policies stand between a daemon's token and
-the cluster, as they do where somebody widens a role. All attempts are dry runs, so they can be made again and again.
+the cluster, as they do where an administrator widens a role. All attempts are dry runs, so they can be made again and again.
 """
 
 import contextlib
@@ -85,12 +85,12 @@ def event(controller="drawbar.dev", instance="node-1", about="ResourceClaim", na
 
 
 def devices(*drivers):
-    return {"status": {"devices": [{"driver": one, "pool": "p", "device": "one"} for one in drivers]}}
+    return {"status": {"devices": [{"driver": driver, "pool": "p", "device": "one"} for driver in drivers]}}
 
 
 def allocated(node):
     results = [
-        {"request": "r", "driver": one, "pool": "p", "device": "one"} for one in ("drawbar.dev", OTHER)
+        {"request": "r", "driver": driver, "pool": "p", "device": "one"} for driver in ("drawbar.dev", OTHER)
     ]
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
@@ -281,7 +281,8 @@ async def wide(chart_cluster):
         await cluster.install()
         role = {"apiGroup": BINDING.group, "kind": "ClusterRole", "name": "cluster-admin"}
         subjects = [
-            {"kind": "ServiceAccount", "name": one, "namespace": "drawbar"} for one in (CONTROLLER, NODE)
+            {"kind": "ServiceAccount", "name": account, "namespace": "drawbar"}
+            for account in (CONTROLLER, NODE)
         ]
         await cluster.create(BINDING, "everything", roleRef=role, subjects=subjects)
         for name, driver in (("fab", "drawbar.dev"), ("foreign", OTHER)):
@@ -328,8 +329,8 @@ def rest_of(body):
 async def attempt(session, policy, bound_to, method, path, body):
     """What is said against it, also where a policy cannot judge it; empty if it is let through.
 
-    An administrator acts as the account, with what a token tells that is bound to a node or a pod. A deletion has no
-    body: it would count instead of `dryRun`.
+    An administrator acts as the account, with the extra fields of a token that is bound to a node or a pod. A deletion
+    has no body: it would count instead of `dryRun`.
     """
     account = NODE if policy.startswith(NODE) else CONTROLLER
     headers = {"Impersonate-User": f"system:serviceaccount:drawbar:{account}"}
@@ -341,8 +342,8 @@ async def attempt(session, policy, bound_to, method, path, body):
     async with session.request(
         method, path, params={"dryRun": "All"}, json=body or None, headers=headers
     ) as answer:
-        told = await answer.json()
-    return told["message"] if answer.status >= 300 else ""
+        answered = await answer.json()
+    return answered["message"] if answer.status >= 300 else ""
 
 
 async def test_the_policies_alone_refuse_what_is_not_the_daemons_own(wide):
@@ -405,8 +406,8 @@ async def test_the_policies_let_the_daemons_do_their_work(wide):
 async def test_the_type_checker_has_nothing_to_say_about_them(wide):
     cluster, _ = wide
     checked = {
-        name: one["status"]["typeChecking"]
-        for name, one in (await cluster.named(kinds.ADMISSION_POLICY)).items()
+        name: policy["status"]["typeChecking"]
+        for name, policy in (await cluster.named(kinds.ADMISSION_POLICY)).items()
     }
     assert checked.keys() == ATTEMPTS.keys()
     assert not any(checked.values())
@@ -415,15 +416,17 @@ async def test_the_type_checker_has_nothing_to_say_about_them(wide):
 async def test_without_any_one_validation_something_is_let_through(wide, pytestconfig):
     cluster, session = wide
     policies = {
-        one["metadata"]["name"]: one
-        for one in yaml.safe_load_all((pytestconfig.rootpath / "deploy/manifests/policies.yaml").read_text())
-        if one["kind"] == "ValidatingAdmissionPolicy"
+        document["metadata"]["name"]: document
+        for document in yaml.safe_load_all(
+            (pytestconfig.rootpath / "deploy/manifests/policies.yaml").read_text()
+        )
+        if document["kind"] == "ValidatingAdmissionPolicy"
     }
     assert policies.keys() == ATTEMPTS.keys()
     for name, policy in policies.items():
         validations = policy["spec"]["validations"]
         for without in validations:
-            rest = [one for one in validations if one is not without]
+            rest = [validation for validation in validations if validation is not without]
             change = {"spec": {"validations": rest}}
             options = {"content": client.Patch.MERGE, "into": dict, "manager": "test"}
             await cluster.api.patch(kinds.ADMISSION_POLICY, name, change, **options)

@@ -70,9 +70,9 @@ async def test_wrong_values_are_refused_with_their_place_and_a_reason(render):
 
 
 def test_no_object_of_the_schema_lets_a_misspelt_key_through(pytestconfig):
-    found = dict(closed_objects(schema_of(pytestconfig)))
-    assert len(found) > 30
-    assert [path for path, closed in found.items() if closed is not False] == []
+    closed_by_path = dict(closed_objects(schema_of(pytestconfig)))
+    assert len(closed_by_path) > 30
+    assert [path for path, closed in closed_by_path.items() if closed is not False] == []
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_schema_has_the_settings_of_the_daemons_and_no_others(pytestconfig, 
             else:
                 yield f"{path}{key}"
 
-    assert set(keys(config)) == {one.key for one in schema.options(settings)} - DECIDED[component]
+    assert set(keys(config)) == {option.key for option in schema.options(settings)} - DECIDED[component]
 
 
 def test_every_value_has_a_comment_above_it_and_a_place_in_the_schema(pytestconfig):
@@ -123,4 +123,4 @@ async def test_helms_own_linter_has_nothing_to_say_against_the_chart(engine, pyt
     said = await engine.call(
         "helm_lint", paths=[str(pytestconfig.rootpath / "deploy" / "drawbar")], strict=True, values=values
     )
-    assert {one["severity"] for one in json.loads(said)["messages"]} <= {"INFO"}
+    assert {message["severity"] for message in json.loads(said)["messages"]} <= {"INFO"}

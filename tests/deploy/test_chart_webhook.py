@@ -36,32 +36,35 @@ def webhook(**changes):
 
 
 def named(documents):
-    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
-def is_webhooks(one):
-    return NAME in one["metadata"]["name"] or one["kind"] in {"ValidatingWebhookConfiguration", *FOREIGN}
+def is_webhooks(document):
+    return NAME in document["metadata"]["name"] or document["kind"] in {
+        "ValidatingWebhookConfiguration",
+        *FOREIGN,
+    }
 
 
 @pytest.fixture
 def rendered(render):
     """`await rendered(**values)`: by kind and name the objects of the webhook."""
 
-    async def found(driver="drawbar.dev", **values):
+    async def documents(driver="drawbar.dev", **values):
         everything = await render(driverName=driver, **webhook(**values))
-        return named(one for one in everything if is_webhooks(one))
+        return named(document for document in everything if is_webhooks(document))
 
-    return found
+    return documents
 
 
 async def test_by_default_there_is_none(render):
-    assert [one for one in await render() if is_webhooks(one)] == []
+    assert [document for document in await render() if is_webhooks(document)] == []
 
 
 async def test_its_pod_is_restricted_and_its_account_may_nothing(render):
     everything = await render(**webhook())
-    found = named(everything)
-    pod = found["Deployment", NAME]["spec"]["template"]["spec"]
+    documents = named(everything)
+    pod = documents["Deployment", NAME]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -71,7 +74,7 @@ async def test_its_pod_is_restricted_and_its_account_may_nothing(render):
         "capabilities": {"drop": ["ALL"]},
     }
     assert "hostPath" not in str(pod["volumes"])
-    subjects = [subject["name"] for one in everything for subject in one.get("subjects") or ()]
+    subjects = [subject["name"] for document in everything for subject in document.get("subjects") or ()]
     assert subjects
     assert NAME not in subjects
 
@@ -87,9 +90,9 @@ ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
     ],
     ids=["the API server's addresses", "what is given"],
 )
-async def test_it_is_asked_by_the_api_server_alone_and_asks_nobody(render, given, peers):
-    found = named(await render(**webhook() | {"networkPolicy": given}))
-    policy = found["NetworkPolicy", NAME]["spec"]
+async def test_the_api_server_alone_connects_to_it_and_it_connects_to_nothing(render, given, peers):
+    documents = named(await render(**webhook() | {"networkPolicy": given}))
+    policy = documents["NetworkPolicy", NAME]["spec"]
     assert policy["ingress"] == [{"ports": [{"port": 9443, "protocol": "TCP"}], "from": peers}]
     assert (policy["egress"], policy["policyTypes"]) == ([], ["Ingress", "Egress"])
 
@@ -102,13 +105,13 @@ async def test_it_is_not_opened_to_everybody_unasked(render):
 
 
 async def test_it_is_asked_about_what_has_parameters_of_its_driver_and_of_no_other(rendered):
-    found = await rendered(driver="gpu.example.com")
-    entries = found["ValidatingWebhookConfiguration", "drawbar-parameters-gpu.example.com"]["webhooks"]
+    documents = await rendered(driver="gpu.example.com")
+    entries = documents["ValidatingWebhookConfiguration", "drawbar-parameters-gpu.example.com"]["webhooks"]
     assert [
-        (one["name"], rule["resources"], rule["operations"], condition["expression"])
-        for one in entries
-        for rule in one["rules"]
-        for condition in one["matchConditions"]
+        (entry["name"], rule["resources"], rule["operations"], condition["expression"])
+        for entry in entries
+        for rule in entry["rules"]
+        for condition in entry["matchConditions"]
     ] == [
         (
             f"{name}.parameters.gpu.example.com",
@@ -122,58 +125,58 @@ async def test_it_is_asked_about_what_has_parameters_of_its_driver_and_of_no_oth
             ("classes", "deviceclasses", ["CREATE", "UPDATE"], "?spec.?config"),
         )
     ]
-    assert {one["failurePolicy"] for one in entries} == {"Ignore"}
-    assert {tuple(rule["apiVersions"]) for one in entries for rule in one["rules"]} == {
+    assert {entry["failurePolicy"] for entry in entries} == {"Ignore"}
+    assert {tuple(rule["apiVersions"]) for entry in entries for rule in entry["rules"]} == {
         ("v1", "v1beta2", "v1beta1", "v1alpha3")
     }
     service = entries[0]["clientConfig"]["service"]
     assert service["name"] == "drawbar-webhook-gpu-example-com"
-    assert ("Service", service["name"]) in found
+    assert ("Service", service["name"]) in documents
 
 
 def holds(entry, config):
     """Whether the API server asks about an object with this configuration."""
     kind = entry["name"].partition(".")[0]
     spec = {"config": config} if kind == "classes" else {"devices": {"config": config}}
-    found = {"spec": {"spec": spec} if kind == "templates" else spec}
+    body = {"spec": {"spec": spec} if kind == "templates" else spec}
     (condition,) = entry["matchConditions"]
     assert expressions.evaluate(condition["expression"], {"object": {}}) is False
-    return expressions.evaluate(condition["expression"], {"object": found})
+    return expressions.evaluate(condition["expression"], {"object": body})
 
 
 async def test_the_conditions_hold_for_objects_with_such_parameters_and_for_no_others(rendered):
     entries = (await rendered())["ValidatingWebhookConfiguration", "drawbar-parameters"]["webhooks"]
     ours = {"opaque": {"driver": "drawbar.dev", "parameters": {}}}
-    others = {"opaque": {"driver": "gpu.example.com", "parameters": {}}}
+    foreign = {"opaque": {"driver": "gpu.example.com", "parameters": {}}}
     for entry in entries:
-        assert holds(entry, [others, ours]) is True
-        assert [holds(entry, config) for config in ([], [others], [{}], [{"opaque": {}}])] == [False] * 4
+        assert holds(entry, [foreign, ours]) is True
+        assert [holds(entry, config) for config in ([], [foreign], [{}], [{"opaque": {}}])] == [False] * 4
 
 
 async def test_a_certificate_of_cert_manager_is_for_the_service_and_trusted_by_its_own_hand(rendered):
-    found = await rendered(certificate={"from": "cert-manager"})
-    issued = found["Certificate", NAME]["spec"]
+    documents = await rendered(certificate={"from": "cert-manager"})
+    issued = documents["Certificate", NAME]["spec"]
     assert issued["dnsNames"] == ["drawbar-webhook.drawbar.svc"]
     assert issued["issuerRef"] == {"name": NAME, "kind": "Issuer"}
-    assert ("Issuer", NAME) in found
-    assert ("Secret", f"{NAME}-tls") not in found
-    configuration = found["ValidatingWebhookConfiguration", "drawbar-parameters"]
+    assert ("Issuer", NAME) in documents
+    assert ("Secret", f"{NAME}-tls") not in documents
+    configuration = documents["ValidatingWebhookConfiguration", "drawbar-parameters"]
     assert configuration["metadata"]["annotations"] == {
         "cert-manager.io/inject-ca-from": "drawbar/drawbar-webhook"
     }
-    assert ["caBundle" in one["clientConfig"] for one in configuration["webhooks"]] == [False] * 3
+    assert ["caBundle" in entry["clientConfig"] for entry in configuration["webhooks"]] == [False] * 3
     own = {"name": "ca", "kind": "ClusterIssuer"}
-    found = await rendered(certificate={"from": "cert-manager", "issuerRef": own})
-    assert found["Certificate", NAME]["spec"]["issuerRef"] == own
-    assert ("Issuer", NAME) not in found
+    documents = await rendered(certificate={"from": "cert-manager", "issuerRef": own})
+    assert documents["Certificate", NAME]["spec"]["issuerRef"] == own
+    assert ("Issuer", NAME) not in documents
 
 
 async def test_a_certificate_of_ones_own_is_mounted_and_trusted(rendered):
-    found = await rendered(certificate=OWN)
-    volumes = found["Deployment", NAME]["spec"]["template"]["spec"]["volumes"]
-    assert [one["secret"]["secretName"] for one in volumes if "secret" in one] == ["mine"]
-    entries = found["ValidatingWebhookConfiguration", "drawbar-parameters"]["webhooks"]
-    assert {one["clientConfig"]["caBundle"] for one in entries} == {"QQ=="}
+    documents = await rendered(certificate=OWN)
+    volumes = documents["Deployment", NAME]["spec"]["template"]["spec"]["volumes"]
+    assert [volume["secret"]["secretName"] for volume in volumes if "secret" in volume] == ["mine"]
+    entries = documents["ValidatingWebhookConfiguration", "drawbar-parameters"]["webhooks"]
+    assert {entry["clientConfig"]["caBundle"] for entry in entries} == {"QQ=="}
     for missing, words in (
         ("secretName", "secretName is empty: name"),
         ("caBundle", "caBundle is empty: the"),
@@ -206,15 +209,15 @@ async def test_what_is_rendered_fits_the_schemas(rendered, validator, version):
         "podAnnotations": {"a": "b"},
     }
     for values in ({}, more | {"certificate": OWN}):
-        for one in (await rendered(**values)).values():
-            validator.validate(one, version, strict=True)
+        for document in (await rendered(**values)).values():
+            validator.validate(document, version, strict=True)
 
 
 def test_the_schema_has_the_settings_of_the_webhook_and_no_others(pytestconfig):
     text = (pytestconfig.rootpath / "deploy" / "drawbar" / "values.schema.json").read_text()
     config = json.loads(text)["properties"]["webhook"]["properties"]["config"]["properties"]
     keys = {f"{topic}.{key}" for topic, below in config.items() for key in below["properties"]}
-    assert keys == {one.key for one in schema.options(settings.Settings)} - DECIDED
+    assert keys == {option.key for option in schema.options(settings.Settings)} - DECIDED
 
 
 @contextlib.asynccontextmanager
@@ -239,9 +242,9 @@ async def installed(cluster, address):
 
 
 async def answered(cluster, address, authority, wanted):
-    """What the webhook says of the parameters of a class, to who asks as its configuration says."""
+    """Return the webhook's response for the parameters of a class, to a request as its configuration has it made."""
     (configuration,) = (await cluster.named(WEBHOOKS)).values()
-    (entry,) = [one for one in configuration["webhooks"] if one["name"].startswith("classes.")]
+    (entry,) = [entry for entry in configuration["webhooks"] if entry["name"].startswith("classes.")]
     asked = entry["clientConfig"]
     assert base64.b64decode(asked["caBundle"]) == authority.read_bytes()
     opaque = {"driver": "drawbar.dev", "parameters": wanted}
@@ -265,7 +268,9 @@ async def answered(cluster, address, authority, wanted):
         return await cluster.until(said, bool)
 
 
-async def test_who_is_told_by_the_configuration_whom_to_trust_gets_an_answer(chart_cluster, own_address):
+async def test_a_client_that_trusts_the_authority_of_the_configuration_gets_an_answer(
+    chart_cluster, own_address
+):
     good = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
     async with chart_cluster("1.36", "v4") as cluster:
         await cluster.install(**webhook())

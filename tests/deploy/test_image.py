@@ -32,30 +32,30 @@ def locked(name):
     text = (ROOT / name).read_text()
     assert "://" not in text
     return {
-        found[1]: (found[2], frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", found[3])))
-        for found in re.finditer(r"^([a-z0-9.-]+)==(\S+)((?: \\\n +--hash=\S+)*)", text, re.MULTILINE)
+        match[1]: (match[2], frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", match[3])))
+        for match in re.finditer(r"^([a-z0-9.-]+)==(\S+)((?: \\\n +--hash=\S+)*)", text, re.MULTILINE)
     }
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt"])
 def test_the_images_packages_are_those_that_are_tested_each_with_its_hashes(name):
     tested = locked("requirements-dev.txt")
-    found = locked(f"deploy/image/{name}")
-    assert {key: tested.get(key) for key in found} == found
-    assert all(hashes for _, hashes in found.values())
+    pinned = locked(f"deploy/image/{name}")
+    assert {key: tested.get(key) for key in pinned} == pinned
+    assert all(hashes for _, hashes in pinned.values())
 
 
 def test_nothing_that_drawbar_needs_is_missing_and_nothing_of_the_tests_is_there():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    names = [re.match(r"[\w-]+", one)[0] for one in project["project"]["dependencies"]]
-    found = locked("deploy/image/requirements.txt")
-    assert [one for one in names if one not in found] == []
-    assert not {"pytest", "asyncinotify", "hatchling", "pip", "setuptools"} & found.keys()
-    assert not {"kubernetes", "pydantic", "typer", "prompt-toolkit"} & found.keys()
+    names = [re.match(r"[\w-]+", requirement)[0] for requirement in project["project"]["dependencies"]]
+    pinned = locked("deploy/image/requirements.txt")
+    assert [name for name in names if name not in pinned] == []
+    assert not {"pytest", "asyncinotify", "hatchling", "pip", "setuptools"} & pinned.keys()
+    assert not {"kubernetes", "pydantic", "typer", "prompt-toolkit"} & pinned.keys()
     assert "hatchling" in locked("deploy/image/requirements-build.txt")
 
 
-def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_nobody():
+def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_a_user_without_rights():
     lines = (IMAGE / "Containerfile").read_text().replace("\\\n", " ").splitlines()
     words = [line.split(None, 1) for line in lines if line.strip() and not line.startswith("#")]
     (base,) = [rest for word, rest in words if word == "ARG" and rest.startswith("BASE=")]
@@ -73,38 +73,38 @@ def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_nobody():
 def roots(tmp_path_factory):
     """Two roots, made at once."""
     folder = tmp_path_factory.mktemp("image")
-    found = [folder / "one", folder / "two"]
+    folders = [folder / "one", folder / "two"]
     with contextlib.ExitStack() as stack:
         running = [
             stack.enter_context(
                 subprocess.Popen(
-                    [sys.executable, IMAGE / "install", one],
+                    [sys.executable, IMAGE / "install", root],
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
                 )
             )
-            for one in found
+            for root in folders
         ]
-        said = [one.communicate(timeout=SECONDS)[0] for one in running]
-    assert [one.returncode for one in running] == [0, 0], said
-    return found
+        said = [process.communicate(timeout=SECONDS)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], said
+    return folders
 
 
 def described(root):
     """By path what a layer of an image would have of it."""
-    found = {}
+    files = {}
     for path in (root, *sorted(root.rglob("*"))):
         status = path.lstat()
         content = path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(root))] = (status.st_mode, status.st_mtime, content)
-    return found
+        files[str(path.relative_to(root))] = (status.st_mode, status.st_mtime, content)
+    return files
 
 
 @pytest.mark.whole
 @pytest.mark.timeout(SECONDS)
 def test_two_installations_give_the_same_files(roots):
-    first, second = (described(one) for one in roots)
+    first, second = (described(root) for root in roots)
     assert [path for path in first.keys() | second.keys() if first.get(path) != second.get(path)] == []
     assert all(str(root).encode() not in content for root in roots for _, _, content in first.values())
 
@@ -114,23 +114,26 @@ def test_two_installations_give_the_same_files(roots):
 def test_the_bill_of_materials_has_each_package_with_the_hash_that_was_asked_for(roots):
     bill = json.loads((roots[0] / BILL).read_text())
     asked = locked("deploy/image/requirements.txt")
-    said = {one["name"]: (one["version"], one["hashes"][0]["content"]) for one in bill["components"]}
+    said = {
+        component["name"]: (component["version"], component["hashes"][0]["content"])
+        for component in bill["components"]
+    }
     assert {name: version for name, (version, _) in said.items()} == {
         name: version for name, (version, _) in asked.items()
     }
     assert [name for name, (_, content) in said.items() if content not in asked[name][1]] == []
     own = bill["metadata"]["component"]
     assert own["name"] == "drawbar"
-    needs = {one["ref"]: one["dependsOn"] for one in bill["dependencies"]}
-    assert needs.keys() == {own["purl"], *(one["purl"] for one in bill["components"])}
-    assert any(one.startswith("pkg:pypi/grpcio@") for one in needs[own["purl"]])
+    needs = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
+    assert needs.keys() == {own["purl"], *(component["purl"] for component in bill["components"])}
+    assert any(reference.startswith("pkg:pypi/grpcio@") for reference in needs[own["purl"]])
 
 
 @pytest.mark.whole
 @pytest.mark.timeout(SECONDS)
 def test_neither_an_installer_nor_a_double_nor_a_way_to_other_code_is_in_it(roots):
-    found = {path.relative_to(roots[0] / PACKAGES).parts[0] for path in (roots[0] / PACKAGES).iterdir()}
-    assert not {"pip", "setuptools", "pytest", "hatchling", "bin"} & found
+    packages = {path.relative_to(roots[0] / PACKAGES).parts[0] for path in (roots[0] / PACKAGES).iterdir()}
+    assert not {"pip", "setuptools", "pytest", "hatchling", "bin"} & packages
     assert not (roots[0] / PACKAGES / "drawbar" / "mocks").exists()
     # It takes devices of virtual machines by whatever socket a Fabric names.
     assert not (roots[0] / PACKAGES / "drawbar" / "fabric" / "qemu").exists()
@@ -140,8 +143,8 @@ def test_neither_an_installer_nor_a_double_nor_a_way_to_other_code_is_in_it(root
     assert not [name for name in ("mocks", "qemu") if name in registered]
     assert [path for path in roots[0].rglob("*") if path.suffix == ".pth" or path.is_symlink()] == []
     words = [sys.executable, "-IS", roots[0] / PROGRAMS / "drawbar", "--help"]
-    told = subprocess.run(words, capture_output=True, text=True, check=True)
-    verbs = set(re.findall(r"^ {4}(\w+)", told.stdout, re.MULTILINE))
+    printed = subprocess.run(words, capture_output=True, text=True, check=True)
+    verbs = set(re.findall(r"^ {4}(\w+)", printed.stdout, re.MULTILINE))
     assert verbs == set(main.VERBS)
 
 
@@ -160,7 +163,7 @@ class Installed:
         file = self.cluster.path / f"installed-{key}"
         file.write_text(text)
         (container,) = workload["spec"]["template"]["spec"]["containers"]
-        given = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+        given = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
         variables = given | environment
 
         async def run(command, output):
@@ -232,4 +235,4 @@ async def test_both_daemons_start_from_it_by_the_charts_commands_and_give_a_pod_
         await cluster.start_node("node-2")
         await cluster.declare_fabric()
         await cluster.run_pod("first")
-        assert [await end(one) for one in image.processes.values()] == [0, 0]
+        assert [await end(process) for process in image.processes.values()] == [0, 0]

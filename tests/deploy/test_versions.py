@@ -94,7 +94,7 @@ async def test_objects_of_the_version_before_outlive_an_upgrade_with_every_field
         async with client.connecting(admin) as api:
             for file in FILES:
                 await api.create(kinds.CUSTOM_RESOURCE, definition(BEFORE, file), into=dict)
-            stored = [await store(api, KINDS[one["kind"]], one) for one in OBJECTS]
+            stored = [await store(api, KINDS[document["kind"]], document) for document in OBJECTS]
             for file in FILES:
                 now = definition(NOW, file)
                 name = now["metadata"]["name"]
@@ -103,9 +103,9 @@ async def test_objects_of_the_version_before_outlive_an_upgrade_with_every_field
             for before in stored:
                 kind, name = KINDS[before["kind"]], before["metadata"]["name"]
                 (after,) = [
-                    one
-                    for one in (await api.list_all(kind, into=dict)).items
-                    if one["metadata"]["name"] == name
+                    body
+                    for body in (await api.list_all(kind, into=dict)).items
+                    if body["metadata"]["name"] == name
                 ]
                 assert {part: after.get(part) for part in ("spec", "status")} == {
                     part: before.get(part) for part in ("spec", "status")
@@ -132,7 +132,7 @@ async def test_objects_of_the_version_before_outlive_an_upgrade_with_every_field
                     await api.patch(kind, name, change, subresource="status", **options)
 
 
-@pytest.mark.parametrize("document", OBJECTS, ids=lambda one: one["metadata"]["name"])
+@pytest.mark.parametrize("document", OBJECTS, ids=lambda document: document["metadata"]["name"])
 def test_what_this_version_writes_of_an_object_the_version_before_reads_the_same(document):
     written = msgspec.to_builtins(msgspec.convert(document, TYPES[document["kind"]]))
     if document["kind"] == "DeviceAttachment":
@@ -190,16 +190,16 @@ def test_the_record_that_this_version_writes_the_version_before_reads_the_same(t
 
 def test_no_field_of_the_record_lost_its_name():
     """What a version does not know it keeps and does not use, so a field under a new name would be forgotten."""
-    known = {field.encode_name for field in msgspec.structs.fields(OLD.Device)}
+    before = {field.encode_name for field in msgspec.structs.fields(OLD.Device)}
     now = {field.encode_name for field in msgspec.structs.fields(records.PreparedDevice)} - {"unknown"}
-    assert known <= now
+    assert before <= now
     assert {field.encode_name for field in msgspec.structs.fields(OLD.Claim)} <= {
         field.encode_name for field in msgspec.structs.fields(records.PreparedClaim)
     }
 
 
-# Under another one of these names nobody would find what the version before made: devices would be published twice,
-# objects would never go, and two daemons would write one condition.
+# If one of these names changed, no daemon would find what the version before made: devices would be published twice,
+# objects would never be removed, and two daemons would write one condition.
 WORDS = {
     "the finalizer of an attachment": (attachments.FINALIZER, "drawbar.dev/detach"),
     "the finalizer of a Fabric": (fabrics.FINALIZER, "drawbar.dev/attachments"),

@@ -74,25 +74,25 @@ def exposed():
     controller = controller_metrics.Metrics("drawbar.dev")
     controller.watch("ready", "", dict)
     gauges.Gauges(cluster=Nothing(), devices_queue=Nothing(), fabrics_queue=Nothing()).show(controller)
-    found = {}
+    labels_by_series = {}
     for name, labels in (*node.metrics.labels().items(), *controller.labels().items()):
-        found[name] = set(labels)
+        labels_by_series[name] = set(labels)
         if name.endswith("_seconds"):
-            found |= {f"{name}_bucket": {*labels, "le"}, f"{name}_sum": set(labels)}
-    return found | {"process_start_time_seconds": {"driver"}}
+            labels_by_series |= {f"{name}_bucket": {*labels, "le"}, f"{name}_sum": set(labels)}
+    return labels_by_series | {"process_start_time_seconds": {"driver"}}
 
 
 def check_series(expression, exposed):
     """Each series with the labels that it is asked for, and the labels by which is grouped."""
-    known = set(OF_THE_TARGET)
+    allowed = set(OF_THE_TARGET)
     for name, matchers in SELECTOR.findall(expression):
         assert name in exposed
-        known |= exposed[name]
+        allowed |= exposed[name]
         for label, text in MATCHER.findall(matchers):
             assert label in exposed[name], f"{name} has no label {label}"
             assert set(text.split("|")) <= VALUES[label]
     grouped = [label for group in GROUPING.findall(expression) for label in re.split(r"[,\s]+", group)]
-    assert {label for label in grouped if label} <= known
+    assert {label for label in grouped if label} <= allowed
 
 
 @pytest.mark.parametrize("rule", rules())
@@ -110,7 +110,7 @@ def test_a_chart_asks_for_series_and_labels_that_are_exposed_and_names_labels_th
 
 
 @pytest.mark.parametrize("rule", rules())
-def test_a_rule_says_what_is_wrong_and_what_to_do(rule):
+def test_a_rule_names_the_problem_and_what_to_do(rule):
     assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch(r"\d+[mh]", rule["for"])
     assert rule["labels"]["severity"] in ("critical", "warning")
@@ -154,7 +154,7 @@ def test_the_runbook_of_every_alert_is_its_paragraph_in_the_documentation():
         heading: text.strip()
         for heading, text in re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
     }
-    alerts = {one.id: one.values[0]["annotations"]["runbook_url"] for one in rules()}
+    alerts = {rule.id: rule.values[0]["annotations"]["runbook_url"] for rule in rules()}
     assert sections.keys() == alerts.keys()
     assert all(sections.values())
     # A heading's anchor is its text in lower case.
@@ -162,7 +162,7 @@ def test_the_runbook_of_every_alert_is_its_paragraph_in_the_documentation():
 
 
 def test_names_are_said_once():
-    names = [one.id for one in rules()]
+    names = [rule.id for rule in rules()]
     assert len(names) == len(set(names))
     assert all(name.startswith("Drawbar") for name in names)
 

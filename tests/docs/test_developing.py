@@ -29,7 +29,7 @@ from pathlib import Path
 from drawbar.driver.node import classes
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import judgement, monitor, policy, readings
-card = next(one for one in reader.read(Path(sys.argv[1])).cards if one.first.serial)
+card = next(card for card in reader.read(Path(sys.argv[1])).cards if card.first.serial)
 taken = readings.read(Path(sys.argv[1]), card)
 _, verdict = judgement.judge(judgement.History(), taken, 0.0, policy.Policy())
 dsp = classes.of("dsp")
@@ -37,7 +37,7 @@ print(json.dumps({
     "class": classes.classify(0x118000, 0x104C, 0x1000),
     "module": type(dsp).__module__,
     "lack": dsp.lacks(card),
-    "taints": [one.key for one in verdict.taints],
+    "taints": [taint.key for taint in verdict.taints],
     "rule": policy.Policy().rules.parity_broken.unhealthy,
 }))
 """

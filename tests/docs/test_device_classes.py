@@ -14,7 +14,7 @@ from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2
 
 ROOT = Path(__file__).parents[2]
-NAMES = [str(one) for one in OFFERED_CLASSES]
+NAMES = [str(device_class) for device_class in OFFERED_CLASSES]
 WITH_DEVICECLASS = [name for name in NAMES if name != DeviceClass.OTHER]
 
 
@@ -28,17 +28,19 @@ def row(page, begins):
 
 
 def test_every_class_of_the_contract_but_other_has_one_module():
-    assert [*(str(one.device_class) for one in classes.CLASSES), "other"] == NAMES
+    assert [*(str(module.device_class) for module in classes.CLASSES), "other"] == NAMES
 
 
 def test_no_class_code_is_claimed_twice():
-    codes = [code for one in classes.CLASSES for code in one.class_codes]
+    codes = [code for module in classes.CLASSES for code in module.class_codes]
     assert len(codes) == len(set(codes))
 
 
 def test_every_class_is_in_the_protocol_of_adapters():
     missing = [
-        one for one in OFFERED_CLASSES if f"DEVICE_CLASS_{one.name}" not in [*fabric_pb2.DeviceClass.keys()]
+        device_class
+        for device_class in OFFERED_CLASSES
+        if f"DEVICE_CLASS_{device_class.name}" not in [*fabric_pb2.DeviceClass.keys()]
     ]
     assert not missing, f"add {missing} to fabric.proto and run make generate"
 
@@ -46,7 +48,7 @@ def test_every_class_is_in_the_protocol_of_adapters():
 def test_the_definition_of_attachments_takes_every_class():
     (definition,) = documents("deploy/drawbar/crds/deviceattachments.yaml")
     text = json.dumps(definition)
-    enums = [found.split(", ") for found in re.findall(r'"enum": \[([^]]*)\]', text)]
+    enums = [values.split(", ") for values in re.findall(r'"enum": \[([^]]*)\]', text)]
     assert [f'"{name}"' for name in NAMES] in enums, (
         "deploy/drawbar/crds/deviceattachments.yaml: enum of deviceClass"
     )
@@ -65,9 +67,9 @@ def test_the_chart_takes_every_class_and_makes_a_deviceclass_of_each():
 )
 def test_the_manifests_have_a_class_for_each(path):
     made = {
-        one["metadata"]["name"].removesuffix(".drawbar.dev")
-        for one in documents(f"deploy/manifests/{path}")
-        if one
+        document["metadata"]["name"].removesuffix(".drawbar.dev")
+        for document in documents(f"deploy/manifests/{path}")
+        if document
     }
     assert made >= set(WITH_DEVICECLASS), f"deploy/manifests/{path}: run deploy/render"
 
@@ -87,13 +89,13 @@ def test_the_pages_of_the_local_pool_name_every_class(page, begins):
     assert set(NAMES) <= said, f"docs/{page}; node.md and values.schema.json have it from local.residents"
 
 
-def test_what_is_offered_by_default_is_what_the_classes_say():
+def test_the_classes_with_in_local_pool_are_offered_by_default():
     assert (
-        tuple(str(one.device_class) for one in classes.CLASSES if one.in_local_pool)
+        tuple(str(module.device_class) for module in classes.CLASSES if module.in_local_pool)
         == residents.DEFAULT_CLASSES
     )
 
 
-def test_slow_idle_links_are_expected_of_the_classes_that_say_so():
-    slow = tuple(str(one.device_class) for one in classes.CLASSES if one.slows_idle_link)
+def test_slow_idle_links_are_expected_of_the_classes_that_slow_them():
+    slow = tuple(str(module.device_class) for module in classes.CLASSES if module.slows_idle_link)
     assert policy.Policy().slow_link_expected == slow

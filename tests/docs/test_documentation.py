@@ -1,4 +1,4 @@
-"""The documentation says what is true: commands run, links lead somewhere, reasons are all listed."""
+"""The documentation is true: commands run, links lead somewhere, reasons are all listed."""
 
 import json
 import os
@@ -29,14 +29,14 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 def commands(serving):
     """Every command line of every page, once, without its comment; of blocks that serve, or of the others."""
-    found = {}
+    pages = {}
     for page in PAGES:
         for mark, block in FENCE.findall(page.read_text()):
             for line in block.splitlines():
                 command = line.split("  #")[0].strip()
                 if command and bool(mark) == serving:
-                    found.setdefault(command, page.name)
-    return [pytest.param(command, id=f"{page}: {command}") for command, page in found.items()]
+                    pages.setdefault(command, page.name)
+    return [pytest.param(command, id=f"{page}: {command}") for command, page in pages.items()]
 
 
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -64,7 +64,7 @@ def test_a_command_in_the_documentation_runs(command):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("command", commands(serving=True))
-def test_a_command_that_serves_says_that_it_is_ready_and_ends_when_told(command, tmp_path):
+def test_a_command_that_serves_reports_that_it_is_ready_and_ends_on_sigterm(command, tmp_path):
     words = shlex.split(command.replace("/tmp/drawbar", str(tmp_path)))
     with subprocess.Popen(words, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
         try:

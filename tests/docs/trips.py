@@ -4,7 +4,7 @@ A trip is a chain of legs. A leg is one call that the event loop, the kubelet or
 those in threads as well; the next leg begins when a queue or an event hands the trip's object on. A trip passes a module when one
 of its functions is called in a leg and is handed the trip's object or returns it: an argument or the result is one of its names,
 or a value with one of them in its fields. A module that answers a question about something else (are writes refused, which
-hosts are at fault) is not passed; `Trace.asked` has those. `LEFT_OUT` says what is not counted, with the reasons.
+hosts are at fault) is not passed; `Trace.asked` has those. `LEFT_OUT` lists what is not counted, with the reasons.
 
 A trip turns back where a module is called while another call of it waits below for the answer, so where it is called back, and
 where a leg begins in a module in which an earlier leg began, with one in another module between them. A return is no turn, nor
@@ -76,7 +76,7 @@ class Trace:
         self.passed: dict[str, str] = {}
         self.asked: dict[str, None] = {}
         began = [leg.module for leg in legs]
-        again = [n for n, one in enumerate(began) if n and one != began[n - 1] and one in began[:n]]
+        again = [n for n, module in enumerate(began) if n and module != began[n - 1] and module in began[:n]]
         self.turns: dict[str, None] = dict.fromkeys(" > ".join(began[: n + 1]) for n in again)
         self.ended = False
         self._leg = -1
@@ -174,7 +174,7 @@ def _parts(value: object) -> tuple[object, ...]:
 
 def left_out(module: str) -> str | None:
     """Return the entry of `LEFT_OUT` that the module falls under."""
-    return next((one for one in LEFT_OUT if module == one or module.startswith(f"{one}.")), None)
+    return next((entry for entry in LEFT_OUT if module == entry or module.startswith(f"{entry}.")), None)
 
 
 def _arguments(frame: Any) -> dict[str, Any]:
