@@ -81,7 +81,7 @@ class World:
             kubeconfig=folder / "admin.kubeconfig",
             directory=folder,
             logs=logs,
-            others=(f"What the node's kernel says: {pool.node.guest.places.log}",),
+            notes=(f"What the node's kernel says: {pool.node.guest.places.log}",),
         )
         self._pool, self._events, self._slots = pool, events, slots
         self._logs = logs

@@ -51,8 +51,8 @@ class Reply:
     @property
     def causes(self) -> dict[str, str]:
         """The fields that a refusal complains of, and why: the reason of each (the last one of a field)."""
-        found = (self.body.get("details") or {}).get("causes") or [] if isinstance(self.body, dict) else []
-        return {cause.get("field", ""): cause.get("reason", "") for cause in found}
+        causes = (self.body.get("details") or {}).get("causes") or [] if isinstance(self.body, dict) else []
+        return {cause.get("field", ""): cause.get("reason", "") for cause in causes}
 
     @property
     def version(self) -> str:
@@ -102,8 +102,8 @@ class Stream:
             event = await self.next()
         assert event is not None, f"the watch ended before a {kind} event"
         assert event["type"] == kind, event
-        found: Json = event["object"]
-        return found
+        changed: Json = event["object"]
+        return changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,40 +53,44 @@ class Capabilities:
 async def detect(client: api.Client, name: str) -> Capabilities:
     """Asks a server; `name` is for the dry-run slice, which is never stored."""
     version = (await client.get("/version")).body
-    found = await _resources(client)
+    resources = await _resources(client)
     kept, unknown = await _slice_fields(client, name)
     return Capabilities(
         version=version["gitVersion"],
         minor=int(re.sub(r"\D.*", "", version["minor"])),
-        resources=found,
+        resources=resources,
         slice_fields=kept,
         unknown_fields=unknown,
         impersonation=await _impersonates(client, name),
-        classic=_classic(found),
-        rules=next((one for one in RULES if f"resource.k8s.io/{one}/{_RULE_STATUS}" in found), "v1"),
+        classic=_classic(resources),
+        rules=next(
+            (release for release in RULES if f"resource.k8s.io/{release}/{_RULE_STATUS}" in resources), "v1"
+        ),
     )
 
 
 def _classic(resources: frozenset[str]) -> str:
-    found = sorted(one.split("/")[1] for one in resources if one.endswith("/podschedulingcontexts"))
-    return found[-1] if found else ""
+    versions = sorted(
+        resource.split("/")[1] for resource in resources if resource.endswith("/podschedulingcontexts")
+    )
+    return versions[-1] if versions else ""
 
 
 async def _resources(client: api.Client) -> frozenset[str]:
     groups = (await client.get("/apis")).body["groups"]
     versions = ["v1"] + [version["groupVersion"] for group in groups for version in group["versions"]]
-    found: set[str] = set()
+    resources: set[str] = set()
     for version in versions:
         path = f"/apis/{version}" if "/" in version else f"/api/{version}"
         listed = await client.get(path)
         if listed.code == 200:  # an aggregated API may be out of order
-            found |= {f"{version}/{one['name']}" for one in listed.body["resources"]}
-    return frozenset(found)
+            resources |= {f"{version}/{resource['name']}" for resource in listed.body["resources"]}
+    return frozenset(resources)
 
 
 async def _slice_fields(client: api.Client, name: str) -> tuple[frozenset[str], frozenset[str]]:
     """What is kept and what is unknown. One probe per field: one that is refused must not hide the others."""
-    found, unknown = set(), set()
+    stored, unknown = set(), set()
     for field, change in bodies.GATED_SLICE_FIELDS.items():
         body = bodies.slice_of(name, driver=f"{name}.drawbar.dev", devices=[bodies.device("d", **change)])
         reply = await client.post(
@@ -94,10 +98,10 @@ async def _slice_fields(client: api.Client, name: str) -> tuple[frozenset[str], 
         )
         kept = reply.body["spec"]["devices"][0] if reply.code == 201 else {}
         if _contains(kept, change):
-            found.add(field)
+            stored.add(field)
         if "unknown field" in reply.headers.get("Warning", ""):
             unknown.add(field)
-    return frozenset(found), frozenset(unknown)
+    return frozenset(stored), frozenset(unknown)
 
 
 def _contains(held: Any, wanted: Any) -> bool:
@@ -109,7 +113,7 @@ def _contains(held: Any, wanted: Any) -> bool:
         return (
             isinstance(held, list)
             and len(held) == len(wanted)
-            and all(_contains(one, other) for one, other in zip(held, wanted, strict=True))
+            and all(_contains(element, other) for element, other in zip(held, wanted, strict=True))
         )
     return bool(held == wanted)
 

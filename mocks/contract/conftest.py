@@ -97,7 +97,7 @@ async def _sweep(target: targets.Target) -> None:
             for name in held.names if held.code == 200 else ():
                 await worlds.discard(client, f"{collection}/{name}")
         if not target.double:
-            await client.until("/api/v1/namespaces", target.run, lambda one: one is None)
+            await client.until("/api/v1/namespaces", target.run, lambda namespace: namespace is None)
 
 
 def _swept() -> Iterator[str]:
@@ -105,8 +105,8 @@ def _swept() -> Iterator[str]:
     rules = (kinds.with_rules(version) for version in capabilities.RULES)
     everywhere = (*rules, kinds.classic("v1alpha3"), kinds.classic("v1alpha2"))
     for plural in SWEPT:
-        found = [served[plural].prefix for served in everywhere if plural in served]
-        yield from (f"{prefix}/{plural}" for prefix in dict.fromkeys(found))
+        prefixes = [served[plural].prefix for served in everywhere if plural in served]
+        yield from (f"{prefix}/{plural}" for prefix in dict.fromkeys(prefixes))
 
 
 @pytest.fixture

@@ -62,31 +62,33 @@ class Lab:
 
     async def allocated(self, claim: str, holds: Callable[[Json], Any] = lambda _: True) -> Json:
         """Waits until a claim is allocated, and more; gives the claim."""
-        return await self.world.until("resourceclaims", claim, lambda one: is_allocated(one) and holds(one))
+        return await self.world.until(
+            "resourceclaims", claim, lambda stored: is_allocated(stored) and holds(stored)
+        )
 
     async def deallocated(self, claim: str) -> Json:
         """Waits until a claim has no allocation."""
-        return await self.world.until("resourceclaims", claim, lambda one: not is_allocated(one))
+        return await self.world.until("resourceclaims", claim, lambda stored: not is_allocated(stored))
 
     async def bound(self, pod: str) -> Json:
         """Waits until a pod has its node, which must be ours."""
-        found = await self.world.until("pods", pod, lambda one: one["spec"].get("nodeName"))
-        assert found["spec"]["nodeName"] == self.node
-        return found
+        assigned = await self.world.until("pods", pod, lambda stored: stored["spec"].get("nodeName"))
+        assert assigned["spec"]["nodeName"] == self.node
+        return assigned
 
     async def unschedulable(self, pod: str) -> str:
         """Waits until the scheduler says that a pod fits nowhere, and gives its words."""
-        found = await self.world.until("pods", pod, lambda one: refusal(one) is not None)
-        return str(refusal(found))
+        pending = await self.world.until("pods", pod, lambda stored: refusal(stored) is not None)
+        return str(refusal(pending))
 
     async def quiet(self, plural: str, name: str, changed: Callable[[Json], Any]) -> None:
         """Looks on for some of the scheduler's polls, in which something must not happen."""
         try:
             async with asyncio.timeout(QUIET_POLLS * self.world.poll_seconds):
-                found = await self.world.until(plural, name, changed)
+                stored = await self.world.until(plural, name, changed)
         except TimeoutError:
             return
-        raise AssertionError(f"this was not to happen: {found}")
+        raise AssertionError(f"this was not to happen: {stored}")
 
     async def tell(self, claim: str, *devices: Json) -> Json:
         """Writes the status of devices of a claim, as a controller does."""
@@ -94,8 +96,8 @@ class Lab:
             self.world.path("resourceclaims", claim, "status"), {"status": {"devices": list(devices)}}
         )
         assert reply.code == 200, reply.body
-        told: Json = reply.body
-        return told
+        written: Json = reply.body
+        return written
 
     async def ready(self, claim: Json, *conditions: str) -> Json:
         """Says of all devices of an allocated claim that these conditions are True."""
@@ -107,11 +109,11 @@ class Lab:
     async def event(self, pod: str, reason: str, words: str = "") -> Json:
         """Waits for an event about a pod."""
 
-        def fitting(one: Json) -> bool:
+        def fitting(event: Json) -> bool:
             return (
-                pod in (one["regarding"].get("name"), (one.get("related") or {}).get("name"))
-                and one["reason"] == reason
-                and words in one.get("note", "")
+                pod in (event["regarding"].get("name"), (event.get("related") or {}).get("name"))
+                and event["reason"] == reason
+                and words in event.get("note", "")
             )
 
         path = self.world.path("events")
@@ -142,8 +144,8 @@ def is_allocated(claim: Json) -> bool:
 
 def results(claim: Json) -> list[Json]:
     """The devices of an allocated claim."""
-    found: list[Json] = claim["status"]["allocation"]["devices"]["results"]
-    return found
+    entries: list[Json] = claim["status"]["allocation"]["devices"]["results"]
+    return entries
 
 
 def devices(claim: Json) -> list[str]:
@@ -158,7 +160,7 @@ def state(result: Json, *conditions: Json) -> Json:
 
 def reserved(claim: Json) -> list[str]:
     """The names of the pods that use a claim."""
-    return [one["name"] for one in (claim.get("status") or {}).get("reservedFor") or []]
+    return [consumer["name"] for consumer in (claim.get("status") or {}).get("reservedFor") or []]
 
 
 def refusal(pod: Json) -> str | None:

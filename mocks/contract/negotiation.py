@@ -89,9 +89,9 @@ class Driver:
     async def claim(self, **fields: Any) -> "Claim":
         """Creates a claim."""
         made = await self.world.make("resourceclaims", spec=self.spec(**fields))
-        return self.known(made["metadata"]["name"])
+        return self.remember(made["metadata"]["name"])
 
-    def known(self, name: str) -> "Claim":
+    def remember(self, name: str) -> "Claim":
         """A claim that exists, to be taken away when the test ends."""
         claim = Claim(self, name)
         self.world.remember(claim.path)
@@ -118,8 +118,8 @@ class Claim:
         assert marked.code == 200, marked.body
         reply = await self.status(**self.driver.allocated(*nodes, reserved=reserved))
         assert reply.code == 200, reply.body
-        found: Json = reply.body
-        return found
+        allocated: Json = reply.body
+        return allocated
 
     async def deallocate(self) -> None:
         """Gives everything up, as a driver does that was asked to."""
@@ -130,8 +130,8 @@ class Claim:
 
     async def current(self) -> Json:
         """The claim as it is."""
-        found: Json = (await self.driver.world.api.get(self.path)).body
-        return found
+        stored: Json = (await self.driver.world.api.get(self.path)).body
+        return stored
 
 
 def consumers(number: int) -> list[Json]:

@@ -198,11 +198,11 @@ async def test_an_empty_field_of_the_request_is_an_absent_key(world, enforced, e
 
 
 async def test_a_deletion_has_no_object_and_its_own_options(world, enforced):
-    told = {
+    validation = {
         "expression": "object == null && request.options.kind == 'DeleteOptions' && has(oldObject.data)",
         "message": "looked",
     }
-    ours = await enforced(told, rule={**RULE, "operations": ["DELETE"]})
+    ours = await enforced(validation, rule={**RULE, "operations": ["DELETE"]})
     for fields, refused_ in (({}, True), ({"data": {"a": "1"}}, False)):
         made = await world.make("configmaps", metadata=ours, **fields)
         path = world.path("configmaps", made["metadata"]["name"])
@@ -313,5 +313,9 @@ async def test_a_field_that_the_kind_does_not_have_is_warned_of_in_the_status(
     )
     assert reply.body["status"]["observedGeneration"] == 1
     warnings = reply.body["status"]["typeChecking"].get("expressionWarnings") or []
-    assert [one["fieldRef"] for one in warnings] == (["spec.validations[0].expression"] if missing else [])
-    assert all(missing in one["warning"] and "Kind=ConfigMap" in one["warning"] for one in warnings)
+    assert [warning["fieldRef"] for warning in warnings] == (
+        ["spec.validations[0].expression"] if missing else []
+    )
+    assert all(
+        missing in warning["warning"] and "Kind=ConfigMap" in warning["warning"] for warning in warnings
+    )

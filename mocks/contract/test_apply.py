@@ -60,7 +60,7 @@ async def test_two_managers_share_an_object(applied):
     await applied.by("a", data={"x": "1"})
     reply = await applied.by("b", data={"y": "2"})
     assert reply.body["data"] == {"x": "1", "y": "2"}
-    assert {one["manager"] for one in reply.body["metadata"]["managedFields"]} == {"a", "b"}
+    assert {entry["manager"] for entry in reply.body["metadata"]["managedFields"]} == {"a", "b"}
 
 
 async def test_another_managers_value_is_a_conflict_that_names_it_and_the_field(applied):
@@ -76,7 +76,7 @@ async def test_force_takes_the_field(applied):
     await applied.by("a", data={"x": "1"})
     reply = await applied.by("b", data={"x": "2"}, force=True)
     assert (reply.code, reply.body["data"]) == (200, {"x": "2"})
-    assert [one["manager"] for one in reply.body["metadata"]["managedFields"]] == ["b"]
+    assert [entry["manager"] for entry in reply.body["metadata"]["managedFields"]] == ["b"]
     back = await applied.by("a", data={"x": "1"})
     assert back.code == 409
 
@@ -100,7 +100,7 @@ async def test_an_update_takes_a_field_without_asking(applied):
     await applied.by("a", data={"x": "1"})
     reply = await applied.world.api.merge(applied.path, {"data": {"x": "2"}}, fieldManager="b")
     assert reply.code == 200
-    owners = {one["manager"]: one for one in reply.body["metadata"]["managedFields"]}
+    owners = {entry["manager"]: entry for entry in reply.body["metadata"]["managedFields"]}
     assert owners["b"]["operation"] == "Update"
     assert "a" not in owners
     assert (await applied.by("a", data={"x": "1"})).code == 409
@@ -167,7 +167,7 @@ async def test_finalizers_are_a_set_to_which_each_manager_adds_its_own(applied):
 async def test_a_manager_of_update_and_one_of_apply_are_two(applied):
     await applied.by("a", data={"x": "1"})
     reply = await applied.world.api.merge(applied.path, {"data": {"y": "2"}}, fieldManager="a")
-    operations = {(one["manager"], one["operation"]) for one in reply.body["metadata"]["managedFields"]}
+    operations = {(entry["manager"], entry["operation"]) for entry in reply.body["metadata"]["managedFields"]}
     assert operations == {("a", "Apply"), ("a", "Update")}
 
 
@@ -206,13 +206,15 @@ async def test_two_managers_keep_their_conditions_in_one_device_entry(claimed):
     await claimed.by("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
     reply = await claimed.by("node", claimed.device("d1", bodies.condition(bodies.VISIBLE)))
     (entry,) = reply.body["status"]["devices"]
-    assert {one["type"] for one in entry["conditions"]} == {bodies.ATTACHED, bodies.VISIBLE}
+    assert {condition["type"] for condition in entry["conditions"]} == {bodies.ATTACHED, bodies.VISIBLE}
 
 
 async def test_device_entries_are_told_apart_by_driver_pool_and_device(claimed):
     await claimed.by("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
     reply = await claimed.by("node", claimed.device("d2", bodies.condition(bodies.ATTACHED, "False")))
-    assert {one["device"]: one["conditions"][0]["status"] for one in reply.body["status"]["devices"]} == {
+    assert {
+        device["device"]: device["conditions"][0]["status"] for device in reply.body["status"]["devices"]
+    } == {
         "d1": "True",
         "d2": "False",
     }
@@ -223,7 +225,7 @@ async def test_a_condition_that_its_manager_leaves_out_goes_and_the_others_stay(
     await claimed.by("node", claimed.device("d1", bodies.condition(bodies.VISIBLE)))
     reply = await claimed.by("controller", claimed.device("d1"))
     (entry,) = reply.body["status"]["devices"]
-    assert [one["type"] for one in entry["conditions"]] == [bodies.VISIBLE]
+    assert [condition["type"] for condition in entry["conditions"]] == [bodies.VISIBLE]
 
 
 async def test_two_managers_conflict_over_one_condition(claimed):
@@ -240,7 +242,9 @@ async def test_two_managers_conflict_over_one_condition(claimed):
 
 async def test_ownership_of_a_status_is_recorded_with_its_subresource(claimed):
     reply = await claimed.by("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
-    entry = next(one for one in reply.body["metadata"]["managedFields"] if one["manager"] == "controller")
+    entry = next(
+        managed for managed in reply.body["metadata"]["managedFields"] if managed["manager"] == "controller"
+    )
     assert (entry["subresource"], entry["operation"]) == ("status", "Apply")
     (device,) = [key for key in entry["fieldsV1"]["f:status"]["f:devices"] if key.startswith("k:")]
     assert device == f'k:{{"device":"d1","driver":"{claimed.world.driver}","pool":"pool"}}'

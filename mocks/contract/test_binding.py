@@ -25,18 +25,18 @@ async def test_without_the_gate_a_pod_is_bound_before_its_device_is_there(lab):
     await lab.pool(device("d1"))
     claim = await lab.claim()
     await lab.bound(await lab.pod(claim))
-    found = await lab.allocated(claim)
-    assert "allocationTimestamp" not in found["status"]["allocation"]
-    assert "bindingConditions" not in results(found)[0]
+    allocated = await lab.allocated(claim)
+    assert "allocationTimestamp" not in allocated["status"]["allocation"]
+    assert "bindingConditions" not in results(allocated)[0]
 
 
 async def test_a_pod_is_bound_when_its_device_is_ready(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    found = await waiting.allocated(claim)
+    allocated = await waiting.allocated(claim)
     assert not (await waiting.world.api.get(waiting.world.path("pods", pod))).body["spec"].get("nodeName")
-    await waiting.ready(found)
+    await waiting.ready(allocated)
     await waiting.bound(pod)
 
 
@@ -44,15 +44,15 @@ async def test_the_allocation_says_what_is_waited_for_since_when_and_where(waiti
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    found = await waiting.allocated(claim)
-    allocation = found["status"]["allocation"]
-    (result,) = results(found)
+    allocated = await waiting.allocated(claim)
+    allocation = allocated["status"]["allocation"]
+    (result,) = results(allocated)
     assert result["bindingConditions"] == [bodies.ATTACHED]
     assert result["bindingFailureConditions"] == [bodies.FAILED]
     assert allocation["nodeSelector"] == bodies.node_selector(waiting.node)
     assert allocation["allocationTimestamp"]
-    assert reserved(found) == [pod]
-    assert "resource.kubernetes.io/delete-protection" in found["metadata"]["finalizers"]
+    assert reserved(allocated) == [pod]
+    assert "resource.kubernetes.io/delete-protection" in allocated["metadata"]["finalizers"]
 
 
 async def test_a_device_that_does_not_bind_to_its_node_leaves_the_slices_selector(waiting):
@@ -66,8 +66,10 @@ async def test_a_device_that_does_not_bind_to_its_node_leaves_the_slices_selecto
 async def test_a_waiting_pod_nominates_its_node(waiting):
     await waiting.pool(device("d1"))
     pod = await waiting.pod(await waiting.claim())
-    found = await waiting.world.until("pods", pod, lambda one: one["status"].get("nominatedNodeName"))
-    assert found["status"]["nominatedNodeName"] == waiting.node
+    nominated = await waiting.world.until(
+        "pods", pod, lambda stored: stored["status"].get("nominatedNodeName")
+    )
+    assert nominated["status"]["nominatedNodeName"] == waiting.node
 
 
 async def test_a_waiting_pod_says_so_in_an_event(waiting):
@@ -80,12 +82,12 @@ async def test_all_conditions_must_be_true(waiting):
     await waiting.pool(device("d1", **TWO))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    found = await waiting.allocated(claim)
-    (result,) = results(found)
+    allocated = await waiting.allocated(claim)
+    (result,) = results(allocated)
     unsure = [bodies.condition(bodies.ATTACHED), bodies.condition(bodies.VISIBLE, "Unknown")]
     await waiting.tell(claim, state(result, *unsure))
-    await waiting.quiet("pods", pod, lambda one: one["spec"].get("nodeName"))
-    await waiting.ready(found, bodies.ATTACHED, bodies.VISIBLE)
+    await waiting.quiet("pods", pod, lambda stored: stored["spec"].get("nodeName"))
+    await waiting.ready(allocated, bodies.ATTACHED, bodies.VISIBLE)
     await waiting.bound(pod)
 
 
@@ -95,7 +97,7 @@ async def test_all_devices_of_all_claims_must_be_ready(waiting):
     pod = await waiting.pod(*claims)
     first, second = [await waiting.allocated(claim) for claim in claims]
     await waiting.ready(first)
-    await waiting.quiet("pods", pod, lambda one: one["spec"].get("nodeName"))
+    await waiting.quiet("pods", pod, lambda stored: stored["spec"].get("nodeName"))
     await waiting.ready(second)
     await waiting.bound(pod)
 
@@ -105,14 +107,14 @@ async def test_a_failure_of_a_tainted_device_moves_the_claim_to_another(waiting)
     slice_ = await waiting.pool(device("d1"), device("d2"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    found = await waiting.allocated(claim)
-    assert devices(found) == ["d1"]
+    allocated = await waiting.allocated(claim)
+    assert devices(allocated) == ["d1"]
     path = waiting.world.path("resourceslices", slice_["metadata"]["name"])
     tainted = [device("d1", taints=[TAINT]), device("d2")]
     assert (await waiting.world.api.merge(path, {"spec": {"devices": tainted}})).code == 200
     failed = bodies.condition(bodies.FAILED, reason="FabricError", message="port down")
-    await waiting.tell(claim, state(results(found)[0], failed))
-    moved = await waiting.allocated(claim, lambda one: devices(one) == ["d2"])
+    await waiting.tell(claim, state(results(allocated)[0], failed))
+    moved = await waiting.allocated(claim, lambda stored: devices(stored) == ["d2"])
     assert "devices" not in moved["status"]
     await waiting.ready(moved)
     await waiting.bound(pod)
@@ -122,9 +124,9 @@ async def test_a_failure_is_told_in_the_controllers_words(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    found = await waiting.allocated(claim)
+    allocated = await waiting.allocated(claim)
     failed = bodies.condition(bodies.FAILED, reason="FabricError", message="port down")
-    await waiting.tell(claim, state(results(found)[0], failed))
+    await waiting.tell(claim, state(results(allocated)[0], failed))
     words = f'device binding failed: claim={claim}, reason=FabricError, message="port down"'
     if waiting.world.can.minor < 36:
         words = f'claim {claim} binding failed: reason=FabricError, message="port down"'
@@ -135,9 +137,9 @@ async def test_the_same_device_may_be_chosen_again_if_nothing_keeps_it_away(wait
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    found = await waiting.allocated(claim)
-    await waiting.tell(claim, state(results(found)[0], bodies.condition(bodies.FAILED)))
-    again = await waiting.allocated(claim, lambda one: not one["status"].get("devices"))
+    allocated = await waiting.allocated(claim)
+    await waiting.tell(claim, state(results(allocated)[0], bodies.condition(bodies.FAILED)))
+    again = await waiting.allocated(claim, lambda stored: not stored["status"].get("devices"))
     assert devices(again) == ["d1"]
     await waiting.ready(again)
     await waiting.bound(pod)
@@ -150,7 +152,7 @@ async def test_a_failure_behind_a_device_that_is_not_ready_is_unseen(waiting):
     first, second = results(await waiting.allocated(claim))
     failed = state(second, bodies.condition(bodies.FAILED, reason="Late", message="unseen"))
     await waiting.tell(claim, failed)
-    await waiting.quiet("resourceclaims", claim, lambda one: not one["status"].get("devices"))
+    await waiting.quiet("resourceclaims", claim, lambda stored: not stored["status"].get("devices"))
     await waiting.tell(claim, state(first, bodies.condition(bodies.ATTACHED)), failed)
     await waiting.event(pod, "FailedScheduling", "reason=Late")
 
@@ -161,7 +163,7 @@ async def test_a_failure_in_a_later_claim_is_unseen_while_an_earlier_one_waits(w
     pod = await waiting.pod(*claims)
     first, second = [await waiting.allocated(claim) for claim in claims]
     await waiting.tell(claims[1], state(results(second)[0], bodies.condition(bodies.FAILED, reason="Late")))
-    await waiting.quiet("resourceclaims", claims[1], lambda one: not one["status"].get("devices"))
+    await waiting.quiet("resourceclaims", claims[1], lambda stored: not stored["status"].get("devices"))
     await waiting.ready(first)
     await waiting.event(pod, "FailedScheduling", "reason=Late")
 
@@ -170,12 +172,12 @@ async def test_failed_claims_are_deallocated_one_at_a_time(waiting):
     await waiting.pool(device("d1"), device("d2"))
     claims = [await waiting.claim(), await waiting.claim()]
     await waiting.pod(*claims)
-    found = [await waiting.allocated(claim) for claim in claims]
+    allocated = [await waiting.allocated(claim) for claim in claims]
     collection = waiting.world.path("resourceclaims")
     listed = await waiting.world.api.get(collection)
     # The later claim first, or it could be taken back before it has failed.
-    for claim, one in reversed(list(zip(claims, found, strict=True))):
-        await waiting.tell(claim, state(results(one)[0], bodies.condition(bodies.FAILED)))
+    for claim, document in reversed(list(zip(claims, allocated, strict=True))):
+        await waiting.tell(claim, state(results(document)[0], bodies.condition(bodies.FAILED)))
     async with waiting.world.api.watch(collection, resourceVersion=listed.version) as changes:
         held = dict.fromkeys(claims, True)
         taken_back = []
@@ -190,7 +192,7 @@ async def test_failed_claims_are_deallocated_one_at_a_time(waiting):
     assert first["metadata"]["name"] != second["metadata"]["name"]
     exact = {"resourceVersion": first["metadata"]["resourceVersion"], "resourceVersionMatch": "Exact"}
     then = await waiting.world.api.get(collection, limit=500, **exact)
-    other = next(one for one in then.items if one["metadata"]["name"] == second["metadata"]["name"])
+    other = next(item for item in then.items if item["metadata"]["name"] == second["metadata"]["name"])
     assert is_allocated(other)
 
 
@@ -198,10 +200,10 @@ async def test_a_claim_that_another_pod_uses_is_not_taken_back(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     first = await waiting.pod(claim)
-    found = await waiting.allocated(claim)
-    await waiting.ready(found)
+    allocated = await waiting.allocated(claim)
+    await waiting.ready(allocated)
     await waiting.bound(first)
-    await waiting.tell(claim, state(results(found)[0], bodies.condition(bodies.FAILED)))
+    await waiting.tell(claim, state(results(allocated)[0], bodies.condition(bodies.FAILED)))
     second = await waiting.pod(claim)
     assert await waiting.unschedulable(second)
     current = (await waiting.world.api.get(waiting.world.path("resourceclaims", claim))).body
@@ -213,9 +215,9 @@ async def test_a_condition_counts_by_its_status_alone(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    found = await waiting.allocated(claim)
+    allocated = await waiting.allocated(claim)
     old = bodies.condition(bodies.ATTACHED, lastTransitionTime="2001-01-01T00:00:00Z", observedGeneration=0)
-    await waiting.tell(claim, state(results(found)[0], old))
+    await waiting.tell(claim, state(results(allocated)[0], old))
     await waiting.bound(pod)
 
 
@@ -225,7 +227,7 @@ async def test_a_pod_that_goes_while_it_waits_gives_its_claim_back(waiting):
     pod = await waiting.pod(claim)
     await waiting.allocated(claim)
     await waiting.world.api.delete(waiting.world.path("pods", pod), gracePeriodSeconds=0)
-    await waiting.world.until("resourceclaims", claim, lambda one: not reserved(one))
+    await waiting.world.until("resourceclaims", claim, lambda stored: not reserved(stored))
 
 
 async def test_a_pod_whose_device_never_gets_ready_is_given_up(hasty_lab):
@@ -236,7 +238,7 @@ async def test_a_pod_whose_device_never_gets_ready_is_given_up(hasty_lab):
     first = (await hasty_lab.allocated(claim))["status"]["allocation"]["allocationTimestamp"]
     await hasty_lab.event(pod, "FailedScheduling", "timeout")
     later = await hasty_lab.allocated(
-        claim, lambda one: one["status"]["allocation"]["allocationTimestamp"] != first
+        claim, lambda stored: stored["status"]["allocation"]["allocationTimestamp"] != first
     )
     assert devices(later) == ["d1"]
 
@@ -249,13 +251,13 @@ async def test_a_pod_recovers_from_a_timeout(hasty_lab):
     first = (await hasty_lab.allocated(claim))["status"]["allocation"]["allocationTimestamp"]
     api, path = hasty_lab.world.api, hasty_lab.world.path
 
-    async def told():
+    async def report_ready():
         """Says of a new allocation that its device is ready; one that was given up before is followed by the next."""
-        found = (await api.get(path("resourceclaims", claim))).body
-        if is_allocated(found) and found["status"]["allocation"]["allocationTimestamp"] != first:
-            ready = state(results(found)[0], bodies.condition(bodies.ATTACHED))
+        stored = (await api.get(path("resourceclaims", claim))).body
+        if is_allocated(stored) and stored["status"]["allocation"]["allocationTimestamp"] != first:
+            ready = state(results(stored)[0], bodies.condition(bodies.ATTACHED))
             await api.merge(path("resourceclaims", claim, "status"), {"status": {"devices": [ready]}})
         return await api.get(path("pods", pod))
 
-    await hasty_lab.world.eventually(told, lambda reply: reply.body["spec"].get("nodeName"))
+    await hasty_lab.world.eventually(report_ready, lambda reply: reply.body["spec"].get("nodeName"))
     await hasty_lab.bound(pod)

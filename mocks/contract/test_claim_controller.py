@@ -24,7 +24,9 @@ async def templated(lab):
         )
         uses = [{"name": "gpu", "resourceClaimTemplateName": template["metadata"]["name"]}]
         name = await lab.pod(resourceClaims=uses)
-        pod = await lab.world.until("pods", name, lambda one: one["status"].get("resourceClaimStatuses"))
+        pod = await lab.world.until(
+            "pods", name, lambda stored: stored["status"].get("resourceClaimStatuses")
+        )
         (entry,) = pod["status"]["resourceClaimStatuses"]
         assert entry["name"] == "gpu"
         lab.world.remember(lab.world.path("resourceclaims", entry["resourceClaimName"]))
@@ -82,7 +84,7 @@ async def test_the_claim_of_a_finished_pod_is_deallocated_and_unprotected(lab):
     freed = await lab.deallocated(claim)
     assert reserved(freed) == []
     await lab.world.until(
-        "resourceclaims", claim, lambda one: PROTECTION not in one["metadata"].get("finalizers", ())
+        "resourceclaims", claim, lambda stored: PROTECTION not in stored["metadata"].get("finalizers", ())
     )
 
 
@@ -93,7 +95,7 @@ async def test_a_claim_is_freed_only_by_the_last_of_its_pods(lab):
     for pod in pods:
         await lab.bound(pod)
     await lab.world.api.delete(lab.world.path("pods", pods[0]), gracePeriodSeconds=0)
-    shared = await lab.world.until("resourceclaims", claim, lambda one: reserved(one) == [pods[1]])
+    shared = await lab.world.until("resourceclaims", claim, lambda stored: reserved(stored) == [pods[1]])
     assert is_allocated(shared)
     await lab.world.api.delete(lab.world.path("pods", pods[1]), gracePeriodSeconds=0)
     await lab.deallocated(claim)
@@ -105,12 +107,12 @@ async def test_what_another_than_the_scheduler_allocated_stays_so_after_the_last
     await allocated_by_another(lab, pool, claim, allocationTimestamp=bodies.EPOCH)
     pod = await lab.pod(claim)
     await lab.bound(pod)
-    used = await lab.world.until("resourceclaims", claim, lambda one: reserved(one) == [pod])
+    used = await lab.world.until("resourceclaims", claim, lambda stored: reserved(stored) == [pod])
     assert PROTECTION not in used["metadata"].get("finalizers", ())
     await lab.world.api.delete(lab.world.path("pods", pod), gracePeriodSeconds=0)
-    free = await lab.world.until("resourceclaims", claim, lambda one: reserved(one) == [])
+    free = await lab.world.until("resourceclaims", claim, lambda stored: reserved(stored) == [])
     assert is_allocated(free)
-    await lab.quiet("resourceclaims", claim, lambda one: not is_allocated(one))
+    await lab.quiet("resourceclaims", claim, lambda stored: not is_allocated(stored))
 
 
 async def test_what_another_has_allocated_without_a_timestamp_cannot_be_used(lab):
@@ -121,7 +123,7 @@ async def test_what_another_has_allocated_without_a_timestamp_cannot_be_used(lab
     await allocated_by_another(lab, pool, claim)
     pod = await lab.pod(claim)
     await lab.event(pod, "FailedScheduling", "field is immutable")
-    await lab.quiet("pods", pod, lambda one: one["spec"].get("nodeName"))
+    await lab.quiet("pods", pod, lambda stored: stored["spec"].get("nodeName"))
 
 
 async def allocated_by_another(lab, pool, claim, **allocation):
@@ -139,7 +141,7 @@ async def test_a_claim_in_use_stays_until_its_pod_is_gone(lab):
     await lab.bound(pod)
     assert (await lab.world.api.delete(lab.world.path("resourceclaims", claim))).code == 200
     held = await lab.world.until(
-        "resourceclaims", claim, lambda one: one["metadata"].get("deletionTimestamp")
+        "resourceclaims", claim, lambda stored: stored["metadata"].get("deletionTimestamp")
     )
     assert is_allocated(held)
     assert PROTECTION in held["metadata"]["finalizers"]

@@ -13,12 +13,12 @@ POOL = "pool"
 def refuses(reply: Reply, field: str, reason: str) -> None:
     """The refusal complains of this field, or of something in it, for this reason."""
     assert (reply.code, reply.reason) == (422, "Invalid"), reply.body
-    found = [
+    reasons = [
         why
         for where, why in reply.causes.items()
         if where == field or where.startswith((f"{field}.", f"{field}["))
     ]
-    assert reason in found, reply.causes
+    assert reason in reasons, reply.causes
 
 
 async def post(world, *requests: Json, **devices: Any) -> Reply:
@@ -207,17 +207,17 @@ class Allocated:
 @pytest.fixture
 async def claim(world):
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
-    found = Allocated(world, made["metadata"]["name"])
+    allocated = Allocated(world, made["metadata"]["name"])
     results = [bodies.result(world.driver, POOL, name) for name in ("d1", "d2")]
-    reply = await found.status(allocation={"devices": {"results": results}})
+    reply = await allocated.status(allocation={"devices": {"results": results}})
     assert reply.code == 200, reply.body
-    return found
+    return allocated
 
 
 async def test_a_devices_status_without_conditions_has_null_in_their_place(claim):
     reply = await claim.devices(claim.device())
     assert reply.code == 200, reply.body
-    assert [one["conditions"] for one in reply.body["status"]["devices"]] == [None]
+    assert [device["conditions"] for device in reply.body["status"]["devices"]] == [None]
 
 
 async def test_a_devices_status_is_of_an_allocated_device(claim):

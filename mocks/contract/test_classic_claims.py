@@ -9,8 +9,8 @@ ALLOCATED = "`allocation` must be set when `deallocationRequested` is set"
 
 async def test_the_kinds_of_the_time_are_listed_and_no_others(driver):
     world = driver.world
-    found = (await world.api.get(f"/apis/resource.k8s.io/{driver.version}")).body["resources"]
-    listed = {one["name"]: (one["kind"], one["namespaced"]) for one in found}
+    resources = (await world.api.get(f"/apis/resource.k8s.io/{driver.version}")).body["resources"]
+    listed = {resource["name"]: (resource["kind"], resource["namespaced"]) for resource in resources}
     own = {
         name: kind for name, kind in world.kinds.items() if kind.api_version.startswith("resource.k8s.io/")
     }

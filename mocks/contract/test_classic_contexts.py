@@ -23,7 +23,7 @@ def nodes(number):
 
 def answers(**unsuitable):
     """The answers of drivers: a claim's name and the nodes that do not suit it."""
-    return [{"name": name, "unsuitableNodes": found} for name, found in unsuitable.items()]
+    return [{"name": name, "unsuitableNodes": nodes} for name, nodes in unsuitable.items()]
 
 
 async def test_the_scheduler_asks_in_the_spec_and_drivers_answer_in_the_status(driver, context):

@@ -31,7 +31,7 @@ class Site:
     async def selected(self, pod, *nodes):
         """Waits until one of these nodes is selected for the pod, and gives it."""
         wanted = nodes or self.nodes
-        return selection(await self.context(pod, lambda one: selection(one) in wanted))
+        return selection(await self.context(pod, lambda context: selection(context) in wanted))
 
     async def answer(self, pod, **unsuitable):
         """Says of the pod's claims which nodes do not suit them."""
@@ -42,14 +42,14 @@ class Site:
 
     async def allocate(self, claim, pod, node):
         """Allocates a claim for the node selected for a pod."""
-        found = (await self.world.api.get(self.world.path("pods", pod))).body
-        consumer = {"resource": "pods", "name": pod, "uid": found["metadata"]["uid"]}
+        stored = (await self.world.api.get(self.world.path("pods", pod))).body
+        consumer = {"resource": "pods", "name": pod, "uid": stored["metadata"]["uid"]}
         await claim.allocate(node, reserved=[consumer])
 
     async def bound(self, pod):
         """Waits until a pod has its node, and gives that."""
-        found = await self.world.until("pods", pod, lambda one: one["spec"].get("nodeName"))
-        return found["spec"]["nodeName"]
+        assigned = await self.world.until("pods", pod, lambda stored: stored["spec"].get("nodeName"))
+        return assigned["spec"]["nodeName"]
 
     async def running(self, claim):
         """A pod that got the claim, on its node."""
@@ -61,7 +61,7 @@ class Site:
     async def claim_until(self, claim, holds):
         """Waits until something holds of a claim's status."""
         return await self.world.until(
-            "resourceclaims", claim.name, lambda one: holds(one.get("status") or {})
+            "resourceclaims", claim.name, lambda stored: holds(stored.get("status") or {})
         )
 
     async def delete(self, pod):
@@ -109,7 +109,7 @@ async def test_another_node_is_selected_when_the_selected_one_does_not_suit(site
     first = await site.selected(pod)
     (other,) = set(site.nodes) - {first}
     await site.answer(pod, g0=[first])
-    context = await site.context(pod, lambda one: selection(one) == other)
+    context = await site.context(pod, lambda stored: selection(stored) == other)
     assert potential(context) == sorted(site.nodes)
 
 
@@ -120,7 +120,7 @@ async def test_the_pod_is_bound_once_its_claim_is_allocated_and_its_context_goes
     await site.allocate(claim, pod, node)
     assert await site.bound(pod) == node
     await site.world.gone("podschedulingcontexts", pod)
-    assert [one["name"] for one in (await claim.current())["status"]["reservedFor"]] == [pod]
+    assert [consumer["name"] for consumer in (await claim.current())["status"]["reservedFor"]] == [pod]
 
 
 async def test_a_pod_with_several_claims_is_bound_when_all_are_allocated(site):
@@ -141,7 +141,7 @@ async def test_a_claim_that_is_allocated_already_is_reserved_by_the_scheduler(si
     pod = await site.pod(claim)
     assert await site.bound(pod) == site.nodes[1]
     status = (await claim.current())["status"]
-    assert [one["name"] for one in status["reservedFor"]] == [pod]
+    assert [consumer["name"] for consumer in status["reservedFor"]] == [pod]
 
 
 async def test_the_claim_of_a_pod_that_went_is_asked_back_and_stays_allocated(site):
@@ -171,7 +171,7 @@ async def test_a_claim_is_asked_back_only_when_its_last_pod_went(site):
     await site.bound(pods[1])
     await site.delete(pods[0])
     left = await site.claim_until(
-        claim, lambda status: [one["name"] for one in status["reservedFor"]] == [pods[1]]
+        claim, lambda status: [consumer["name"] for consumer in status["reservedFor"]] == [pods[1]]
     )
     assert not left["status"].get("deallocationRequested")
     await site.delete(pods[1])
@@ -181,14 +181,18 @@ async def test_a_claim_is_asked_back_only_when_its_last_pod_went(site):
 async def test_a_claim_made_from_a_template_goes_with_its_pod_when_the_driver_lets_go(site):
     template = await site.world.make("resourceclaimtemplates", spec={"spec": site.driver.spec()})
     pod = await site.pod(resourceClaims=site.driver.makes(g0=template["metadata"]["name"]))
-    found = await site.world.until("pods", pod, lambda one: one["status"].get("resourceClaimStatuses"))
-    (entry,) = found["status"]["resourceClaimStatuses"]
+    created = await site.world.until(
+        "pods", pod, lambda stored: stored["status"].get("resourceClaimStatuses")
+    )
+    (entry,) = created["status"]["resourceClaimStatuses"]
     assert entry["name"] == "g0"
-    claim = site.driver.known(entry["resourceClaimName"])
+    claim = site.driver.remember(entry["resourceClaimName"])
     await site.allocate(claim, pod, await site.selected(pod))
     await site.bound(pod)
     await site.delete(pod)
-    await site.world.until("resourceclaims", claim.name, lambda one: one["metadata"].get("deletionTimestamp"))
+    await site.world.until(
+        "resourceclaims", claim.name, lambda stored: stored["metadata"].get("deletionTimestamp")
+    )
     await site.claim_until(claim, lambda status: not status.get("reservedFor"))
     await claim.deallocate()
     await site.world.gone("resourceclaims", claim.name)
@@ -203,7 +207,7 @@ async def test_for_a_pod_that_has_its_node_already_a_context_selects_that_node(s
     assert owner["name"] == pod
     await claim.allocate(site.nodes[0])
     reserved = await site.claim_until(claim, lambda status: status.get("reservedFor"))
-    assert [one["name"] for one in reserved["status"]["reservedFor"]] == [pod]
+    assert [consumer["name"] for consumer in reserved["status"]["reservedFor"]] == [pod]
 
 
 async def test_an_immediate_claim_needs_no_pod_and_its_pod_waits_for_it(site):
@@ -237,9 +241,9 @@ async def test_of_two_claims_on_different_nodes_one_is_asked_back(site):
 
     def asked(reply):
         return [
-            one["metadata"]["name"]
-            for one in reply.items
-            if one["metadata"]["name"] in claims and (one.get("status") or {}).get("deallocationRequested")
+            item["metadata"]["name"]
+            for item in reply.items
+            if item["metadata"]["name"] in claims and (item.get("status") or {}).get("deallocationRequested")
         ]
 
     path = site.world.path("resourceclaims")
@@ -258,4 +262,6 @@ async def test_nodes_that_do_not_suit_the_class_are_not_asked_about(site):
 def refused(pod):
     """Whether the scheduler said that a pod fits nowhere."""
     conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
+    return any(
+        condition["type"] == "PodScheduled" and condition["status"] == "False" for condition in conditions
+    )

@@ -127,8 +127,8 @@ async def established(world, body: Json) -> Custom:
     return custom
 
 
-def is_established(one: Json) -> bool:
-    conditions = {c["type"]: c["status"] for c in one.get("status", {}).get("conditions") or []}
+def is_established(definition: Json) -> bool:
+    conditions = {c["type"]: c["status"] for c in definition.get("status", {}).get("conditions") or []}
     return conditions.get("Established") == "True" and conditions.get("NamesAccepted") == "True"
 
 
@@ -154,11 +154,11 @@ async def test_a_definition_is_served_and_discovered_once_established(world, cus
         lambda: world.api.get(f"/apis/{custom.api_version}"),
         lambda reply: reply.code == 200 and reply.body.get("resources"),
     )
-    found = {one["name"]: one for one in reply.body["resources"]}
-    assert found[names["plural"]]["kind"] == names["kind"]
-    assert found[names["plural"]]["shortNames"] == names["shortNames"]
-    assert found[names["plural"]]["namespaced"] is False
-    assert f"{names['plural']}/status" in found
+    resources = {resource["name"]: resource for resource in reply.body["resources"]}
+    assert resources[names["plural"]]["kind"] == names["kind"]
+    assert resources[names["plural"]]["shortNames"] == names["shortNames"]
+    assert resources[names["plural"]]["namespaced"] is False
+    assert f"{names['plural']}/status" in resources
 
 
 async def test_objects_of_a_definition_are_created_listed_and_deleted(world, custom):
@@ -263,8 +263,8 @@ async def test_status_and_spec_are_written_apart(world, custom):
     made = reply.body
     assert "status" not in made
     status = f"{custom.path(made)}/status"
-    told = await world.api.merge(status, {"spec": {"size": 9}, "status": {"phase": "Told"}})
-    assert (told.body["spec"]["size"], told.body["status"]["phase"]) == (3, "Told")
+    written = await world.api.merge(status, {"spec": {"size": 9}, "status": {"phase": "Told"}})
+    assert (written.body["spec"]["size"], written.body["status"]["phase"]) == (3, "Told")
     main = await world.api.merge(custom.path(made), {"spec": {"size": 9}, "status": {"phase": "Lost"}})
     assert (main.body["spec"]["size"], main.body["status"]["phase"]) == (9, "Told")
 
@@ -272,8 +272,8 @@ async def test_status_and_spec_are_written_apart(world, custom):
 async def test_the_generation_counts_the_spec_and_not_the_status(world, custom):
     made = await custom.make()
     assert made["metadata"]["generation"] == 1
-    told = await world.api.merge(f"{custom.path(made)}/status", {"status": {"phase": "x"}})
-    assert told.body["metadata"]["generation"] == 1
+    written = await world.api.merge(f"{custom.path(made)}/status", {"status": {"phase": "x"}})
+    assert written.body["metadata"]["generation"] == 1
     labelled = await world.api.merge(custom.path(made), {"metadata": {"labels": {"a": "b"}}})
     assert labelled.body["metadata"]["generation"] == 1
     grown = await world.api.merge(custom.path(made), {"spec": {"size": 4}})
@@ -304,7 +304,7 @@ async def test_applied_conditions_are_merged_by_the_keys_of_the_schema(world, cu
         }
         reply = await world.api.apply(f"{custom.path(made)}/status", body, manager=manager)
         assert reply.code == 200, reply.body
-    assert {one["type"] for one in reply.body["status"]["conditions"]} == {"Ready", "Seen"}
+    assert {condition["type"] for condition in reply.body["status"]["conditions"]} == {"Ready", "Seen"}
 
 
 async def test_printer_columns_make_the_table(world, custom):
@@ -317,7 +317,7 @@ async def test_printer_columns_make_the_table(world, custom):
         lambda: world.api.get(custom.collection, accept=api.TABLE),
         lambda reply: len(reply.body.get("columnDefinitions", ())) > 2,
     )
-    columns = [(one["name"], one["priority"]) for one in reply.body["columnDefinitions"]]
+    columns = [(column["name"], column["priority"]) for column in reply.body["columnDefinitions"]]
     assert columns == [("Name", 0), ("Node", 0), ("Ready", 0), ("Size", 1)]
     assert reply.body["rows"][0]["cells"] == [made["metadata"]["name"], "a", "True", 3]
 
@@ -407,5 +407,5 @@ async def test_a_default_of_the_status_is_there_from_the_start_and_gives_way_to_
         }
         reply = await world.api.apply(f"{custom.path(made)}/status", body, manager=kind.lower())
         assert reply.code == 200, reply.body
-    conditions = {one["type"]: one["status"] for one in reply.body["status"]["conditions"]}
+    conditions = {condition["type"]: condition["status"] for condition in reply.body["status"]["conditions"]}
     assert conditions == {"Ready": "True", "Seen": "True"}

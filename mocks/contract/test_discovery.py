@@ -35,10 +35,10 @@ async def test_the_core_group_has_version_one(world):
 
 async def test_every_group_is_listed_with_its_preferred_version(world):
     reply = await world.api.get("/apis")
-    found = {group["name"]: group for group in reply.body["groups"]}
+    groups = {group["name"]: group for group in reply.body["groups"]}
     assert reply.body["kind"] == "APIGroupList"
     for name in GROUPS:
-        group = found[name]
+        group = groups[name]
         assert group["preferredVersion"] in group["versions"]
         version = world.can.classic if name == DYNAMIC and world.can.classic else "v1"
         assert group["preferredVersion"] == {"groupVersion": f"{name}/{version}", "version": version}
@@ -60,10 +60,10 @@ async def test_a_group_can_be_asked_for_alone(world, name):
 )
 async def test_a_resource_is_listed_with_its_kind_scope_and_verbs(world, path, plural, kind, namespaced):
     reply = await world.api.get(path)
-    found = {one["name"]: one for one in reply.body["resources"]}[plural]
-    assert (reply.body["kind"], found["kind"], found["namespaced"]) == ("APIResourceList", kind, namespaced)
+    listed = {resource["name"]: resource for resource in reply.body["resources"]}[plural]
+    assert (reply.body["kind"], listed["kind"], listed["namespaced"]) == ("APIResourceList", kind, namespaced)
     wanted = {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
-    assert wanted <= set(found["verbs"])
+    assert wanted <= set(listed["verbs"])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ async def test_a_resource_is_listed_with_its_kind_scope_and_verbs(world, path, p
 )
 async def test_a_subresource_is_listed_beside_its_resource(world, path, name):
     reply = await world.api.get(path)
-    assert name in [one["name"] for one in reply.body["resources"]]
+    assert name in [resource["name"] for resource in reply.body["resources"]]
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ async def test_a_subresource_is_listed_beside_its_resource(world, path, name):
 )
 async def test_short_names_are_told(world, plural, short):
     reply = await world.api.get("/api/v1")
-    found = {one["name"]: one for one in reply.body["resources"]}[plural]
-    assert short in found["shortNames"]
+    listed = {resource["name"]: resource for resource in reply.body["resources"]}[plural]
+    assert short in listed["shortNames"]
 
 
 @pytest.mark.parametrize("path", ["/apis/nothing.contract", "/apis/resource.k8s.io/v0", "/nothing"])
@@ -105,8 +105,8 @@ async def test_what_is_not_served_is_not_found(world, path):
 async def test_the_kinds_of_dynamic_allocation_are_listed(world, plural, kind, namespaced):
     world.requires("resourceclaims")
     reply = await world.api.get("/apis/resource.k8s.io/v1")
-    found = {one["name"]: one for one in reply.body["resources"]}[plural]
-    assert (found["kind"], found["namespaced"]) == (kind, namespaced)
+    listed = {resource["name"]: resource for resource in reply.body["resources"]}[plural]
+    assert (listed["kind"], listed["namespaced"]) == (kind, namespaced)
 
 
 async def test_the_schema_of_a_group_is_served_as_openapi(world):

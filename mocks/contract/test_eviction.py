@@ -30,7 +30,7 @@ class Running:
 
     async def evicted(self):
         return await self.lab.world.until(
-            "pods", self.pod, lambda one: one["metadata"].get("deletionTimestamp")
+            "pods", self.pod, lambda stored: stored["metadata"].get("deletionTimestamp")
         )
 
     async def spared(self):
@@ -56,7 +56,12 @@ async def run(lab):
 
 def disruption(pod):
     return next(
-        (one for one in pod["status"].get("conditions") or () if one["type"] == "DisruptionTarget"), None
+        (
+            condition
+            for condition in pod["status"].get("conditions") or ()
+            if condition["type"] == "DisruptionTarget"
+        ),
+        None,
     )
 
 
@@ -64,8 +69,8 @@ async def test_a_pod_is_evicted_when_its_device_gets_the_taint(run):
     running = await run()
     await running.publish(device("d1", taints=[TAINT]))
     pod = await running.evicted()
-    told = disruption(pod)
-    assert (told["status"], told["reason"]) == ("True", "DeletionByDeviceTaintManager")
+    condition = disruption(pod)
+    assert (condition["status"], condition["reason"]) == ("True", "DeletionByDeviceTaintManager")
 
 
 async def test_an_eviction_is_an_event(run):
@@ -157,7 +162,7 @@ async def test_a_claim_that_is_not_reserved_keeps_its_allocation(run):
     await running.evicted()
     path = running.lab.world.path("pods", running.pod)
     await running.lab.world.api.merge(path, {"metadata": {"finalizers": None}})
-    await running.lab.world.until("resourceclaims", running.claim, lambda one: not reserved(one))
+    await running.lab.world.until("resourceclaims", running.claim, lambda stored: not reserved(stored))
 
 
 async def rule(lab, name, effect="NoExecute"):
@@ -185,13 +190,15 @@ async def test_a_rule_says_how_far_its_evictions_are(lab, run):
     await running.evicted()
     name = made["metadata"]["name"]
 
-    def progress(one):
-        conditions = (one.get("status") or {}).get("conditions") or ()
+    def progress(stored):
+        conditions = (stored.get("status") or {}).get("conditions") or ()
         return next((c for c in conditions if c["type"] == "EvictionInProgress"), None)
 
     await lab.world.until("devicetaintrules", name, progress)
     await lab.world.api.merge(lab.world.path("pods", running.pod), {"metadata": {"finalizers": None}})
-    done = await lab.world.until("devicetaintrules", name, lambda one: progress(one)["status"] == "False")
+    done = await lab.world.until(
+        "devicetaintrules", name, lambda stored: progress(stored)["status"] == "False"
+    )
     assert progress(done)["reason"] == "Completed"
 
 

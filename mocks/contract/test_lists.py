@@ -29,7 +29,7 @@ async def test_a_list_is_in_the_order_of_names(world, three):
 
 
 @pytest.mark.parametrize(
-    ("selector", "found"),
+    ("selector", "selected"),
     [
         ("colour=red", "0"),
         ("colour==red", "0"),
@@ -44,9 +44,9 @@ async def test_a_list_is_in_the_order_of_names(world, three):
         ("number<1", "0"),
     ],
 )
-async def test_labels_select(world, three, selector, found):
+async def test_labels_select(world, three, selector, selected):
     reply = await world.api.get(world.path("configmaps"), labelSelector=f"{three},{selector}")
-    assert "".join(name[-1] for name in reply.names) == found
+    assert "".join(name[-1] for name in reply.names) == selected
 
 
 @pytest.mark.parametrize("selector", ["a b", "a in red", "a=b=c", "=x,"])
@@ -58,10 +58,10 @@ async def test_fields_select_by_name_and_namespace(world, three):
     name = (await world.api.get(world.path("configmaps"), labelSelector=three)).names[1]
     reply = await world.api.get(world.path("configmaps"), fieldSelector=f"metadata.name={name}")
     assert reply.names == [name]
-    others = await world.api.get(
+    remaining = await world.api.get(
         world.path("configmaps"), labelSelector=three, fieldSelector=f"metadata.name!={name}"
     )
-    assert len(others.names) == 2
+    assert len(remaining.names) == 2
     home = f"metadata.namespace={world.namespace}"
     everywhere = await world.api.get("/api/v1/configmaps", labelSelector=three, fieldSelector=home)
     assert len(everywhere.names) == 3
@@ -183,8 +183,8 @@ async def test_slices_are_selected_by_driver_and_by_node(world):
     path = world.path("resourceslices")
     both = await world.api.get(path, fieldSelector=f"spec.driver={world.driver}")
     assert len(both.names) == 2
-    one = await world.api.get(path, fieldSelector=f"spec.driver={world.driver},spec.nodeName=node-a")
-    assert len(one.names) == 1
+    on_node = await world.api.get(path, fieldSelector=f"spec.driver={world.driver},spec.nodeName=node-a")
+    assert len(on_node.names) == 1
     free = await world.api.get(path, fieldSelector=f"spec.driver={world.driver},spec.nodeName=")
     assert len(free.names) == 1
 

@@ -337,8 +337,8 @@ async def test_a_collection_is_deleted_by_selector(world):
     doomed = [await world.make("configmaps", metadata=group) for _ in range(2)]
     spared = await world.make("configmaps")
     assert (await world.api.delete(world.path("configmaps"), labelSelector=selector)).code == 200
-    for one in doomed:
-        assert (await world.api.get(world.path("configmaps", one["metadata"]["name"]))).code == 404
+    for deleted in doomed:
+        assert (await world.api.get(world.path("configmaps", deleted["metadata"]["name"]))).code == 404
     assert (await world.api.get(world.path("configmaps", spared["metadata"]["name"]))).code == 200
 
 

@@ -22,7 +22,9 @@ async def test_what_another_owner_still_holds_stays_and_loses_the_reference(worl
     child = await world.make("configmaps", metadata={"ownerReferences": both})
     await world.api.delete(world.path("configmaps", first["metadata"]["name"]))
     left = await world.until(
-        "configmaps", child["metadata"]["name"], lambda one: len(one["metadata"]["ownerReferences"]) == 1
+        "configmaps",
+        child["metadata"]["name"],
+        lambda stored: len(stored["metadata"]["ownerReferences"]) == 1,
     )
     assert left["metadata"]["ownerReferences"][0]["uid"] == second["metadata"]["uid"]
 
@@ -44,7 +46,7 @@ async def test_foreground_deletion_waits_for_those_that_block_it(world):
     waiting = (await world.api.get(world.path("configmaps", name))).body
     assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
     assert waiting["metadata"]["deletionTimestamp"]
-    await world.until("configmaps", child_name, lambda one: one["metadata"].get("deletionTimestamp"))
+    await world.until("configmaps", child_name, lambda stored: stored["metadata"].get("deletionTimestamp"))
     assert (await world.api.get(world.path("configmaps", name))).code == 200
     await world.api.merge(world.path("configmaps", child_name), {"metadata": {"finalizers": None}})
     await world.gone("configmaps", name)
@@ -59,7 +61,7 @@ async def test_orphaned_objects_stay_without_the_reference(world):
     assert reply.code == 200
     await world.gone("configmaps", owner["metadata"]["name"])
     left = await world.until(
-        "configmaps", child["metadata"]["name"], lambda one: not one["metadata"].get("ownerReferences")
+        "configmaps", child["metadata"]["name"], lambda stored: not stored["metadata"].get("ownerReferences")
     )
     assert left["metadata"]["uid"] == child["metadata"]["uid"]
 
@@ -107,7 +109,7 @@ async def test_a_namespace_that_ends_takes_nothing_new(world):
     held = {"namespace": home, "finalizers": ["contract.drawbar.dev/hold"]}
     made = await world.make("configmaps", metadata=held)
     await world.api.delete(world.path("namespaces", home))
-    ending = await world.until("namespaces", home, lambda one: one["status"]["phase"] == "Terminating")
+    ending = await world.until("namespaces", home, lambda stored: stored["status"]["phase"] == "Terminating")
     assert ending["metadata"]["deletionTimestamp"]
     reply = await world.eventually(
         lambda: world.post(

@@ -24,7 +24,10 @@ async def test_a_strategic_patch_merges_lists_that_have_keys(world):
     path = world.path("nodes", node["metadata"]["name"], "status")
     pressure = {"type": "MemoryPressure", "status": "False", "reason": "r", "message": ""}
     reply = await world.api.strategic(path, {"status": {"conditions": [pressure]}})
-    assert {one["type"] for one in reply.body["status"]["conditions"]} == {"Ready", "MemoryPressure"}
+    assert {condition["type"] for condition in reply.body["status"]["conditions"]} == {
+        "Ready",
+        "MemoryPressure",
+    }
 
 
 async def test_a_strategic_patch_deletes_an_entry_by_its_key(world):
@@ -34,7 +37,11 @@ async def test_a_strategic_patch_deletes_an_entry_by_its_key(world):
         path, {"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}}
     )
     assert reply.code == 200
-    assert not [one for one in reply.body["status"].get("conditions") or [] if one["type"] == "Ready"]
+    assert not [
+        condition
+        for condition in reply.body["status"].get("conditions") or []
+        if condition["type"] == "Ready"
+    ]
 
 
 async def test_a_strategic_patch_unites_finalizers_and_deletes_them_by_value(world):
@@ -52,16 +59,16 @@ async def test_a_strategic_patch_merges_owner_references_by_uid(world):
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "name": one["metadata"]["name"],
-            "uid": one["metadata"]["uid"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
         }
-        for one in (first, second)
+        for owner in (first, second)
     ]
     child = await world.make("configmaps", metadata={"ownerReferences": references[:1]})
     path = world.path("configmaps", child["metadata"]["name"])
     reply = await world.api.strategic(path, {"metadata": {"ownerReferences": references[1:]}})
-    assert {one["uid"] for one in reply.body["metadata"]["ownerReferences"]} == {
-        one["uid"] for one in references
+    assert {reference["uid"] for reference in reply.body["metadata"]["ownerReferences"]} == {
+        reference["uid"] for reference in references
     }
 
 

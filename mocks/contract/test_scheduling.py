@@ -21,12 +21,12 @@ async def test_a_claim_is_allocated_reserved_and_protected_and_its_pod_bound(lab
     claim, pod = await lab.claim(), ""
     pod = await lab.pod(claim)
     await lab.bound(pod)
-    found = await lab.allocated(claim)
-    (result,) = results(found)
+    allocated = await lab.allocated(claim)
+    (result,) = results(allocated)
     assert (result["request"], result["driver"], result["device"]) == ("one", lab.world.driver, "d1")
     assert result["pool"] == slice_["spec"]["pool"]["name"]
-    assert reserved(found) == [pod]
-    assert "resource.kubernetes.io/delete-protection" in found["metadata"]["finalizers"]
+    assert reserved(allocated) == [pod]
+    assert "resource.kubernetes.io/delete-protection" in allocated["metadata"]["finalizers"]
 
 
 async def test_an_allocation_of_a_slice_with_a_node_selector_is_for_these_nodes(lab):
@@ -247,7 +247,7 @@ async def test_a_tolerated_taint_does_not_matter_and_the_result_remembers_the_to
     claim = await lab.claim(requests=[lab.request(tolerations=[toleration])])
     await lab.bound(await lab.pod(claim))
     (result,) = results(await lab.allocated(claim))
-    assert [{**toleration, **one} for one in result["tolerations"]] == result["tolerations"]
+    assert [{**toleration, **remembered} for remembered in result["tolerations"]] == result["tolerations"]
 
 
 async def test_another_toleration_does_not_help(lab):
@@ -264,8 +264,8 @@ async def test_two_pods_share_a_claim(lab):
     pods = [await lab.pod(claim) for _ in range(2)]
     for pod in pods:
         await lab.bound(pod)
-    found = await lab.allocated(claim)
-    assert (sorted(reserved(found)), devices(found)) == (sorted(pods), ["d1"])
+    allocated = await lab.allocated(claim)
+    assert (sorted(reserved(allocated)), devices(allocated)) == (sorted(pods), ["d1"])
 
 
 async def test_a_pod_waits_for_a_claim_that_is_not_there_yet(lab):
@@ -281,7 +281,7 @@ async def test_a_pod_that_is_not_ready_to_be_scheduled_is_left_alone(lab):
     await lab.pool(device("d1"))
     claim = await lab.claim()
     pod = await lab.pod(claim, schedulingGates=[{"name": "contract.drawbar.dev/wait"}])
-    gated = await lab.world.until("pods", pod, lambda one: True)
+    gated = await lab.world.until("pods", pod, lambda _: True)
     assert not gated["spec"].get("nodeName")
     reply = await lab.world.api.merge(lab.world.path("pods", pod), {"spec": {"schedulingGates": None}})
     assert reply.code == 200, reply.body
@@ -291,5 +291,5 @@ async def test_a_pod_that_is_not_ready_to_be_scheduled_is_left_alone(lab):
 async def test_the_pod_says_where_it_was_assigned_in_an_event(lab):
     pod = await lab.pod()
     await lab.bound(pod)
-    found = await lab.event(pod, "Scheduled", "Successfully assigned")
-    assert lab.node in found["note"]
+    event = await lab.event(pod, "Scheduled", "Successfully assigned")
+    assert lab.node in event["note"]

@@ -27,7 +27,7 @@ class Slices:
     async def post(self, *devices: Json, **spec: Any) -> Reply:
         return await self.world.post("resourceslices", self.body(*devices, **spec))
 
-    async def one(self, **fields: Any) -> Reply:
+    async def post_device(self, **fields: Any) -> Reply:
         """Posts a slice of one device with these fields."""
         return await self.post({**bodies.device("d1"), **fields})
 
@@ -49,12 +49,12 @@ def slices(world):
 def refuses(reply: Reply, field: str, reason: str) -> None:
     """The refusal complains of this field, or of something in it, for this reason."""
     assert (reply.code, reply.reason) == (422, "Invalid"), reply.body
-    found = [
+    reasons = [
         why
         for where, why in reply.causes.items()
         if where == field or where.startswith((f"{field}.", f"{field}["))
     ]
-    assert reason in found, reply.causes
+    assert reason in reasons, reply.causes
 
 
 def many(number: int, **fields: Any) -> list[Json]:
@@ -89,18 +89,20 @@ async def test_a_single_taint_halves_the_number_of_devices(slices):
 async def test_a_device_has_32_attributes_and_capacities_together(slices):
     attributes = {f"a{number}": {"int": number} for number in range(30)}
     capacity = {f"c{number}": {"value": "1Gi"} for number in range(3)}
-    assert (await slices.one(attributes=attributes, capacity={"c0": {"value": "1Gi"}})).code == 201
+    assert (await slices.post_device(attributes=attributes, capacity={"c0": {"value": "1Gi"}})).code == 201
     refuses(
-        await slices.one(attributes=attributes, capacity=capacity), "spec.devices[0]", "FieldValueInvalid"
+        await slices.post_device(attributes=attributes, capacity=capacity),
+        "spec.devices[0]",
+        "FieldValueInvalid",
     )
 
 
 @pytest.mark.parametrize("kind", ["string", "version"])
 async def test_the_text_of_an_attribute_has_64_characters(slices, kind):
     tail = "x" * (64 - len("1.0.0-"))
-    assert (await slices.one(attributes={"a": {kind: f"1.0.0-{tail}"}})).code == 201
+    assert (await slices.post_device(attributes={"a": {kind: f"1.0.0-{tail}"}})).code == 201
     refuses(
-        await slices.one(attributes={"a": {kind: f"1.0.0-{tail}x"}}),
+        await slices.post_device(attributes={"a": {kind: f"1.0.0-{tail}x"}}),
         "spec.devices[0].attributes[a]",
         "FieldValueTooLong",
     )
@@ -108,7 +110,7 @@ async def test_the_text_of_an_attribute_has_64_characters(slices, kind):
 
 @pytest.mark.parametrize("version", ["1", "1.2", "v1.2.3", "01.2.3", "1.2.3-"])
 async def test_a_version_is_semantic(slices, version):
-    reply = await slices.one(attributes={"a": {"version": version}})
+    reply = await slices.post_device(attributes={"a": {"version": version}})
     refuses(reply, "spec.devices[0].attributes[a].version", "FieldValueInvalid")
 
 
@@ -121,22 +123,22 @@ async def test_an_attribute_is_a_number_a_truth_a_text_or_a_version(slices, valu
 
 
 async def test_an_attribute_has_exactly_one_value(slices):
-    none = await slices.one(attributes={"a": {}})
+    none = await slices.post_device(attributes={"a": {}})
     assert none.code == 422
     # Required in older releases, invalid since validation is declarative.
     assert none.causes["spec.devices[0].attributes[a]"] in ("FieldValueRequired", "FieldValueInvalid")
     both = {"a": {"int": 1, "bool": True}}
-    refuses(await slices.one(attributes=both), "spec.devices[0].attributes[a]", "FieldValueInvalid")
+    refuses(await slices.post_device(attributes=both), "spec.devices[0].attributes[a]", "FieldValueInvalid")
 
 
 @pytest.mark.parametrize("name", ["a", "_a1", "example.com/model", f"{'d' * 63}/{'i' * 32}"])
 async def test_an_attribute_may_be_named_with_a_domain(slices, name):
-    assert (await slices.one(attributes={name: {"int": 1}})).code == 201
+    assert (await slices.post_device(attributes={name: {"int": 1}})).code == 201
 
 
 @pytest.mark.parametrize("name", ["a-b", "1a", "a b", "/a", "a/", "i" * 33, f"{'d' * 64}/a"])
 async def test_an_attributes_name_is_an_identifier_after_a_domain(slices, name):
-    reply = await slices.one(attributes={name: {"int": 1}})
+    reply = await slices.post_device(attributes={name: {"int": 1}})
     assert reply.code == 422
     assert any(field.startswith("spec.devices[0].attributes") for field in reply.causes)
 
@@ -144,7 +146,7 @@ async def test_an_attributes_name_is_an_identifier_after_a_domain(slices, name):
 async def test_a_capacity_is_a_quantity(slices):
     made = await slices.make({"name": "d1", "capacity": {"memory": {"value": "80Gi"}}})
     assert made["spec"]["devices"][0]["capacity"]["memory"]["value"] == "80Gi"
-    assert (await slices.one(capacity={"memory": {"value": "lots"}})).code in (400, 422)
+    assert (await slices.post_device(capacity={"memory": {"value": "lots"}})).code in (400, 422)
 
 
 @pytest.mark.parametrize("name", ["D1", "d_1", "-d", "d" * 64, "d.1", ""])
@@ -267,14 +269,14 @@ async def test_the_time_of_a_taint_stays_if_it_is_sent_along_and_starts_again_if
 async def test_a_device_has_16_taints(slices):
     slices.world.needs("taints")
     taints = [{**TAINT, "key": f"k{number}"} for number in range(17)]
-    assert (await slices.one(taints=taints[:16])).code == 201
-    refuses(await slices.one(taints=taints), "spec.devices[0].taints", "FieldValueTooMany")
+    assert (await slices.post_device(taints=taints[:16])).code == 201
+    refuses(await slices.post_device(taints=taints), "spec.devices[0].taints", "FieldValueTooMany")
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "None"])
 async def test_a_taint_has_one_of_three_effects_of_which_the_last_came_with_1_35(slices, effect):
     slices.world.needs("taints")
-    reply = await slices.one(taints=[{**TAINT, "effect": effect}])
+    reply = await slices.post_device(taints=[{**TAINT, "effect": effect}])
     if effect == "None" and slices.world.can.minor < 35:
         refuses(reply, "spec.devices[0].taints[0].effect", "FieldValueNotSupported")
     else:
@@ -293,13 +295,13 @@ async def test_a_taint_has_one_of_three_effects_of_which_the_last_came_with_1_35
 )
 async def test_a_taint_is_a_label_with_an_effect(slices, change, field, reason):
     slices.world.needs("taints")
-    reply = await slices.one(taints=[{**TAINT, **change}])
+    reply = await slices.post_device(taints=[{**TAINT, **change}])
     refuses(reply, f"spec.devices[0].taints[0].{field}", reason)
 
 
 async def test_a_taint_needs_a_key(slices):
     slices.world.needs("taints")
-    reply = await slices.one(taints=[{"effect": "NoSchedule"}])
+    reply = await slices.post_device(taints=[{"effect": "NoSchedule"}])
     assert reply.code == 422
     assert any(field.startswith("spec.devices[0].taints[0].key") for field in reply.causes)
 
@@ -314,9 +316,11 @@ async def test_binding_conditions_are_stored(slices):
 async def test_a_device_has_four_conditions_of_each_kind(slices, field):
     slices.world.needs("bindingConditions")
     names = [f"contract.drawbar.dev/c{number}" for number in range(5)]
-    assert (await slices.one(**{**bodies.BINDING, field: names[:4]})).code == 201
+    assert (await slices.post_device(**{**bodies.BINDING, field: names[:4]})).code == 201
     refuses(
-        await slices.one(**{**bodies.BINDING, field: names}), f"spec.devices[0].{field}", "FieldValueTooMany"
+        await slices.post_device(**{**bodies.BINDING, field: names}),
+        f"spec.devices[0].{field}",
+        "FieldValueTooMany",
     )
 
 
@@ -324,39 +328,39 @@ async def test_a_device_has_four_conditions_of_each_kind(slices, field):
 async def test_binding_conditions_and_failure_conditions_need_each_other(slices, missing):
     slices.world.needs("bindingConditions")
     given = {key: value for key, value in bodies.BINDING.items() if key != missing}
-    refuses(await slices.one(**given), f"spec.devices[0].{missing}", "FieldValueInvalid")
+    refuses(await slices.post_device(**given), f"spec.devices[0].{missing}", "FieldValueInvalid")
 
 
 async def test_a_condition_is_not_both_success_and_failure(slices):
     slices.world.needs("bindingConditions")
     both = {"bindingConditions": ["a.dev/x"], "bindingFailureConditions": ["a.dev/x"]}
-    refuses(await slices.one(**both), "spec.devices[0].bindingFailureConditions", "FieldValueInvalid")
+    refuses(await slices.post_device(**both), "spec.devices[0].bindingFailureConditions", "FieldValueInvalid")
 
 
 @pytest.mark.parametrize("field", ["bindingConditions", "bindingFailureConditions"])
 async def test_the_name_of_a_condition_is_a_label_name(slices, field):
     slices.world.needs("bindingConditions")
-    reply = await slices.one(**{**bodies.BINDING, field: ["not a name"]})
+    reply = await slices.post_device(**{**bodies.BINDING, field: ["not a name"]})
     refuses(reply, f"spec.devices[0].{field}[0]", "FieldValueInvalid")
 
 
 async def test_without_the_gate_binding_conditions_vanish_in_silence(slices):
     slices.world.lacks("bindingConditions")
-    reply = await slices.one(**bodies.BINDING)
+    reply = await slices.post_device(**bodies.BINDING)
     assert (reply.code, "Warning" in reply.headers) == (201, False)
     assert not set(bodies.BINDING) & set(reply.body["spec"]["devices"][0])
 
 
 async def test_without_the_gate_taints_vanish_in_silence(slices):
     slices.world.lacks("taints")
-    reply = await slices.one(taints=[TAINT])
+    reply = await slices.post_device(taints=[TAINT])
     assert (reply.code, "Warning" in reply.headers) == (201, False)
     assert "taints" not in reply.body["spec"]["devices"][0]
 
 
 async def test_without_the_gate_several_allocations_of_a_device_vanish_in_silence(slices):
     slices.world.lacks("allowMultipleAllocations")
-    reply = await slices.one(allowMultipleAllocations=True)
+    reply = await slices.post_device(allowMultipleAllocations=True)
     assert (reply.code, "Warning" in reply.headers) == (201, False)
     assert "allowMultipleAllocations" not in reply.body["spec"]["devices"][0]
 
@@ -411,13 +415,17 @@ async def test_a_slice_has_eight_counter_sets_of_32_counters(slices):
 async def test_a_device_consumes_two_counter_sets(slices):
     slices.world.since(36)
     sets = [{"counterSet": f"set{number}", "counters": {"memory": {"value": "1Gi"}}} for number in range(3)]
-    assert (await slices.one(consumesCounters=sets[:2])).code == 201
-    refuses(await slices.one(consumesCounters=sets), "spec.devices[0].consumesCounters", "FieldValueTooMany")
+    assert (await slices.post_device(consumesCounters=sets[:2])).code == 201
+    refuses(
+        await slices.post_device(consumesCounters=sets),
+        "spec.devices[0].consumesCounters",
+        "FieldValueTooMany",
+    )
 
 
 async def test_a_device_says_its_nodes_itself_only_if_the_slice_lets_it(slices):
     slices.world.since(36)
-    refuses(await slices.one(nodeName="n"), "spec.devices[0]", "FieldValueInvalid")
+    refuses(await slices.post_device(nodeName="n"), "spec.devices[0]", "FieldValueInvalid")
     assert (
         await slices.post({"name": "d1", "nodeName": "n"}, nodeSelector=None, perDeviceNodeSelection=True)
     ).code == 201

@@ -142,7 +142,7 @@ async def test_who_changes_one_drivers_devices_needs_no_right_to_the_others(worl
     alice = world.acting_as("alice")
     body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {}, **devices(world)}
     applied = await written(world, lambda: alice.apply(path, body))
-    assert {one["driver"] for one in applied.body["status"]["devices"]} == {world.driver, other}
+    assert {device["driver"] for device in applied.body["status"]["devices"]} == {world.driver, other}
     forbids(await alice.merge(path, devices(world)), "resourceclaims/driver")
 
 

@@ -137,15 +137,17 @@ class World:
         self, plural: str, name: str, holds: Callable[[Json], Any], *, namespace: str = ""
     ) -> Json:
         """Waits until something holds of an object that exists."""
-        found = await self.api.until(
-            self.path(plural, namespace=namespace), name, lambda one: one is not None and holds(one)
+        stored = await self.api.until(
+            self.path(plural, namespace=namespace),
+            name,
+            lambda document: document is not None and holds(document),
         )
-        assert found is not None
-        return found
+        assert stored is not None
+        return stored
 
     async def gone(self, plural: str, name: str, *, namespace: str = "") -> None:
         """Waits until an object does not exist."""
-        await self.api.until(self.path(plural, namespace=namespace), name, lambda one: one is None)
+        await self.api.until(self.path(plural, namespace=namespace), name, lambda document: document is None)
 
     async def eventually(self, ask: Callable[[], Awaitable[Reply]], holds: Callable[[Reply], Any]) -> Reply:
         """Asks until something holds of the answer, for what a cluster takes up with a delay and no event tells."""
@@ -159,10 +161,10 @@ class World:
         """A service account of our namespace, its token bound to a node; it holds what tests bind to it."""
         if self.can.impersonation:
             return self._impersonating(account, node)
-        known = f"{account}-{node}" if node else account
-        if known not in self._accounts:
-            pytest.skip(f"{self.can.version} lets us act neither as others nor as the account {known}")
-        return api.Client(connection=config.load(self._accounts[known]), session=self.api.session)
+        credential = f"{account}-{node}" if node else account
+        if credential not in self._accounts:
+            pytest.skip(f"{self.can.version} lets us act neither as others nor as the account {credential}")
+        return api.Client(connection=config.load(self._accounts[credential]), session=self.api.session)
 
     def _impersonating(self, account: str, node: str) -> api.Client:
         headers = {"Impersonate-User": self.user(account)}
@@ -202,7 +204,7 @@ class World:
     async def ready(self, name: str, status: str = "True") -> Json:
         """Says that a node is ready, as a kubelet does."""
         room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-        told = {
+        condition = {
             "type": "Ready",
             "status": status,
             "reason": "Contract",
@@ -212,11 +214,11 @@ class World:
         }
         reply = await self.api.strategic(
             self.path("nodes", name, "status"),
-            {"status": {"capacity": room, "allocatable": room, "conditions": [told]}},
+            {"status": {"capacity": room, "allocatable": room, "conditions": [condition]}},
         )
         assert reply.code == 200, reply.body
-        found: Json = reply.body
-        return found
+        written: Json = reply.body
+        return written
 
 
 async def discard(client: api.Client, path: str) -> None:

@@ -170,7 +170,10 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
             raise AssertionError("abort raises")
         config = request.config
         names = [device.name for device in config.CDI_devices]
-        environment = [{"name": one.key, "value": one.value.decode(errors="replace")} for one in config.envs]
+        environment = [
+            {"name": variable.key, "value": variable.value.decode(errors="replace")}
+            for variable in config.envs
+        ]
         container = {"command": [*config.command, *config.args], "env": environment}
         try:
             spec = runtime.create(container, names, directories=[self._cdi], check_device_nodes=False)

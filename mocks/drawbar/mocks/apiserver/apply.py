@@ -83,23 +83,25 @@ def apply(
     wanted = fieldsets.of(config, schema)
     merged = merge(live, config, schema)
     changed, replaced = fieldsets.changes(live, merged, schema)
-    others = tuple(owner for owner in owners if owner.manager != manager)
-    conflicts = _conflicts(others, changed)
+    remaining = tuple(owner for owner in owners if owner.manager != manager)
+    conflicts = _conflicts(remaining, changed)
     if conflicts and not force:
         raise ConflictError(conflicts)
-    others = ownership.without(others, changed | replaced) if force else ownership.without(others, replaced)
+    remaining = (
+        ownership.without(remaining, changed | replaced) if force else ownership.without(remaining, replaced)
+    )
     before = ownership.find(owners, manager)
     if before is not None:
-        merged, others = _drop_abandoned(merged, schema, before.fields - wanted, others, wanted)
+        merged, remaining = _drop_abandoned(merged, schema, before.fields - wanted, remaining, wanted)
     if not wanted:
-        return merged, others
+        return merged, remaining
     unchanged = before is not None and before.fields == wanted and before.api_version == api_version
     mine = (
         before
         if before is not None and unchanged
         else ownership.Owner(manager=manager, api_version=api_version, time=now, fields=wanted)
     )
-    return merged, (*others, mine)
+    return merged, (*remaining, mine)
 
 
 def merge(live: Any, config: Any, schema: Schema) -> Any:
@@ -159,9 +161,9 @@ def _merge_items(live: list[Any], config: list[Any], schema: Schema) -> list[Any
     return [*result, *wanted.values()]
 
 
-def _conflicts(others: ownership.Owners, changed: fieldsets.FieldSet) -> tuple[Conflict, ...]:
+def _conflicts(owners: ownership.Owners, changed: fieldsets.FieldSet) -> tuple[Conflict, ...]:
     return tuple(
-        Conflict(owner=owner, path=path) for owner in others for path in sorted(owner.fields & changed)
+        Conflict(owner=owner, path=path) for owner in owners for path in sorted(owner.fields & changed)
     )
 
 
@@ -169,16 +171,16 @@ def _drop_abandoned(
     merged: Json,
     schema: Schema,
     abandoned: fieldsets.FieldSet,
-    others: ownership.Owners,
+    owners: ownership.Owners,
     wanted: fieldsets.FieldSet,
 ) -> tuple[Json, ownership.Owners]:
     """Remove what the manager no longer applies; an item stays while anybody owns something inside it."""
-    held = fieldsets.with_parents(wanted.union(*(owner.fields for owner in others)))
+    held = fieldsets.with_parents(wanted.union(*(owner.fields for owner in owners)))
     gone = abandoned - held
     if not gone:
-        return merged, others
+        return merged, owners
     pruned = fieldsets.remove(merged, schema, gone)
     _, removed = fieldsets.changes(merged, pruned, schema)
     return pruned, tuple(
-        replace(owner, fields=owner.fields - removed) for owner in others if owner.fields - removed
+        replace(owner, fields=owner.fields - removed) for owner in owners if owner.fields - removed
     )

@@ -148,7 +148,7 @@ async def with_delete_options(visit: Visit) -> Visit:
     if not (await visit.request.read()).strip():
         return visit
     dry_run = (await delete_options(visit)).get("dryRun") or []
-    if not isinstance(dry_run, list) or not all(isinstance(one, str) for one in dry_run):
+    if not isinstance(dry_run, list) or not all(isinstance(value, str) for value in dry_run):
         raise errors.bad_request("dryRun of a DeleteOptions object is a list of strings")
     query = {key: value for key, value in visit.query.items() if key not in _DELETE_OPTIONS}
     return replace(visit, query=query | ({"dryRun": dry_run[0]} if dry_run else {}))
@@ -185,11 +185,11 @@ def _duplicates_in_json(body: bytes) -> list[str]:
         if len(item) == len(pairs):
             return item
         seen = True
-        doubled, again, known = _Doubled(item), [], set()
+        doubled, again, passed = _Doubled(item), [], set()
         for key, _ in pairs:
-            if key in known:
+            if key in passed:
                 again.append(key)
-            known.add(key)
+            passed.add(key)
         doubled.again = tuple(dict.fromkeys(again))
         return doubled
 
@@ -221,12 +221,12 @@ def _paths(value: Any, path: str) -> Iterator[str]:
 
 def _nodes(node: yaml.Node | None) -> Iterator[str]:
     if isinstance(node, yaml.MappingNode):
-        known: set[str] = set()
+        passed: set[str] = set()
         for key, inner in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.value in known:
+                if key.value in passed:
                     yield f'line {key.start_mark.line + 1}: key "{key.value}" already set in map'
-                known.add(key.value)
+                passed.add(key.value)
             yield from _nodes(inner)
     elif isinstance(node, yaml.SequenceNode):
         for inner in node.value:

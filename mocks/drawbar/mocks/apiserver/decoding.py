@@ -96,11 +96,11 @@ def _custom(item: Json, resource: ResourceType, version: str, types: TypeTable, 
 
 
 def _record(item: Json, name: str, types: TypeTable, path: str, report: Report) -> Json:
-    known = types.fields(name)
+    declarations = types.fields(name)
     result: Json = {}
     for key, value in item.items():
         here = f"{path}.{key}" if path else key
-        declared = known.get(key)
+        declared = declarations.get(key)
         if declared is None:
             report.unknown.append(here)
         elif declared.scalar == "string" and isinstance(value, str):  # most fields are: a short cut

@@ -135,7 +135,11 @@ def _map_keys(schema: Json, path: str) -> Iterator[Cause]:
 def unaccepted(definition: Json) -> Json:
     """The status of a definition that was just made: its conditions are null, not absent and not empty."""
     versions = definition["spec"].get("versions") or ()
-    stored = [one.get("name", "") for one in versions if isinstance(one, dict) and one.get("storage")]
+    stored = [
+        version.get("name", "")
+        for version in versions
+        if isinstance(version, dict) and version.get("storage")
+    ]
     return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
 
 

@@ -50,8 +50,8 @@ def core_versions() -> Json:
 
 def group_list(catalogue: Catalogue) -> Json:
     """The answer of ``/apis``."""
-    found = [group(catalogue, name) for name in groups(catalogue) if name]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [g for g in found if g is not None]}
+    listed = [group(catalogue, name) for name in groups(catalogue) if name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [g for g in listed if g is not None]}
 
 
 def group(catalogue: Catalogue, name: str) -> Json | None:
@@ -113,12 +113,12 @@ def _entries(resource: ResourceType) -> list[Json]:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:
         entry["categories"] = list(resource.categories)
-    found = [entry]
+    entries = [entry]
     for name in resource.subresources:
         created = _CREATED.get(name)
         verbs = ["create"] if created else ["get", "patch", "update"]
         kind = created or resource.kind
-        found.append(
+        entries.append(
             {
                 "name": f"{resource.plural}/{name}",
                 "singularName": "",
@@ -127,4 +127,4 @@ def _entries(resource: ResourceType) -> list[Json]:
                 "verbs": verbs,
             }
         )
-    return found
+    return entries

@@ -48,8 +48,8 @@ class _Compiled:
 def _compiled(text: str) -> _Compiled:
     plain = optionals.rewritten(text)
     words = set(re.findall(r"[A-Za-z_]\w*", plain))
-    known = {**stdlib.STDLIB_FUNCTIONS, **_FUNCTIONS}
-    called = {name: known[name] for name in known if name.rpartition(".")[2] in words}
+    functions = {**stdlib.STDLIB_FUNCTIONS, **_FUNCTIONS}
+    called = {name: functions[name] for name in functions if name.rpartition(".")[2] in words}
     return _Compiled(cel.compile(plain), MappingProxyType(called))
 
 

@@ -98,9 +98,9 @@ def parse(document: Any) -> list[Fault]:
     """
     if isinstance(document, dict) and "faults" in document and "effect" not in document:
         document = document["faults"]
-    found = document if isinstance(document, list) else [document]
+    documents = document if isinstance(document, list) else [document]
     try:
-        return msgspec.convert(found, list[Fault])
+        return msgspec.convert(documents, list[Fault])
     except msgspec.ValidationError as error:
         raise InvalidFaultsError(f"the faults cannot be read: {error}") from error
 

@@ -98,10 +98,10 @@ def changes(old: Any, new: Any, schema: Schema) -> tuple[FieldSet, FieldSet]:
     return frozenset(written) - UNOWNED, frozenset(removed) - UNOWNED
 
 
-def _compare(old: Any, new: Any, schema: Schema, path: Path, found: tuple[set[Path], set[Path]]) -> None:
+def _compare(old: Any, new: Any, schema: Schema, path: Path, touched: tuple[set[Path], set[Path]]) -> None:
     if old == new:
         return
-    written, removed = found
+    written, removed = touched
     before, after = _children(old, schema, path), _children(new, schema, path)
     if before is None or after is None:
         mine, gone = set(_walk(new, schema, path)), set(_walk(old, schema, path))
@@ -117,7 +117,7 @@ def _compare(old: Any, new: Any, schema: Schema, path: Path, found: tuple[set[Pa
             inner, value = after[element]
             written |= set(_walk(value, inner, here)) | _itself(element, here)
         else:
-            _compare(before[element][1], after[element][1], after[element][0], here, found)
+            _compare(before[element][1], after[element][1], after[element][0], here, touched)
 
 
 def _itself(element: str, path: Path) -> set[Path]:

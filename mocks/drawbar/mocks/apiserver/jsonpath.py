@@ -21,16 +21,16 @@ def values(item: Any, path: str) -> list[Any]:
     Raises:
         ValueError: the path uses something this part does not know.
     """
-    found = [item]
+    reached = [item]
     rest = path.strip().strip("{}").replace("\\.", _DOT)
     position = 0
     while position < len(rest):
         match = _STEP.match(rest, position)
         if match is None:
             raise ValueError(f"JSONPath {path!r} is not understood at {rest[position:]!r}")
-        found = [value for held in found for value in _step(held, match)]
+        reached = [value for held in reached for value in _step(held, match)]
         position = match.end()
-    return found
+    return reached
 
 
 def _step(value: Any, match: re.Match[str]) -> list[Any]:

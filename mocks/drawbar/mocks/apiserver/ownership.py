@@ -97,11 +97,11 @@ def after_update(
     changed, removed = fieldsets.changes(old, new, schema)
     if not changed and not removed:
         return owners
-    others = tuple(
+    kept = tuple(
         replace(owner, fields=owner.fields - changed) if owner.manager != manager else owner
         for owner in owners
     )
-    current = without(others, removed)
+    current = without(kept, removed)
     mine = find(current, manager)
     fields = (mine.fields if mine else frozenset()) | changed
     rest = tuple(owner for owner in current if owner.manager != manager and owner.fields)

@@ -90,13 +90,13 @@ class Policies:
                     message=f"failed to configure binding: failed to find resource referenced by paramKind: '{wanted}'"
                 )
             return
-        found = list(self._parameters(attempt, resource, reference))
-        if not found and fails and reference.get("parameterNotFoundAction") != "Allow":
+        parameters = list(self._parameters(attempt, resource, reference))
+        if not parameters and fails and reference.get("parameterNotFoundAction") != "Allow":
             yield Denial(
                 message="failed to configure binding: no params found for policy binding with `Deny`"
                 " parameterNotFoundAction"
             )
-        for item in found:
+        for item in parameters:
             yield from judge(policy, {**variables, "params": item})
 
     def _parameter_kind(self, kind: Json) -> ResourceType | None:
@@ -152,17 +152,17 @@ def judge(policy: Json, variables: Json) -> Iterator[Denial]:
             if fails:
                 yield Denial(message=f"failed to evaluate match condition '{condition['name']}': {error}")
             return
-    known: Json = {}
+    values: Json = {}
     failed: dict[str, str] = {}
     for variable in policy.get("variables") or ():
         name = variable["name"]
         try:
-            known[name] = expressions.evaluate(variable["expression"], {**variables, "variables": known})
+            values[name] = expressions.evaluate(variable["expression"], {**variables, "variables": values})
         except expressions.EvaluationError as error:
             # Only an expression that uses the variable fails.
             failed[f"no such key: {name}"] = f'composited variable "{name}" fails to evaluate: {error}'
     for validation in policy.get("validations") or ():
-        yield from _validation(validation, {**variables, "variables": known}, failed, fails=fails)
+        yield from _validation(validation, {**variables, "variables": values}, failed, fails=fails)
 
 
 def _validation(

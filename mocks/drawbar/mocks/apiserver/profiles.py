@@ -81,8 +81,8 @@ class Profile:
         """
         unknown = sorted(set(gates) - set(self.gates))
         if unknown:
-            known = ", ".join(sorted(self.gates))
-            raise ValueError(f"Kubernetes {self.name} has no feature gate {unknown[0]!r}; use one of {known}")
+            names = ", ".join(sorted(self.gates))
+            raise ValueError(f"Kubernetes {self.name} has no feature gate {unknown[0]!r}; use one of {names}")
         return replace(self, gates=MappingProxyType({**self.gates, **gates}))
 
 

@@ -74,26 +74,26 @@ def decode(body: bytes) -> Json:
 
 
 def _decode(data: bytes, message: _Message) -> Json:
-    found: Json = {}
+    document: Json = {}
     for number, field_value in _fields(data):
         if isinstance(field_value, int):
             if number in message.numbers:
-                found[message.numbers[number]] = field_value
+                document[message.numbers[number]] = field_value
             continue
         value = field_value
         if number in message.text:
             if value:  # Go writes empty strings out; JSON leaves them away
-                found[message.text[number]] = value.decode()
+                document[message.text[number]] = value.decode()
         elif number in message.nested:
             name, inner = message.nested[number]
-            found[name] = _decode(value, inner)
+            document[name] = _decode(value, inner)
         elif number in message.maps:
             key, content = _pair(value)
-            found.setdefault(message.maps[number], {})[key] = content.decode()
+            document.setdefault(message.maps[number], {})[key] = content.decode()
         elif number in message.byte_maps:
             key, content = _pair(value)
-            found.setdefault(message.byte_maps[number], {})[key] = base64.b64encode(content).decode()
-    return found
+            document.setdefault(message.byte_maps[number], {})[key] = base64.b64encode(content).decode()
+    return document
 
 
 def _pair(data: bytes) -> tuple[str, bytes]:

@@ -161,10 +161,10 @@ class Authorizer:
         seen = tuple(self._store.collection((RBAC_GROUP, name)).changed for name in _COLLECTIONS)
         if seen != self._seen or len(self._rules) >= _CACHE_LIMIT:
             self._seen, self._rules = seen, {}
-        found = self._rules.get((user, namespace))
-        if found is None:
-            found = self._rules[user, namespace] = list(self._resolve(user, namespace))
-        return found
+        resolved = self._rules.get((user, namespace))
+        if resolved is None:
+            resolved = self._rules[user, namespace] = list(self._resolve(user, namespace))
+        return resolved
 
     def _resolve(self, user: User, namespace: str) -> Iterable[Json]:
         for binding in self._items("clusterrolebindings"):

@@ -185,14 +185,14 @@ class Registry:
 
     def remove_or_mark(self, call: Call, old: Json, *, grace: int | None = None, policy: str = "") -> Written:
         """Delete an object that was found."""
-        found, old = old, garbage.with_policy(old, policy)
+        before, old = old, garbage.with_policy(old, policy)
         metadata = old["metadata"]
         seconds = outcomes.grace_seconds(call.resource, old, grace)
         if not metadata.get("finalizers") and not seconds and not self._held(call.resource, old):
             last = old if call.dry_run else self.ledger.remove(call.resource, old)
             return Written(item=last, removed=True)
         if metadata.get("deletionTimestamp") and seconds >= metadata.get("deletionGracePeriodSeconds", 0):
-            stored = old if old is found or call.dry_run else self.ledger.put(call.resource, old)
+            stored = old if old is before or call.dry_run else self.ledger.put(call.resource, old)
             return Written(item=stored)
         marked = {
             **metadata,

@@ -136,8 +136,8 @@ class Catalogue:
 
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
         """The resource served at a path, or None."""
-        found = self._types.get((group, plural))
-        return found if found is not None and version in found.versions else None
+        resource = self._types.get((group, plural))
+        return resource if resource is not None and version in resource.versions else None
 
     def get(self, group: str, plural: str) -> ResourceType:
         """The resource of that name in whatever version.
@@ -149,8 +149,8 @@ class Catalogue:
 
     def stored_at(self, where: StorageKey) -> ResourceType | None:
         """The resource that owns a collection, or None."""
-        found = self._types.get(where)
-        return found if found is not None and found.storage is None else None
+        resource = self._types.get(where)
+        return resource if resource is not None and resource.storage is None else None
 
     def register(self, resource: ResourceType) -> None:
         """Serve a custom resource, or its changed definition."""
@@ -162,8 +162,8 @@ class Catalogue:
 
     def groups(self) -> dict[str, list[str]]:
         """Each API group and its versions, preferred first."""
-        found: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for resource in self._types.values():
-            versions = found.setdefault(resource.group, [])
+            versions = groups.setdefault(resource.group, [])
             versions += [version for version in resource.versions if version not in versions]
-        return found
+        return groups

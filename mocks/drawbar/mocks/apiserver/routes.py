@@ -143,8 +143,8 @@ class Front:
             case ["openapi", "v3", "apis", name, version]:
                 return self._openapi(name, version)
             case _:
-                found: Json | None = fixed.get(path)
-                return found
+                document: Json | None = fixed.get(path)
+                return document
 
     def _openapi(self, group: str, version: str) -> Json | None:
         catalogue = self.registry.catalogue

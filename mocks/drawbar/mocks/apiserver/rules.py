@@ -36,13 +36,13 @@ _REASONS = {
 
 def uncompilable(schema: Json, path: str = "", *, root: bool = True) -> Iterator[Cause]:
     """Every rule of a schema that does not compile against the schema that holds it."""
-    known = {**schema, "properties": {**(schema.get("properties") or {}), **_IDENTITY}} if root else schema
+    complete = {**schema, "properties": {**(schema.get("properties") or {}), **_IDENTITY}} if root else schema
     for number, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         for key, wanted in (("rule", "bool"), ("messageExpression", "string")):
             text = rule.get(key)
             if text is None:
                 continue
-            variables = {"self": known, "oldSelf": known}
+            variables = {"self": complete, "oldSelf": complete}
             problem = expressions.problem(text) or celchecks.problem(text, variables, wanted=wanted)
             if problem is not None:
                 where = f"{path}.x-kubernetes-validations[{number}].{key}"
@@ -78,7 +78,7 @@ def _has_rules(schema: Json) -> bool:
         schema.get("additionalProperties"),
     ]
     return bool(schema.get("x-kubernetes-validations")) or any(
-        _has_rules(one) for one in inner if isinstance(one, dict)
+        _has_rules(schema) for schema in inner if isinstance(schema, dict)
     )
 
 

@@ -109,16 +109,16 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
         ApiError: 400, the selector is malformed.
     """
     tokens = _tokens(text)
-    found: list[Requirement] = []
+    requirements: list[Requirement] = []
     position = 0
     while position < len(tokens):
         need, position = _label_requirement(text, tokens, position)
-        found.append(need)
+        requirements.append(need)
         if position < len(tokens):
             if tokens[position] != "," or position + 1 == len(tokens):
                 raise _malformed(text)
             position += 1
-    return tuple(found)
+    return tuple(requirements)
 
 
 def parse_fields(text: str, paths: Mapping[str, str]) -> tuple[Requirement, ...]:
@@ -127,7 +127,7 @@ def parse_fields(text: str, paths: Mapping[str, str]) -> tuple[Requirement, ...]
     Raises:
         ApiError: 400, the selector is malformed or names a field that cannot be selected.
     """
-    found: list[Requirement] = []
+    requirements: list[Requirement] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         match = re.fullmatch(r"([^=!]+?)\s*(==|!=|=)\s*(.*)", part)
         if match is None:
@@ -136,8 +136,8 @@ def parse_fields(text: str, paths: Mapping[str, str]) -> tuple[Requirement, ...]
         if key not in paths:
             raise errors.bad_request(f'field label not supported: "{key}"')
         operator: Operator = "!=" if sign == "!=" else "="
-        found.append(Requirement(key=paths[key], operator=operator, values=frozenset([value])))
-    return tuple(found)
+        requirements.append(Requirement(key=paths[key], operator=operator, values=frozenset([value])))
+    return tuple(requirements)
 
 
 def _tokens(text: str) -> list[str]:

@@ -103,11 +103,11 @@ class StateFile:
             _lock(descriptor, path)
             with os.fdopen(os.dup(descriptor), "rb") as file:
                 identity, tokens, puts = _replayed(_records(file.read(), path), path)
-            found = cls(path, identity, tokens, puts)
+            state_file = cls(path, identity, tokens, puts)
             try:
-                yield found
+                yield state_file
             finally:
-                found.close()
+                state_file.close()
         finally:
             os.close(descriptor)
 

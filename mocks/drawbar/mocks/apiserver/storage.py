@@ -97,11 +97,11 @@ class Collection:
             key = (namespace, name)
             return [key] if key in self.items and (after is None or key > after) else []
         pin = selector.pin
-        found = self._indexed(pin) if pin is not None else None
-        if found is not None:
+        indexed = self._indexed(pin) if pin is not None else None
+        if indexed is not None:
             return sorted(
                 key
-                for key in found
+                for key in indexed
                 if (not namespace or key[0] == namespace) and (after is None or key > after)
             )
         low = bisect.bisect_left(self._order, (namespace, "")) if namespace else 0
@@ -145,10 +145,10 @@ class Store:
 
     def collection(self, key: StorageKey) -> Collection:
         """The collection of a resource; it comes into being when first asked for."""
-        found = self._collections.get(key)
-        if found is None:
-            found = self._collections[key] = Collection(history=self._history, start=self.version)
-        return found
+        collection = self._collections.get(key)
+        if collection is None:
+            collection = self._collections[key] = Collection(history=self._history, start=self.version)
+        return collection
 
     def collections(self) -> dict[StorageKey, Collection]:
         """All collections that exist."""

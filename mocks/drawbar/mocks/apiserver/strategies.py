@@ -81,8 +81,8 @@ class Strategy:
 
     def namespace_labels(self, call: Call) -> Mapping[str, str]:
         """The labels of the request's namespace."""
-        found = self._store.collection(("", "namespaces")).items.get(("", call.namespace))
-        return ((found or {}).get("metadata") or {}).get("labels") or {}
+        namespace = self._store.collection(("", "namespaces")).items.get(("", call.namespace))
+        return ((namespace or {}).get("metadata") or {}).get("labels") or {}
 
     def _status_metadata(self, new: Json, old: Json, call: Call) -> Json:
         """A status update changes no metadata, but its uid and resourceVersion still are preconditions."""

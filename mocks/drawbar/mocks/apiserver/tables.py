@@ -283,13 +283,13 @@ def _declared(column: Json) -> tuple[Json, Cell]:
     }
 
     def cell(item: Json, now: str) -> Any:
-        found = jsonpath.values(item, column["jsonPath"])
-        if not found:
+        values = jsonpath.values(item, column["jsonPath"])
+        if not values:
             return None
         if column["type"] == "date":
-            return age(found[0], now) if isinstance(found[0], str) else None
+            return age(values[0], now) if isinstance(values[0], str) else None
         if column["type"] == "string":
-            return ",".join("true" if v is True else "false" if v is False else str(v) for v in found)
-        return found[0]
+            return ",".join("true" if v is True else "false" if v is False else str(v) for v in values)
+        return values[0]
 
     return definition, cell

@@ -25,26 +25,28 @@ def status(spec: Json, profile: Profile, store: Store, *, generation: int) -> Js
     catalogue = Catalogue(builtin.built_in(profile))
     for definition in store.collection(builtin.DEFINITIONS.where).items.values():
         catalogue.register(definitions.resource(definition))
-    kinds = sorted(_kinds(spec, catalogue), key=lambda found: (found[0].group, found[1], found[0].kind))
+    kinds = sorted(_kinds(spec, catalogue), key=lambda kind: (kind[0].group, kind[1], kind[0].kind))
     schemas = {(kind.where, version): _schemas(catalogue, kind, version, profile) for kind, version in kinds}
     warnings = []
     for index, validation in enumerate(spec.get("validations") or ()):
         for key, wanted in (("expression", "bool"), ("messageExpression", "string")):
-            found = [
+            problems = [
                 f"{kind.group}/{version}, Kind={kind.kind}: {problem}"
                 for kind, version in kinds
                 if validation.get(key)
                 for problem in [_problem(validation[key], wanted, schemas[kind.where, version])]
                 if problem
             ]
-            if found:
-                warnings.append({"fieldRef": f"spec.validations[{index}].{key}", "warning": "\n".join(found)})
+            if problems:
+                warnings.append(
+                    {"fieldRef": f"spec.validations[{index}].{key}", "warning": "\n".join(problems)}
+                )
     checked = {"expressionWarnings": warnings} if warnings else {}
     return {"observedGeneration": generation, "typeChecking": checked}
 
 
 def _kinds(spec: Json, catalogue: Catalogue) -> Iterator[tuple[ResourceType, str]]:
-    found = set()
+    passed = set()
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
         if any("*" in name for key in ("apiGroups", "apiVersions") for name in rule[key]):
             continue
@@ -52,8 +54,8 @@ def _kinds(spec: Json, catalogue: Catalogue) -> Iterator[tuple[ResourceType, str
             for version in rule["apiVersions"]:
                 for plural in rule["resources"]:
                     resource = catalogue.find(group, version, plural)
-                    if resource is not None and (group, version, plural) not in found:
-                        found.add((group, version, plural))
+                    if resource is not None and (group, version, plural) not in passed:
+                        passed.add((group, version, plural))
                         yield resource, version
 
 

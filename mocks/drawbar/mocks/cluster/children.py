@@ -53,9 +53,9 @@ class Started:
 class Children:
     """All of them. `run` is one child's life; `stop` ends them all."""
 
-    def __init__(self, logs: Path, told: Callable[[Started], None]) -> None:
+    def __init__(self, logs: Path, report: Callable[[Started], None]) -> None:
         self._logs = logs
-        self._told = told
+        self._report = report
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._daemons: set[str] = set()
         self._ready: dict[str, asyncio.Event] = {}
@@ -114,7 +114,7 @@ class Children:
             self._processes[program.name] = child
             if not program.double:
                 self._daemons.add(program.name)
-            self._told(Started(name=program.name, pid=child.pid, restarted=restarted))
+            self._report(Started(name=program.name, pid=child.pid, restarted=restarted))
             if child.stdout is not None:
                 await self._listen(program.name, child.stdout, log)
             return await child.wait()

@@ -85,20 +85,20 @@ class Cluster:
     """
 
     def __init__(
-        self, options: settings.Settings, where: places.Places, told: Callable[[Happening], None]
+        self, options: settings.Settings, where: places.Places, report: Callable[[Happening], None]
     ) -> None:
         self.api: client.Client
         self.places = where
         self.keep_logs = False
         self._options = options
-        self._told = told
+        self._report = report
         self._doing = ""
-        self._children = children.Children(where.logs, told)
+        self._children = children.Children(where.logs, report)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def running(
-        cls, options: settings.Settings, told: Callable[[Happening], None] = _ignore
+        cls, options: settings.Settings, report: Callable[[Happening], None] = _ignore
     ) -> AsyncIterator[Self]:
         """A cluster for as long as the block lasts; the block is cancelled when a double ends.
 
@@ -107,7 +107,7 @@ class Cluster:
             driver_errors.UsageError: the settings make no sense.
         """
         settings.validate(options)
-        cluster = cls(options, places.create(options.nodes), told)
+        cluster = cls(options, places.create(options.nodes), report)
         failure: Exception | None = None
         try:
             async with cluster._started():
@@ -231,7 +231,7 @@ class Cluster:
 
     def _do(self, what: str) -> None:
         self._doing = what
-        self._told(Waiting(what=what))
+        self._report(Waiting(what=what))
 
     def _build(self) -> None:
         """The mocked trees, and the file that tells the fabric of them. Blocking."""

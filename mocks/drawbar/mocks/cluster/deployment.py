@@ -68,12 +68,12 @@ async def apply(api: client.Client, *, policies: bool = False, version: str = MO
         kube.errors.KubeError: the API server refuses one.
     """
     for document in documents(folder(), policies=policies, version=version):
-        known = KINDS.get(document["kind"])
-        if known is None:
+        served = KINDS.get(document["kind"])
+        if served is None:
             raise errors.ClusterError(
                 f"deploy/ holds a {document['kind']}, which a cluster of doubles cannot apply"
             )
-        kind = dataclasses.replace(known, version=document["apiVersion"].rpartition("/")[2])
+        kind = dataclasses.replace(served, version=document["apiVersion"].rpartition("/")[2])
         await api.create(kind, document, namespace=document["metadata"].get("namespace"), into=dict[str, Any])
 
 
@@ -83,12 +83,12 @@ def folder() -> Path:
     Raises:
         errors.ClusterError: nowhere.
     """
-    found = next((place for place in PLACES if (place / ORDER[0]).is_file()), None)
-    if found is None:
+    manifests = next((place for place in PLACES if (place / ORDER[0]).is_file()), None)
+    if manifests is None:
         raise errors.ClusterError(
             f"the deployment files are neither in {PLACES[0]} nor in {PLACES[1]}: reinstall drawbar"
         )
-    return found
+    return manifests
 
 
 def documents(deploy: Path, *, policies: bool = False, version: str = MODERN) -> Iterator[dict[str, Any]]:

@@ -98,8 +98,8 @@ def _simulated(args: argparse.Namespace, deadline_seconds: float) -> "tuple[stag
         "attach_seconds": args.attach_seconds,
         "detach_seconds": args.detach_seconds,
     }
-    known = {name: value for name, value in given.items() if value is not None}
-    options = simulated.Options(deadline_seconds=deadline_seconds, **known)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    options = simulated.Options(deadline_seconds=deadline_seconds, **chosen)
     simulated.validate(options)
     return simulated.Stage(options), options.dialect
 

@@ -63,8 +63,8 @@ class Demonstration:
             return good
 
     async def _show(self, world: stages.World) -> bool:
-        known = progress.begin({name: kind.value for name, kind in self._stage.wanted.items()})
-        observer = observation.Observer(known, self._screen, self._clock, self._options.dialect)
+        initial = progress.begin({name: kind.value for name, kind in self._stage.wanted.items()})
+        observer = observation.Observer(initial, self._screen, self._clock, self._options.dialect)
         began = self._clock()
         self._screen.running(began)
         async with asyncio.TaskGroup() as tasks:

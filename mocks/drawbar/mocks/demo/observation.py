@@ -75,17 +75,17 @@ class Observer:
 
     def __init__(
         self,
-        known: progress.Progress,
+        initial: progress.Progress,
         listener: Listener,
         clock: Callable[[], float],
         dialect: dialects.Dialect = dialects.MODERN,
     ) -> None:
-        self.progress = known
+        self.progress = initial
         self._dialect = dialect
         self._reading = _READINGS[dialect.version]
         self._listener = listener
         self._clock = clock
-        self._views = progress.views(known)
+        self._views = progress.views(initial)
         self._changed = asyncio.Event()
 
     @property
@@ -147,7 +147,9 @@ class Observer:
     def _claim(self, _old: Any, new: Any) -> None:
         if new is None:
             return
-        owner = next((one.name for one in new.metadata.owner_references if one.kind == "Pod"), "")
+        owner = next(
+            (reference.name for reference in new.metadata.owner_references if reference.kind == "Pod"), ""
+        )
         sighting = self._reading.sighting(new, owner) if owner else None
         if sighting is not None:
             self.see(sighting)
@@ -155,10 +157,10 @@ class Observer:
     def _attachment(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        found = new or old
-        if found is None or found.spec.claim is None:
+        attachment = new or old
+        if attachment is None or attachment.spec.claim is None:
             return
-        uid = found.spec.claim.uid
+        uid = attachment.spec.claim.uid
         if new is None:
             self.see(progress.AttachmentGone(claim_uid=uid))
             return
@@ -201,38 +203,38 @@ class Observer:
         )
 
 
-def _modern(found: claims.ResourceClaim, pod: str) -> progress.ClaimSeen | None:
-    results = found.results(DRIVER)
-    if found.status.allocation is None or not results:
+def _modern(claim: claims.ResourceClaim, pod: str) -> progress.ClaimSeen | None:
+    results = claim.results(DRIVER)
+    if claim.status.allocation is None or not results:
         return None
     result = results[0]
     key = bindings.Key(pool=result.pool, device=result.device)
     return progress.ClaimSeen(
-        uid=found.metadata.uid,
+        uid=claim.metadata.uid,
         pod=pod,
         pool=result.pool,
         device=result.device,
-        node=found.status.allocation.node or "",
-        attached=bindings.is_true(found, DRIVER, key, bindings.ATTACHED),
-        visible=bindings.is_true(found, DRIVER, key, bindings.VISIBLE),
+        node=claim.status.allocation.node or "",
+        attached=bindings.is_true(claim, DRIVER, key, bindings.ATTACHED),
+        visible=bindings.is_true(claim, DRIVER, key, bindings.VISIBLE),
     )
 
 
-def _v1alpha3(found: classic_v1alpha3.ResourceClaim, pod: str) -> progress.ClaimSeen:
-    return _classic(classic_v1alpha3.claim(found, DRIVER), pod)
+def _v1alpha3(claim: classic_v1alpha3.ResourceClaim, pod: str) -> progress.ClaimSeen:
+    return _classic(classic_v1alpha3.claim(claim, DRIVER), pod)
 
 
-def _v1alpha2(found: classic_v1alpha2.ResourceClaim, pod: str) -> progress.ClaimSeen:
-    return _classic(classic_v1alpha2.claim(found, DRIVER), pod)
+def _v1alpha2(claim: classic_v1alpha2.ResourceClaim, pod: str) -> progress.ClaimSeen:
+    return _classic(classic_v1alpha2.claim(claim, DRIVER), pod)
 
 
-def _classic(found: classic.Claim, pod: str) -> progress.ClaimSeen:
-    handle = found.allocation.handle if found.allocation is not None else None
-    if found.allocation is None or handle is None or not handle.devices:
-        return progress.ClaimSeen(uid=found.uid, pod=pod, allocated=False)
+def _classic(claim: classic.Claim, pod: str) -> progress.ClaimSeen:
+    handle = claim.allocation.handle if claim.allocation is not None else None
+    if claim.allocation is None or handle is None or not handle.devices:
+        return progress.ClaimSeen(uid=claim.uid, pod=pod, allocated=False)
     device = handle.devices[0]
-    node = found.allocation.node or ""
-    return progress.ClaimSeen(uid=found.uid, pod=pod, pool=device.pool, device=device.device, node=node)
+    node = claim.allocation.node or ""
+    return progress.ClaimSeen(uid=claim.uid, pod=pod, pool=device.pool, device=device.device, node=node)
 
 
 _READINGS = {

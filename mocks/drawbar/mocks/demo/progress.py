@@ -241,28 +241,28 @@ def begin(pods: Mapping[str, str]) -> Progress:
     return Progress(pods={pod: PodRecord(device_class=kind) for pod, kind in pods.items()})
 
 
-def seen(known: Progress, sighting: Sighting, at: float) -> Progress:
+def seen(progress: Progress, sighting: Sighting, at: float) -> Progress:
     """What is known after a sighting at a time in seconds. Of pods that are not ours nothing is kept."""
     match sighting:
         case PodSeen() | PodDeleted() | ContentRead():
-            return _pod_seen(known, sighting, at)
+            return _pod_seen(progress, sighting, at)
         case ClaimSeen():
-            return _claim_seen(known, sighting, at)
+            return _claim_seen(progress, sighting, at)
         case AttachmentSeen() | AttachmentGone():
-            return _attachment_seen(known, sighting, at)
+            return _attachment_seen(progress, sighting, at)
         case FabricSaid():
-            said = (*known.fabric.get(sighting.device_id, ()), Said(entry=sighting, at=at))
-            return dataclasses.replace(known, fabric={**known.fabric, sighting.device_id: said})
+            said = (*progress.fabric.get(sighting.device_id, ()), Said(entry=sighting, at=at))
+            return dataclasses.replace(progress, fabric={**progress.fabric, sighting.device_id: said})
         case KernelSaw():
-            found = (*known.kernel.get(sighting.slot, ()), Found(address=sighting.address, at=at))
-            return dataclasses.replace(known, kernel={**known.kernel, sighting.slot: found})
+            arrivals = (*progress.kernel.get(sighting.slot, ()), Found(address=sighting.address, at=at))
+            return dataclasses.replace(progress, kernel={**progress.kernel, sighting.slot: arrivals})
     assert_never(sighting)
 
 
-def _pod_seen(known: Progress, sighting: PodSeen | PodDeleted | ContentRead, at: float) -> Progress:
-    record = known.pods.get(sighting.pod)
+def _pod_seen(progress: Progress, sighting: PodSeen | PodDeleted | ContentRead, at: float) -> Progress:
+    record = progress.pods.get(sighting.pod)
     if record is None:
-        return known
+        return progress
     match sighting:
         case PodDeleted():
             record = _reached(record, at, {Step.DELETED: True})
@@ -279,23 +279,25 @@ def _pod_seen(known: Progress, sighting: PodSeen | PodDeleted | ContentRead, at:
                 Step.RUNNING: sighting.running,
             }
             record = _reached(record, at, reached)
-    return dataclasses.replace(known, pods={**known.pods, sighting.pod: record})
+    return dataclasses.replace(progress, pods={**progress.pods, sighting.pod: record})
 
 
-def _claim_seen(known: Progress, sighting: ClaimSeen, at: float) -> Progress:
+def _claim_seen(progress: Progress, sighting: ClaimSeen, at: float) -> Progress:
     fresh = ClaimRecord(pod=sighting.pod, pool=sighting.pool, device=sighting.device, node=sighting.node)
-    record = known.claims.get(sighting.uid, fresh)
+    record = progress.claims.get(sighting.uid, fresh)
     if not sighting.allocated:
         # Of one that was, what became of it stays: it is being given back.
-        return dataclasses.replace(known, claims={**known.claims, sighting.uid: record})
+        return dataclasses.replace(progress, claims={**progress.claims, sighting.uid: record})
     if dataclasses.replace(record, times={}) != fresh:
         record = fresh
     reached = {Step.ALLOCATED: True, Step.ATTACHED: sighting.attached, Step.VISIBLE: sighting.visible}
-    return dataclasses.replace(known, claims={**known.claims, sighting.uid: _reached(record, at, reached)})
+    return dataclasses.replace(
+        progress, claims={**progress.claims, sighting.uid: _reached(record, at, reached)}
+    )
 
 
-def _attachment_seen(known: Progress, sighting: AttachmentSeen | AttachmentGone, at: float) -> Progress:
-    record = known.attachments.get(sighting.claim_uid)
+def _attachment_seen(progress: Progress, sighting: AttachmentSeen | AttachmentGone, at: float) -> Progress:
+    record = progress.attachments.get(sighting.claim_uid)
     if isinstance(sighting, AttachmentSeen):
         if record is None or record.device_id != sighting.device_id:
             record = AttachmentRecord(
@@ -314,10 +316,10 @@ def _attachment_seen(known: Progress, sighting: AttachmentSeen | AttachmentGone,
         }
         record = _reached(record, at, reached)
     elif record is None:
-        return known
+        return progress
     else:
         record = dataclasses.replace(record, gone=at)
-    return dataclasses.replace(known, attachments={**known.attachments, sighting.claim_uid: record})
+    return dataclasses.replace(progress, attachments={**progress.attachments, sighting.claim_uid: record})
 
 
 def _reached(record: Record, at: float, steps: Mapping[Step, bool]) -> Record:
@@ -325,15 +327,15 @@ def _reached(record: Record, at: float, steps: Mapping[Step, bool]) -> Record:
     return dataclasses.replace(record, times={**record.times, **fresh}) if fresh else record
 
 
-def views(known: Progress) -> dict[str, View]:
+def views(progress: Progress) -> dict[str, View]:
     """Every pod and what became of it, by name."""
-    claims = {claim.pod: uid for uid, claim in known.claims.items()}
-    return {pod: _view(known, pod, claims.get(pod)) for pod in known.pods}
+    claims = {claim.pod: uid for uid, claim in progress.claims.items()}
+    return {pod: _view(progress, pod, claims.get(pod)) for pod in progress.pods}
 
 
-def _view(known: Progress, pod: str, claim_uid: str | None) -> View:
-    record = known.pods[pod]
-    claim = known.claims[claim_uid] if claim_uid is not None else None
+def _view(progress: Progress, pod: str, claim_uid: str | None) -> View:
+    record = progress.pods[pod]
+    claim = progress.claims[claim_uid] if claim_uid is not None else None
     if claim is None or claim_uid is None:
         return View(
             pod=pod,
@@ -343,12 +345,12 @@ def _view(known: Progress, pod: str, claim_uid: str | None) -> View:
             content=record.content,
             steps=_ordered(record.times),
         )
-    attachment = known.attachments.get(claim_uid)
-    journal = known.fabric.get(attachment.device_id, ()) if attachment is not None else ()
+    attachment = progress.attachments.get(claim_uid)
+    journal = progress.fabric.get(attachment.device_id, ()) if attachment is not None else ()
     times = {**record.times, **claim.times, **(attachment.times if attachment is not None else {})}
-    found = _found(known, attachment) if attachment is not None else None
-    if found is not None:
-        times[Step.SEEN] = found.at
+    arrival = _found(progress, attachment) if attachment is not None else None
+    if arrival is not None:
+        times[Step.SEEN] = arrival.at
     last = _finished(journal)
     if attachment is not None and attachment.gone is not None and last is not None and not last.entry.attach:
         times[Step.DETACHED] = max(attachment.gone, last.at)
@@ -363,15 +365,17 @@ def _view(known: Progress, pod: str, claim_uid: str | None) -> View:
         steps=_ordered(times),
         attach_seconds=_duration(journal, attach=True),
         detach_seconds=_duration(journal, attach=False),
-        address=found.address if found is not None else "",
+        address=arrival.address if arrival is not None else "",
         content=record.content,
     )
 
 
-def _found(known: Progress, attachment: AttachmentRecord) -> Found | None:
+def _found(progress: Progress, attachment: AttachmentRecord) -> Found | None:
     """What came into the attachment's slot first since the attachment is there; the slot may have had others."""
     since = attachment.times[Step.ATTACHING]
-    return next((found for found in known.kernel.get(attachment.slot, ()) if found.at >= since), None)
+    return next(
+        (arrival for arrival in progress.kernel.get(attachment.slot, ()) if arrival.at >= since), None
+    )
 
 
 def _ordered(times: Times) -> Times:

@@ -67,8 +67,8 @@ class JsonLines:
             "cdi": list(view.cdi),
             "content": view.content,
         }
-        known = {key: value for key, value in details.items() if value}
-        self._say(step.value, view.steps[step], **known)
+        values = {key: value for key, value in details.items() if value}
+        self._say(step.value, view.steps[step], **values)
 
     def fabric(self, entry: journal.Entry, at: float) -> None:
         """The journal's entry; what it calls `event` is `state` here."""
@@ -190,7 +190,7 @@ def hints(where: stages.Whereabouts) -> list[str]:
         f"  {command} get pods,resourceclaims -o wide",
         f"  {command} get fabrics",
         f"Logs: {where.logs}/*.log",
-        *where.others,
+        *where.notes,
     ]
 
 

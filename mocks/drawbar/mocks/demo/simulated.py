@@ -30,7 +30,7 @@ class Options:
     def dialect(self) -> dialects.Dialect:
         """The version in which that release has claims."""
         version = profiles.profile(self.profile).dynamic_version
-        return next(one for one in (dialects.MODERN, *dialects.CLASSIC) if one.version == version)
+        return next(dialect for dialect in (dialects.MODERN, *dialects.CLASSIC) if dialect.version == version)
 
 
 def validate(options: Options) -> None:
@@ -41,8 +41,8 @@ def validate(options: Options) -> None:
     """
     problems = []
     if options.profile not in profiles.PROFILES:
-        known = ", ".join(profiles.PROFILES)
-        problems.append(f"--profile {options.profile} is not imitated: use one of {known}")
+        names = ", ".join(profiles.PROFILES)
+        problems.append(f"--profile {options.profile} is not imitated: use one of {names}")
     elif not _offers(profiles.profile(options.profile)):
         problems.append(
             f"--profile {options.profile} cannot show it: its feature gate {profiles.BINDING_CONDITIONS} is off, so no device "
@@ -82,7 +82,7 @@ class World:
             kubeconfig=places.admin,
             directory=places.directory,
             logs=places.logs,
-            others=(f"CDI files: {places.directory}/node-*/cdi/*.json",),
+            notes=(f"CDI files: {places.directory}/node-*/cdi/*.json",),
         )
         self._cluster = running
 
@@ -117,7 +117,7 @@ class Stage:
         self._options = options
 
     @contextlib.asynccontextmanager
-    async def running(self, told: Callable[[cluster.Happening], None]) -> AsyncIterator[stages.World]:
+    async def running(self, report: Callable[[cluster.Happening], None]) -> AsyncIterator[stages.World]:
         """The cluster for as long as the block lasts; errors as in `cluster.Cluster.running`."""
         options = self._options
         settings = cluster.Settings(
@@ -128,5 +128,5 @@ class Stage:
             detach_seconds=options.detach_seconds,
             profile=options.profile,
         )
-        async with cluster.Cluster.running(settings, told) as running:
+        async with cluster.Cluster.running(settings, report) as running:
             yield World(running)

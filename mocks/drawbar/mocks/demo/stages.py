@@ -23,13 +23,13 @@ class Whereabouts:
         kubeconfig: of a caller who may do everything.
         directory: what is removed at the end.
         logs: the folder of the logs.
-        others: further sentences for people.
+        notes: further sentences for people.
     """
 
     kubeconfig: Path
     directory: Path
     logs: Path
-    others: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class World(Protocol):
@@ -84,7 +84,7 @@ class Stage(Protocol):
     def steps(self) -> Sequence[progress.Step]:
         """Those that a device takes here, in their order."""
 
-    def running(self, told: Callable[[cluster.Happening], None]) -> AbstractAsyncContextManager[World]:
+    def running(self, report: Callable[[cluster.Happening], None]) -> AbstractAsyncContextManager[World]:
         """The world for as long as the block lasts.
 
         Raises:

@@ -136,7 +136,7 @@ _BEFORE_CLASSIC = _BEFORE | {
 def step_milliseconds(view: View, step: Step, *, classic: bool = False) -> float | None:
     """The time from the step before; never negative, for two steps may be seen in the other order."""
     order = _BEFORE_CLASSIC if classic else _BEFORE
-    before = next((one for one in order.get(step, ()) if one in view.steps), None)
+    before = next((earlier for earlier in order.get(step, ()) if earlier in view.steps), None)
     if before is None or step not in view.steps:
         return None
     fabric: float | None = 0.0

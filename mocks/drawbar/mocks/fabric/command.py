@@ -129,7 +129,7 @@ async def _tell(args: argparse.Namespace) -> int:
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     """The errors in a group, however deep."""
-    found: list[BaseException] = []
+    leaves: list[BaseException] = []
     for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
+        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves

@@ -169,8 +169,8 @@ def from_words(words: Sequence[str]) -> bytes:
     name, *values = words
     kind = next((each for each in COMMANDS if each.__struct_config__.tag == name), None)
     if kind is None:
-        known = ", ".join(str(each.__struct_config__.tag) for each in COMMANDS)
-        raise errors.InvalidArgument(f"there is no command {name}: choose {known}")
+        names = ", ".join(str(each.__struct_config__.tag) for each in COMMANDS)
+        raise errors.InvalidArgument(f"there is no command {name}: choose {names}")
     fields = kind.__struct_encode_fields__
     if len(values) > len(fields):
         raise errors.InvalidArgument(f"{usage(kind)} takes no more words than that")

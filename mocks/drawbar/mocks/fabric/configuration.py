@@ -274,8 +274,8 @@ def _read(text: bytes | msgspec.Raw, kind: type[Value], where: str, problems: li
 def _read_all(
     texts: Sequence[msgspec.Raw], kind: type[Value], where: str, problems: list[str]
 ) -> list[Value]:
-    found = [_read(text, kind, f"{where}[{index}]", problems) for index, text in enumerate(texts)]
-    return [value for value in found if value is not None]
+    values = [_read(text, kind, f"{where}[{index}]", problems) for index, text in enumerate(texts)]
+    return [value for value in values if value is not None]
 
 
 def find_problems(configuration: Configuration) -> list[str]:
@@ -299,17 +299,17 @@ def find_problems(configuration: Configuration) -> list[str]:
             problems.append(f"{_camel(name)} is negative")
     mocked = any(host.sysfs for host in configuration.hosts)
     for enclosure, spec in configuration.devices():
-        found = _device_problems(spec, mocked=mocked)
-        if mocked and not found:
-            found = slots.problems(device(enclosure, spec))
-        problems += found
+        wrong = _device_problems(spec, mocked=mocked)
+        if mocked and not wrong:
+            wrong = slots.problems(device(enclosure, spec))
+        problems += wrong
     problems += configuration.latencies.problems()
     problems += [
         f"latencies.{kind} and {kind}Seconds are both given; leave one out"
         for kind in contract.OperationKind
         if getattr(configuration.latencies, kind) and getattr(configuration, f"{kind}_seconds")
     ]
-    known = set(ids)
+    devices = set(ids)
     host_ids = frozenset(host.id for host in configuration.hosts)
     problems += [
         f"faults[{index}]: {problem}"
@@ -319,7 +319,7 @@ def find_problems(configuration: Configuration) -> list[str]:
     problems += [
         f"attachFails names the device {failure.device}, which no enclosure has"
         for failure in configuration.attach_fails
-        if failure.device not in known
+        if failure.device not in devices
     ]
     return problems
 
@@ -365,5 +365,5 @@ def _device_problems(spec: DeviceSpec, *, mocked: bool) -> list[str]:
 
 
 def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(other.capitalize() for other in others)
+    first, *following = name.split("_")
+    return first + "".join(other.capitalize() for other in following)

@@ -108,5 +108,5 @@ async def tell(endpoint: str, line: bytes) -> dict[str, Any]:
         ) from error
     if not answer:
         raise errors.Unavailable(f"the simulated fabric at {endpoint} ended without an answer")
-    found: dict[str, Any] = json.loads(answer)
-    return found
+    document: dict[str, Any] = json.loads(answer)
+    return document

@@ -225,20 +225,20 @@ class Deck:
 
 def problems(fault: Fault, *, devices: frozenset[str], hosts: frozenset[str]) -> list[str]:
     """What is wrong with a fault that reads well."""
-    found = []
+    sentences = []
     if fault.device is not None and fault.device not in devices:
-        found.append(f"it names the device {fault.device}, which no enclosure has")
+        sentences.append(f"it names the device {fault.device}, which no enclosure has")
     if fault.host is not None and fault.host not in hosts:
-        found.append(f"it names the host {fault.host}, which there is not")
+        sentences.append(f"it names the host {fault.host}, which there is not")
     if (fault.device or fault.host) and str(fault.method) not in _ABOUT_A_DEVICE:
-        found.append(f"a call of {fault.method} is about no device and no host; leave them out")
+        sentences.append(f"a call of {fault.method} is about no device and no host; leave them out")
     if not 0 < fault.probability <= 1:
-        found.append(f"probability {fault.probability:g} is not above 0 and at most 1")
+        sentences.append(f"probability {fault.probability:g} is not above 0 and at most 1")
     if fault.skip < 0 or (fault.times is not None and fault.times < 1):
-        found.append("skip is at least 0 and times at least 1, or null for always")
+        sentences.append("skip is at least 0 and times at least 1, or null for always")
     seconds = {
         "afterSeconds": getattr(fault, "after_seconds", 0.0),
         "lateSeconds": getattr(fault, "late_seconds", 0.0),
         "resyncSeconds": getattr(fault, "resync_seconds", 0.0),
     }
-    return found + [f"{name} is negative" for name, value in seconds.items() if value < 0]
+    return sentences + [f"{name} is negative" for name, value in seconds.items() if value < 0]

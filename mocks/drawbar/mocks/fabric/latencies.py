@@ -78,8 +78,8 @@ class Lognormal(_Distribution, frozen=True, kw_only=True, tag="lognormal"):
 
     def problems(self) -> list[str]:
         """What is wrong with it."""
-        found = _negative(min=self.min, sigma=self.sigma) + _bounds(self.min, self.max)
-        return found if self.median > 0 else [*found, "median is not above 0"]
+        sentences = _negative(min=self.min, sigma=self.sigma) + _bounds(self.min, self.max)
+        return sentences if self.median > 0 else [*sentences, "median is not above 0"]
 
 
 Distribution: TypeAlias = Fixed | Uniform | Normal | Lognormal

@@ -190,16 +190,16 @@ class SimulatedFabric(contract.FabricAdapter):
     async def hosts(self) -> tuple[contract.Host, ...]:
         """As the contract says; read when the call comes in, and old by the latency when it answers."""
         await self._hear("hosts")
-        found = self._world.hosts()
+        hosts = self._world.hosts()
         await self._pass(self._latencies.hosts, "hosts")
-        return found
+        return hosts
 
     async def devices(self) -> contract.Inventory:
         """As the contract says; read when the call comes in, and old by the latency when it answers."""
         await self._hear("devices")
-        found = self._world.inventory()
+        inventory = self._world.inventory()
         await self._pass(self._latencies.devices, "devices")
-        return found
+        return inventory
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """As the contract says; finished at once when it takes no time."""
@@ -241,9 +241,9 @@ class SimulatedFabric(contract.FabricAdapter):
         await self._hear("watch")
         async with (
             aclosing(self._history.follow(from_version)) as events,
-            aclosing(self._told(events)) as told,
+            aclosing(self._deliver(events)) as delivered,
         ):
-            yield told
+            yield delivered
 
     async def close(self) -> None:
         """As the contract says; a fabric made by `running` ends with its block."""
@@ -309,7 +309,7 @@ class SimulatedFabric(contract.FabricAdapter):
         await self._closing.wait()
         raise errors.Unavailable("the simulated fabric is closed")
 
-    async def _told(
+    async def _deliver(
         self, events: AsyncIterator[contract.WatchEvent]
     ) -> AsyncGenerator[contract.WatchEvent, None]:
         """The events, unless the manager is silent."""

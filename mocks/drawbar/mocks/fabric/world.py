@@ -106,8 +106,8 @@ class World:
         """
         if problems := request.problems():
             raise errors.InvalidArgument("; ".join(problems))
-        if (known := self._by_request.get(request.request_id)) is not None:
-            record = self._records[known]
+        if (begun := self._by_request.get(request.request_id)) is not None:
+            record = self._records[begun]
             if record.request != request:
                 raise errors.AlreadyExists(
                     f'the request id "{request.request_id}" was used for another request'

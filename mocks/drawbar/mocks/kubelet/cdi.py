@@ -143,22 +143,22 @@ class _Fault(Exception):
 
 def devices(directories: Sequence[Path]) -> Devices:
     """What the directories define, the last one with the highest priority. A missing directory is empty."""
-    known = Devices()
+    defined = Devices()
     for directory in directories:
-        found: dict[str, Found] = {}
+        by_name: dict[str, Found] = {}
         twice: set[str] = set()
-        for file, spec in _specs(directory, known.faults):
+        for file, spec in _specs(directory, defined.faults):
             for device in spec.devices:
                 name = f"{spec.kind}={device.name}"
-                if name in found:
+                if name in by_name:
                     twice.add(name)
-                    known.faults[file] = f"device {name} conflicts with {found[name].file}"
-                found[name] = Found(file=file, spec=spec, device=device)
-        known.by_id |= found
+                    defined.faults[file] = f"device {name} conflicts with {by_name[name].file}"
+                by_name[name] = Found(file=file, spec=spec, device=device)
+        defined.by_id |= by_name
         for name in twice:
             # What two files claim is nobody's.
-            del known.by_id[name]
-    return known
+            del defined.by_id[name]
+    return defined
 
 
 def _specs(directory: Path, faults: dict[Path, str]) -> Iterator[tuple[Path, Spec]]:

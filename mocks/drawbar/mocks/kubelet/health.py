@@ -66,18 +66,18 @@ class Healths:
     def take(self, driver: str, reports: Iterable[Report]) -> set[DeviceKey]:
         """Takes one complete list in; gives the devices about which something new is known."""
         now = self._clock()
-        known = self._known.setdefault(driver, {})
+        stored = self._known.setdefault(driver, {})
         changed: set[DeviceKey] = set()
         reported: set[DeviceKey] = set()
         for report in reports:
             reported.add(report.key)
-            old = known.get(report.key)
+            old = stored.get(report.key)
             if old is None or _content(old) != _content(report):
                 changed.add(report.key)
-            known[report.key] = msgspec.structs.replace(report, received=now)
-        for key, old in list(known.items()):
+            stored[report.key] = msgspec.structs.replace(report, received=now)
+        for key, old in list(stored.items()):
             if key not in reported and old.status != "Unknown" and self._is_old(old, now):
-                known[key] = msgspec.structs.replace(old, status="Unknown", message="", received=now)
+                stored[key] = msgspec.structs.replace(old, status="Unknown", message="", received=now)
                 changed.add(key)
         if changed:
             self._save()

@@ -92,10 +92,10 @@ class Plugins:
         Raises:
             errors.PrepareError: none is registered.
         """
-        known = [plugin for plugin in self._registered if plugin.driver == driver]
-        if not known:
+        registered = [plugin for plugin in self._registered if plugin.driver == driver]
+        if not registered:
             raise errors.PrepareError(f"DRA driver {driver} is not registered")
-        return ([plugin for plugin in known if plugin.connected] or known)[-1]
+        return ([plugin for plugin in registered if plugin.connected] or registered)[-1]
 
     def drivers(self) -> list[str]:
         """Drivers with a registered plugin, oldest first; one may come several times."""
@@ -115,7 +115,7 @@ class Plugins:
         Raises:
             errors.EndpointTaken: this driver and endpoint are registered already.
         """
-        if any((known.driver, known.endpoint) == (driver, endpoint) for known in self._registered):
+        if any((plugin.driver, plugin.endpoint) == (driver, endpoint) for plugin in self._registered):
             raise errors.EndpointTaken(
                 f"endpoint {endpoint} already registered for DRA driver plugin {driver}"
             )
@@ -172,7 +172,7 @@ class Plugins:
             await plugin.channel.wait_for_state_change(state)
 
     def _tell(self, driver: str) -> None:
-        self._usable(driver, any(one.driver == driver and one.connected for one in self._registered))
+        self._usable(driver, any(plugin.driver == driver and plugin.connected for plugin in self._registered))
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -56,12 +56,12 @@ class Preparer:
 
     def claims(self, pod: documents.Document) -> dict[str, claiminfo.ClaimInfo]:
         """The claims of a prepared pod, by the names it has for them; one that is not known here is left out."""
-        found = {
+        infos = {
             entry: self._infos.get(pod.metadata.namespace, name)
             for entry, name, _ in documents.pod_claims(pod)
             if name
         }
-        return {entry: info for entry, info in found.items() if info is not None}
+        return {entry: info for entry, info in infos.items() if info is not None}
 
     async def unprepare(self, pod_uid: str) -> None:
         """Unprepares what no other pod uses, and forgets the pod.
@@ -84,14 +84,14 @@ class Preparer:
         self._infos.save()
 
     async def _resolve(self, pod: documents.Document) -> dict[str, documents.Document]:
-        found: dict[str, documents.Document] = {}
+        resolved: dict[str, documents.Document] = {}
         only_used = versions.has_handles(self._times.release)
         for entry, name, template in documents.pod_claims(pod):
             if name is None:
                 raise errors.PrepareError(f'pod "{pod.full_name}": ResourceClaim not created yet')
             if name and (not only_used or statuses.is_used(pod, entry)):
-                found[entry] = await self._claim(pod, name, from_template=template is not None)
-        return found
+                resolved[entry] = await self._claim(pod, name, from_template=template is not None)
+        return resolved
 
     async def _claim(self, pod: documents.Document, name: str, *, from_template: bool) -> documents.Document:
         namespace = pod.metadata.namespace
@@ -118,9 +118,9 @@ class Preparer:
         """Notes that the pod uses these claims, each stored before the next is looked at."""
         noted = []
         for claim in claims:
-            known = self._infos.get(*claim.key)
-            if known is None:
-                known = self._infos.add(
+            info = self._infos.get(*claim.key)
+            if info is None:
+                info = self._infos.add(
                     claiminfo.ClaimInfo(
                         namespace=claim.metadata.namespace,
                         name=claim.metadata.name,
@@ -129,14 +129,14 @@ class Preparer:
                         handles=_handles(claim),
                     )
                 )
-            elif known.uid != claim.metadata.uid:
+            elif info.uid != claim.metadata.uid:
                 raise errors.PrepareError(
-                    f"old ResourceClaim with same name {known.name} and different UID {known.uid} still exists "
+                    f"old ResourceClaim with same name {info.name} and different UID {info.uid} still exists "
                     f"(previous pod force-deleted?!)"
                 )
-            known.pods.add(pod.metadata.uid)
+            info.pods.add(pod.metadata.uid)
             self._infos.save()
-            noted.append(known)
+            noted.append(info)
         # A pod may name one claim twice.
         return list({info.uid: info for info in noted}.values())
 
@@ -186,9 +186,9 @@ def _drivers(claim: documents.Document) -> tuple[str, ...]:
 
 def _handles(claim: documents.Document) -> dict[str, str]:
     """By driver what a claim of `v1alpha2` has for it; one that names no driver is for the one that allocated."""
-    found = (documents.allocation(claim) or {}).get("resourceHandles") or ()
+    handles = (documents.allocation(claim) or {}).get("resourceHandles") or ()
     usual = claim.status.get("driverName") or ""
-    return {one.get("driverName") or usual: one.get("data") or "" for one in found}
+    return {handle.get("driverName") or usual: handle.get("data") or "" for handle in handles}
 
 
 def _by_driver(infos: Iterable[claiminfo.ClaimInfo]) -> dict[str, list[claiminfo.ClaimInfo]]:
@@ -202,13 +202,13 @@ def _by_driver(infos: Iterable[claiminfo.ClaimInfo]) -> dict[str, list[claiminfo
 def _messages(driver: str, batch: Iterable[claiminfo.ClaimInfo]) -> list[protocols.Claim]:
     return [
         protocols.Claim(
-            namespace=one.namespace,
-            uid=one.uid,
-            name=one.name,
-            handle=one.handles.get(driver, ""),
-            cdi=tuple(name for device in one.devices if device.driver == driver for name in device.cdi),
+            namespace=info.namespace,
+            uid=info.uid,
+            name=info.name,
+            handle=info.handles.get(driver, ""),
+            cdi=tuple(name for device in info.devices if device.driver == driver for name in device.cdi),
         )
-        for one in batch
+        for info in batch
     ]
 
 

@@ -121,9 +121,13 @@ async def _call_batch(
     path, messages = _BATCHES[service]
     asked = [
         _filled(
-            messages.Claim, namespace=one.namespace, name=one.name, uid=one.uid, resource_handle=one.handle
+            messages.Claim,
+            namespace=claim.namespace,
+            name=claim.name,
+            uid=claim.uid,
+            resource_handle=claim.handle,
         )
-        for one in claims
+        for claim in claims
     ]
     request = getattr(messages, f"Node{verb}ResourcesRequest")(claims=asked)
     response = getattr(messages, f"Node{verb}ResourcesResponse")

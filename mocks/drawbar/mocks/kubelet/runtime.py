@@ -33,7 +33,7 @@ def create(
     Raises:
         errors.RuntimeFailure: an id is unknown or ambiguous, or an edit cannot be applied.
     """
-    given = [f"{one['name']}={one.get('value', '')}" for one in container.get("env") or ()]
+    given = [f"{variable['name']}={variable.get('value', '')}" for variable in container.get("env") or ()]
     spec: dict[str, Any] = {
         "ociVersion": "1.2.0",
         "process": {"args": list(container.get("command") or ()), "env": given, "cwd": "/"},
@@ -43,19 +43,19 @@ def create(
         "hooks": {},
         "annotations": {},
     }
-    known = cdi.devices(directories)
+    defined = cdi.devices(directories)
     wanted = list(dict.fromkeys(ids))
-    unknown = [name for name in wanted if name not in known.by_id]
+    unknown = [name for name in wanted if name not in defined.by_id]
     if unknown:
-        faults = "".join(f"; {file} is ignored: {reason}" for file, reason in known.faults.items())
+        faults = "".join(f"; {file} is ignored: {reason}" for file, reason in defined.faults.items())
         raise errors.RuntimeFailure(f"{FAILED}: unresolvable CDI devices {', '.join(unknown)}{faults}")
     applied: set[Path] = set()
     for name in wanted:
-        found = known.by_id[name]
-        if found.file not in applied:
-            applied.add(found.file)
-            _apply(spec, found.spec.container_edits, check_device_nodes)
-        _apply(spec, found.device.container_edits, check_device_nodes)
+        definition = defined.by_id[name]
+        if definition.file not in applied:
+            applied.add(definition.file)
+            _apply(spec, definition.spec.container_edits, check_device_nodes)
+        _apply(spec, definition.device.container_edits, check_device_nodes)
     return spec
 
 
@@ -67,21 +67,21 @@ def write(path: Path, spec: dict[str, Any]) -> None:
 def _apply(spec: dict[str, Any], edits: cdi.Edits, check_device_nodes: bool) -> None:
     for assignment in edits.env:
         name = assignment.partition("=")[0]
-        kept = [one for one in spec["process"]["env"] if one.partition("=")[0] != name]
+        kept = [variable for variable in spec["process"]["env"] if variable.partition("=")[0] != name]
         spec["process"]["env"] = [*kept, assignment]
     for node in edits.device_nodes:
         _add_device(spec["linux"], node, check_device_nodes)
     for net in edits.net_devices:
         spec["linux"].setdefault("netDevices", {})[net.host_interface_name] = {"name": net.name}
     for mount in edits.mounts:
-        others = [one for one in spec["mounts"] if one["destination"] != mount.container_path]
+        remaining = [present for present in spec["mounts"] if present["destination"] != mount.container_path]
         added = {
             "destination": mount.container_path,
             "source": mount.host_path,
             "type": mount.type,
             "options": list(mount.options),
         }
-        spec["mounts"] = [*others, added]
+        spec["mounts"] = [*remaining, added]
     for hook in edits.hooks:
         content = msgspec.to_builtins(hook)
         spec["hooks"].setdefault(content.pop("hookName"), []).append(content)
@@ -104,7 +104,10 @@ def _add_device(linux: dict[str, Any], node: cdi.DeviceNode, check: bool) -> Non
     device |= {key: value for key, value in optional.items() if value is not None}
     if not device["type"] or (not device["major"] and device["type"] != "p"):
         device |= _numbers(Path(node.host_path or node.path), check)
-    linux["devices"] = [*(one for one in linux["devices"] if one["path"] != device["path"]), device]
+    linux["devices"] = [
+        *(present for present in linux["devices"] if present["path"] != device["path"]),
+        device,
+    ]
     if device["type"] in {"b", "c"}:
         rule = {
             "allow": True,

@@ -40,7 +40,7 @@ class Sandboxes:
         """
         containers = pod.spec["containers"]
         wanted = [*(pod.spec.get("initContainers") or ()), *containers[1:], containers[0]]
-        return [one for one in wanted if not self.config(pod, one["name"]).exists()]
+        return [container for container in wanted if not self.config(pod, container["name"]).exists()]
 
     def run(self, pod: documents.Document, container: str, spec: dict[str, Any]) -> None:
         """Runs a container, on paper."""

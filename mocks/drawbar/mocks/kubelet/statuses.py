@@ -59,7 +59,7 @@ def prepared(claims: Claims) -> str | None:
         for device in info.devices
     ]
     # The same device is there twice after a second Prepare.
-    unique = [one for number, one in enumerate(content) if one not in content[:number]]
+    unique = [entry for number, entry in enumerate(content) if entry not in content[:number]]
     return json.dumps(unique) if unique else None
 
 
@@ -87,11 +87,11 @@ def running(pod: documents.Document, claims: Claims, look: Look | None, now: str
     return status
 
 
-def with_health(pod: documents.Document, known: list[Json], claims: Claims, look: Look) -> list[Json]:
+def with_health(pod: documents.Document, reported: list[Json], claims: Claims, look: Look) -> list[Json]:
     """The container statuses with `allocatedResourcesStatus` as it is now."""
     by_name = {container["name"]: container for container in containers(pod)}
     fresh = []
-    for status in known:
+    for status in reported:
         container = by_name.get(status["name"])
         if container is None or not uses(container):
             fresh.append(status)
@@ -104,7 +104,7 @@ def with_health(pod: documents.Document, known: list[Json], claims: Claims, look
 
 def ended(pod: documents.Document, now: str) -> Json:
     """The status of a pod whose containers were told to end, and did."""
-    known = [
+    terminated = [
         {
             **{key: value for key, value in status.items() if key != "started"},
             "ready": False,
@@ -120,7 +120,7 @@ def ended(pod: documents.Document, now: str) -> Json:
         }
         for status in pod.status.get("containerStatuses") or ()
     ]
-    return {"phase": "Succeeded", "containerStatuses": known}
+    return {"phase": "Succeeded", "containerStatuses": terminated}
 
 
 def _allocated(container: Json, claims: Claims, look: Look) -> Iterator[Json]:

@@ -60,16 +60,16 @@ def service(release: str, driver: str, endpoint: str, supported: Sequence[str]) 
     Raises:
         errors.RegistrationError: there is none; the message is the kubelet's to the plugin.
     """
-    known = SERVICES_BY_RELEASE[release]
+    services = SERVICES_BY_RELEASE[release]
     if is_classic(release):
-        return _classic_service(known[0], driver, endpoint, supported)
-    found = next((version for version in supported if version in known), None)
-    if found is not None:
-        return found
+        return _classic_service(services[0], driver, endpoint, supported)
+    common = next((version for version in supported if version in services), None)
+    if common is not None:
+        return common
     if supported:
         reason = (
             f"none of services supported by the plugin ({_quoted(supported)}) are supported by the kubelet "
-            f"({_quoted(known)})"
+            f"({_quoted(services)})"
         )
     else:
         reason = "empty list of supported gRPC services (aka supported versions)"
@@ -124,8 +124,8 @@ def health_service(release: str, supported: Sequence[str]) -> str | None:
     """The health service to open a stream to, or None."""
     if release in _HEALTH_UNASKED:
         return HEALTH_V1ALPHA1
-    known = _HEALTH_NEGOTIATED.get(release, ())
-    return next((version for version in supported if version in known), None)
+    services = _HEALTH_NEGOTIATED.get(release, ())
+    return next((version for version in supported if version in services), None)
 
 
 def knows_health_timeout(release: str) -> bool:

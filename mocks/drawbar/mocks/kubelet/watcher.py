@@ -129,7 +129,7 @@ async def watching(directory: Path, held: plugins.Plugins, times: settings.Setti
 
 def sockets(directory: Path) -> dict[Path, Identity]:
     """The sockets to look at, with what tells a new one of the same path from the old one."""
-    found: dict[Path, Identity] = {}
+    identities: dict[Path, Identity] = {}
     for folder, subfolders, files in os.walk(directory):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in sorted(files):
@@ -139,8 +139,8 @@ def sockets(directory: Path) -> dict[Path, Identity]:
             except FileNotFoundError:
                 continue
             if not name.startswith(".") and stat.S_ISSOCK(status.st_mode):
-                found[path] = (status.st_ino, status.st_ctime_ns)
-    return found
+                identities[path] = (status.st_ino, status.st_ctime_ns)
+    return identities
 
 
 async def register(path: Path, held: plugins.Plugins, times: settings.Settings) -> plugins.Plugin:

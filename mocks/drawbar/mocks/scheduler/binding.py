@@ -112,8 +112,8 @@ class Binder:
     ) -> documents.Document:
         """Writes what `change` makes of the claim; it is asked again after each conflict. None: leave it."""
         for _ in range(CONFLICTS_MAX):
-            known = self._claims.get(claim.metadata.name, claim.metadata.namespace)
-            base = known if known is not None and known.metadata.uid == claim.metadata.uid else claim
+            stored = self._claims.get(claim.metadata.name, claim.metadata.namespace)
+            base = stored if stored is not None and stored.metadata.uid == claim.metadata.uid else claim
             wanted = change(base)
             if wanted is None:
                 return base
@@ -186,8 +186,8 @@ class Binder:
     def _is_ready(
         self, pod: documents.Document, claims: Sequence[documents.Document], timeout: datetime.timedelta
     ) -> bool:
-        known = self._pods.get(pod.metadata.name, pod.metadata.namespace)
-        if known is None or known.metadata.uid != pod.metadata.uid or documents.is_deleting(known):
+        stored = self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        if stored is None or stored.metadata.uid != pod.metadata.uid or documents.is_deleting(stored):
             raise PodGone(pod.full_name)
         current = [self._current(claim) for claim in claims]
         match plan.readiness(current):
@@ -205,10 +205,10 @@ class Binder:
                 return False
 
     def _current(self, claim: documents.Document) -> documents.Document:
-        known = self._claims.get(claim.metadata.name, claim.metadata.namespace)
-        if known is None or known.metadata.uid != claim.metadata.uid:
+        stored = self._claims.get(claim.metadata.name, claim.metadata.namespace)
+        if stored is None or stored.metadata.uid != claim.metadata.uid:
             raise BindingFailed(f'resourceclaim "{claim.metadata.name}" not found')
-        return known
+        return stored
 
     async def _bind(self, pod: documents.Document, node: str) -> None:
         path = kinds.POD.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
@@ -233,27 +233,31 @@ def _with_pod(
 ) -> documents.Document | None:
     if documents.is_deleting(claim):
         raise BindingFailed(f"claim {claim.metadata.name} got deleted in the meantime")
-    known = documents.allocation(claim)
-    if allocated is None and known is None:
+    allocation = documents.allocation(claim)
+    if allocated is None and allocation is None:
         raise BindingFailed(f"claim {claim.metadata.name} got deallocated in the meantime")
-    if allocated is not None and known is not None:
+    if allocated is not None and allocation is not None:
         raise BindingFailed(f"claim {claim.metadata.name} got allocated elsewhere in the meantime")
     if allocated is None and documents.is_reserved_for(claim, pod):
         return None
     changes: dict[str, Any] = {}
     if allocated is not None:
         changes["allocation"] = {**msgspec.to_builtins(allocated), "allocationTimestamp": now}
-    elif known is not None and not known.get("allocationTimestamp"):
+    elif allocation is not None and not allocation.get("allocationTimestamp"):
         # The API server refuses it, since an allocation is immutable: nobody can use what another than the scheduler
         # has allocated without a timestamp. Source: bindClaim, pkg/scheduler/framework/plugins/dynamicresources.
-        changes["allocation"] = {**known, "allocationTimestamp": now}
+        changes["allocation"] = {**allocation, "allocationTimestamp": now}
     entry = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
-    others = [one for one in documents.reserved_for(claim) if one.get("uid") != pod.metadata.uid]
-    return documents.with_status(claim, reservedFor=[*others, entry], **changes)
+    consumers = [
+        consumer for consumer in documents.reserved_for(claim) if consumer.get("uid") != pod.metadata.uid
+    ]
+    return documents.with_status(claim, reservedFor=[*consumers, entry], **changes)
 
 
 def _without_pod(claim: documents.Document, pod: documents.Document) -> documents.Document | None:
     if not documents.is_reserved_for(claim, pod):
         return None
-    others = [one for one in documents.reserved_for(claim) if one.get("uid") != pod.metadata.uid]
-    return documents.with_status(claim, reservedFor=others or None)
+    consumers = [
+        consumer for consumer in documents.reserved_for(claim) if consumer.get("uid") != pod.metadata.uid
+    ]
+    return documents.with_status(claim, reservedFor=consumers or None)

@@ -71,7 +71,7 @@ def _amount(value: Any, policy: Mapping[str, Any], wanted: Any) -> str:
     lowest = (policy.get("validRange") or {}).get("min")
     if lowest is not None:
         return str(lowest) if number < quantities.parse(str(lowest)) else wanted
-    larger = (one for one in policy.get("validValues") or () if number <= quantities.parse(str(one)))
+    larger = (valid for valid in policy.get("validValues") or () if number <= quantities.parse(str(valid)))
     return str(next(larger, wanted))
 
 
@@ -88,4 +88,4 @@ def _violates(amount: Decimal, policy: Mapping[str, Any]) -> bool:
         too_much = valid.get("max") is not None and amount > quantities.parse(str(valid["max"]))
         return too_much or (bool(valid.get("step")) and amount != _stepped(amount, valid))
     values = policy.get("validValues") or ()
-    return bool(values) and all(amount != quantities.parse(str(one)) for one in values)
+    return bool(values) and all(amount != quantities.parse(str(value)) for value in values)

@@ -37,10 +37,10 @@ def _holds(constraint: objects.Constraint, chosen: Collection[Named], added: Nam
     value = _attribute(candidate, name)
     if value is None:
         return False
-    others = (_attribute(other, name) for asked, other in chosen if names(constraint.requests, asked))
+    values = (_attribute(other, name) for asked, other in chosen if names(constraint.requests, asked))
     if constraint.match_attribute:
-        return all(other == value for other in others)
-    return all(other != value for other in others)
+        return all(other == value for other in values)
+    return all(other != value for other in values)
 
 
 def _attribute(candidate: pools.Candidate, name: str) -> Mapping[str, Any] | None:

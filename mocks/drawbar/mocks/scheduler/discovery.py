@@ -90,8 +90,8 @@ async def _answered(ask: Callable[[], Awaitable[T]], what: str) -> T:
 
 async def _is_older(api: client.Client, minor: int) -> bool:
     try:
-        found = msgspec.json.decode(await api.request("GET", "/version"), type=_Version)
-        return int(found.minor.rstrip("+")) < minor
+        version = msgspec.json.decode(await api.request("GET", "/version"), type=_Version)
+        return int(version.minor.rstrip("+")) < minor
     except (msgspec.MsgspecError, ValueError) as error:
         raise errors.Unreachable(f"GET /version was answered with something else: {error}") from error
 
@@ -111,7 +111,7 @@ async def _eviction_rates(api: client.Client) -> bool:
 async def _taint_rules(api: client.Client) -> kinds.Kind | None:
     group = discovery.RESOURCE_GROUP
     served = await discovery.resources(api, group)
-    version = next((one for one in VERSIONS if PLURAL in served.get(one, ())), None)
+    version = next((candidate for candidate in VERSIONS if PLURAL in served.get(candidate, ())), None)
     if version is None:
         return None
     return kinds.Kind(group=group, version=version, kind="DeviceTaintRule", plural=PLURAL, namespaced=False)

@@ -44,7 +44,9 @@ def holds(term: objects.Term, node: Node) -> bool:
 
 def is_tolerated(taint: objects.Taint, tolerations: Iterable[objects.Toleration]) -> bool:
     """Whether the taint keeps nobody away, or one of the tolerations fits it."""
-    return taint.effect not in PREVENTING_EFFECTS or any(_fits(taint, one) for one in tolerations)
+    return taint.effect not in PREVENTING_EFFECTS or any(
+        _fits(taint, toleration) for toleration in tolerations
+    )
 
 
 def _fits(taint: objects.Taint, toleration: objects.Toleration) -> bool:

@@ -19,7 +19,9 @@ UNSELECTED = "node(s) didn't match Pod's node affinity/selector"
 def view(node: documents.Document) -> matching.Node:
     """The node as the plan wants it; equal views make no difference to any pod."""
     conditions = node.status.get("conditions") or ()
-    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    ready = any(
+        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
+    )
     closed = ""
     if node.spec.get("unschedulable"):
         closed = CORDONED
@@ -43,7 +45,9 @@ def objection(node: matching.Node, pod: documents.Document) -> str:
     affinity = ((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
-    tolerations = [msgspec.convert(one, objects.Toleration) for one in pod.spec.get("tolerations") or ()]
+    tolerations = [
+        msgspec.convert(toleration, objects.Toleration) for toleration in pod.spec.get("tolerations") or ()
+    ]
     if not all(matching.is_tolerated(taint, tolerations) for taint in node.taints):
         return TAINTED
     if any(node.labels.get(key) != value for key, value in wanted.items()) or (

@@ -217,8 +217,8 @@ def _held_against_nodes(
         if refusal:
             refusals.append(refusal)
             continue
-        known = refused.get(pools.offer(world.supply, node)) if refused else None
-        answer = known if known is not None else _allocated(demands.values(), node, world)
+        earlier = refused.get(pools.offer(world.supply, node)) if refused else None
+        answer = earlier if earlier is not None else _allocated(demands.values(), node, world)
         if isinstance(answer, allocation.Refusal):
             refused[pools.offer(world.supply, node)] = answer
             refusals.append(answer.reason)
@@ -266,8 +266,10 @@ def _without(
 ) -> Deallocate | Unschedulable:
     """One claim of those that keep the pod from a node goes back, if nobody else has it."""
     for claim in unavailable:
-        others = [one for one in documents.reserved_for(claim) if one.get("uid") != pod.metadata.uid]
-        if not others:
+        consumers = [
+            consumer for consumer in documents.reserved_for(claim) if consumer.get("uid") != pod.metadata.uid
+        ]
+        if not consumers:
             return Deallocate(claim=claim, reason=messages.unfit(refusals, messages.DEALLOCATED))
     after = messages.STILL_NOT_SCHEDULABLE if claims else messages.NOTHING_TO_DEALLOCATE
     return Unschedulable(reason=messages.unfit(refusals, after))

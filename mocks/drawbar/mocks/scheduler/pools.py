@@ -77,7 +77,7 @@ def of(slices: Iterable[objects.Slice], *, from_incomplete: bool = False) -> tup
 
 def serves(pool: PoolSupply, node: matching.Node) -> bool:
     """Whether at least one slice of the pool is meant for the node."""
-    return any(_slice_reaches(one, node) for one in pool.slices)
+    return any(_slice_reaches(slice_, node) for slice_ in pool.slices)
 
 
 def offer(supply: Iterable[PoolSupply], node: matching.Node) -> tuple[bool, ...]:
@@ -88,8 +88,8 @@ def offer(supply: Iterable[PoolSupply], node: matching.Node) -> tuple[bool, ...]
     return tuple(
         _is_place(place, node)
         for pool in supply
-        for one in pool.slices
-        for place in (one.devices if one.per_device_node_selection else (one,))
+        for slice_ in pool.slices
+        for place in (slice_.devices if slice_.per_device_node_selection else (slice_,))
     )
 
 

@@ -69,7 +69,9 @@ class Reporter:
 def unscheduled(pod: documents.Document, reason: str, message: str, *, now: str) -> dict[str, Any] | None:
     """The patch that says why the pod has no node; None where its status says so already."""
     conditions: list[dict[str, Any]] = pod.status.get("conditions") or []
-    held: dict[str, Any] = next((one for one in conditions if one.get("type") == "PodScheduled"), {})
+    held: dict[str, Any] = next(
+        (condition for condition in conditions if condition.get("type") == "PodScheduled"), {}
+    )
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     if all(held.get(key) == value for key, value in condition.items()) and not pod.status.get(
         "nominatedNodeName"

@@ -105,9 +105,9 @@ class Search:
             pool.name: _counters_left(pool, used) for pool in self._supply if pool.usable and pool.counters
         }
         self._attempts = 0
-        self._line = tuple(one for pool in self._supply if pool.usable for one in pool.candidates)
+        self._line = tuple(candidate for pool in self._supply if pool.usable for candidate in pool.candidates)
         # What is taken whole helps nobody but who asks for all devices, or looks on with admin access.
-        self._free = tuple(one for one in self._line if one.id not in used.whole)
+        self._free = tuple(candidate for candidate in self._line if candidate.id not in used.whole)
         self._steps = [
             self._ways(number, request)
             for number, demand in enumerate(demands)
@@ -131,9 +131,9 @@ class Search:
             held = sum(pick.claim == way.claim for pick in picks)
             if (way.everything and not way.choices) or held + way.count > RESULTS_LIMIT:
                 continue
-            found = self._fill(step, way, picks, start=0, missing=way.count)
-            if found is not None:
-                return found
+            solution = self._fill(step, way, picks, start=0, missing=way.count)
+            if solution is not None:
+                return solution
         return None
 
     def _fill(self, step: int, way: Way, picks: Picks, *, start: int, missing: int) -> Picks | None:
@@ -142,9 +142,9 @@ class Search:
         for position in range(start, len(way.choices)):
             pick = self._pick(way, way.choices[position], picks)
             if pick is not None:
-                found = self._fill(step, way, (*picks, pick), start=position + 1, missing=missing - 1)
-                if found is not None:
-                    return found
+                solution = self._fill(step, way, (*picks, pick), start=position + 1, missing=missing - 1)
+                if solution is not None:
+                    return solution
             if way.everything:
                 return None
         return None
@@ -156,7 +156,7 @@ class Search:
             raise TooManyAttempts
         if self._in_use(way, candidate, picks) or not self._selected(way, candidate):
             return None
-        shared = [one for one in picks if one.candidate is candidate and one.taken is not None]
+        shared = [pick for pick in picks if pick.candidate is candidate and pick.taken is not None]
         taken = self._takes(way, candidate, shared)
         if taken is None or not self._counters_suffice(candidate, picks, shared=bool(shared)):
             return None
@@ -200,9 +200,9 @@ class Search:
             return True
         pool = candidate.id[:2]
         left = self._left["/".join(pool)]
-        others = {pick.candidate for pick in picks if pick.candidate.id[:2] == pool}
+        candidates = {pick.candidate for pick in picks if pick.candidate.id[:2] == pool}
         for name, amount in candidate.counters.items():
-            spent = sum((other.counters.get(name, Decimal(0)) for other in others), amount)
+            spent = sum((other.counters.get(name, Decimal(0)) for other in candidates), amount)
             if spent > left[name]:
                 return False
         return True

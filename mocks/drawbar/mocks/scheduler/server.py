@@ -186,10 +186,10 @@ class Scheduler:
             self._queue.add_after(pod.key, pause)
         else:
             self._parked[pod.key] = asyncio.get_running_loop().time() + pause
-        known = self._pods.get(pod.metadata.name, pod.metadata.namespace)
-        if known is not None and known.metadata.uid == pod.metadata.uid:
+        stored = self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        if stored is not None and stored.metadata.uid == pod.metadata.uid:
             code = reports.SCHEDULER_ERROR if retry else reports.UNSCHEDULABLE
-            await self._reporter.failed(known, code, reason)
+            await self._reporter.failed(stored, code, reason)
 
     def _claims_of(self, pod: documents.Document) -> tuple[list[documents.Document], str]:
         claims = []
@@ -243,13 +243,13 @@ class Scheduler:
         self._something_changed(old, new)
 
     def _node_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
-        found = new or old
-        assert found is not None
-        before = self._views.pop(found.metadata.name, None)
+        node = new or old
+        assert node is not None
+        before = self._views.pop(node.metadata.name, None)
         if new is not None:
             self._views[new.metadata.name] = nodes.view(new)
         # A node's heartbeat is no news.
-        if before != self._views.get(found.metadata.name):
+        if before != self._views.get(node.metadata.name):
             self._something_changed(old, new)
 
     def _claim_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:

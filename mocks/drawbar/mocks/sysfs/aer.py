@@ -61,10 +61,10 @@ _SHORT = {Severity.CORRECTABLE: "cor", Severity.NONFATAL: "nonfatal", Severity.F
 
 def files(*, root_port: bool = False) -> dict[str, Attribute]:
     """The counters of a device that has had no error."""
-    found = {severity.file: readable(_text(severity, {})) for severity in Severity}
+    counters = {severity.file: readable(_text(severity, {})) for severity in Severity}
     if root_port:
-        found |= {severity.root_port_file: readable("0") for severity in Severity}
-    return found
+        counters |= {severity.root_port_file: readable("0") for severity in Severity}
+    return counters
 
 
 def added(severity: Severity, text: str, counts: Mapping[str, int]) -> Attribute:

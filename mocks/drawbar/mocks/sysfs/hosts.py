@@ -31,12 +31,12 @@ class Host:
         Raises:
             ImpossibleWorld: there is none of that number.
         """
-        found = self.layout.places.get(slot)
-        if found is None:
+        place = self.layout.places.get(slot)
+        if place is None:
             raise errors.ImpossibleWorld(
                 f"the mocked host {self._name} has slots 1 to {self._state.slots}, no slot {slot}"
             )
-        return found
+        return place
 
     def occupant(self, slot: int) -> states.Occupant:
         """The card in a slot.
@@ -92,8 +92,8 @@ class Host:
                 f"a card in a slot cannot have the address {address}: give 0000:<bus>:00.0"
             )
         bus = int(match[1], 16)
-        others = {other.bus for other in self._state.occupants.values() if other.bus is not None}
-        if bus in self.layout.buses(beside=place) | others:
+        taken = {other.bus for other in self._state.occupants.values() if other.bus is not None}
+        if bus in self.layout.buses(beside=place) | taken:
             raise errors.ImpossibleWorld(f"bus {bus:02x} of {address} is another's: choose one that is free")
         return bus
 
@@ -122,9 +122,9 @@ class Host:
         return None
 
     def new_region(
-        self, slots: Sequence[int], others: Sequence[regions.Region] | None = None
+        self, slots: Sequence[int], present: Sequence[regions.Region] | None = None
     ) -> regions.Region:
-        """A CXL region of all the memory in these slots, beside the `others`: all that there are.
+        """A CXL region of all the memory in these slots, beside the `present`: all that there are.
 
         Raises:
             ImpossibleWorld: a slot has no CXL memory that came up, or they cannot make a region.
@@ -147,7 +147,7 @@ class Host:
         return regions.made(
             [self.seat(slot) for slot in slots],
             sum(sizes),
-            self._state.regions if others is None else others,
+            self._state.regions if present is None else present,
             persistent=kinds == {True},
             says_mode=self.layout.says_mode,
         )

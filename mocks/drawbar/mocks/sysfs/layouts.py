@@ -60,18 +60,18 @@ class Layout:
 
     def files(self) -> dict[str, kobjects.Attribute]:
         """Files that belong to no device, by path below the root."""
-        found = {
+        files = {
             "devices/system/memory/block_size_bytes": readable(f"{MEMORY_BLOCK_BYTES:x}"),
             "module/pciehp/uevent": kobjects.trigger(),
             "bus/pci/rescan": kobjects.trigger(),
         }
         for bus in ("pci", "cxl", "dax"):
-            found[f"bus/{bus}/drivers_probe"] = kobjects.trigger()
-            found[f"bus/{bus}/drivers_autoprobe"] = kobjects.writable("1")
+            files[f"bus/{bus}/drivers_probe"] = kobjects.trigger()
+            files[f"bus/{bus}/drivers_autoprobe"] = kobjects.writable("1")
         if self.nodes:
             numbers = f"0-{len(self.nodes) - 1}" if len(self.nodes) > 1 else "0"
-            found |= {f"devices/system/node/{name}": readable(numbers) for name in ("online", "has_cpu")}
-        return found
+            files |= {f"devices/system/node/{name}": readable(numbers) for name in ("online", "has_cpu")}
+        return files
 
 
 def named(name: str, slots: int) -> Layout:
@@ -254,8 +254,8 @@ def _joined(
 ) -> Layout:
     objects: list[Kobject] = [_node(node) for node in nodes]
     places: dict[int, Place] = {}
-    for found, slots in parts:
-        objects += found
+    for added, slots in parts:
+        objects += added
         places |= slots
     ports = cxl_ports or (cxl.host_bridge_port({0: next(iter(places.values())).root_port}),)
     return Layout(

@@ -123,7 +123,7 @@ def committed(change: Hotplug, name: str) -> bool:
 def set_block(change: Hotplug, what: str, text: str) -> None:
     """`state` and `online` of a memory block."""
     number = int(what)
-    region = next((one for one in change.state.regions if number in one.blocks), None)
+    region = next((candidate for candidate in change.state.regions if number in candidate.blocks), None)
     if region is None:
         return
     fresh = region
@@ -236,9 +236,9 @@ def _described(change: Hotplug, region: Region) -> Region:
     }
     if not targets or any(target not in decoders for target in targets):
         raise errors.ImpossibleWorld(f"ENXIO: {region.name} has no targets that are there: {targets}")
-    others = tuple(one for one in change.state.regions if one.number != region.number)
+    remaining = tuple(other for other in change.state.regions if other.number != region.number)
     whole = dataclasses.replace(
-        host.new_region([decoders[target] for target in targets], others), number=region.number
+        host.new_region([decoders[target] for target in targets], remaining), number=region.number
     )
     size = int((folder / "size").read_text() or "0", 0)
     if size != whole.size_bytes:
@@ -286,8 +286,8 @@ def _known(change: Hotplug, name: str) -> Region:
 
 def _remember(change: Hotplug, old: Region | None, new: Region | None) -> Region:
     """Puts one region in another's place; gives the one that counts now."""
-    others = [region for region in change.state.regions if old is None or region.number != old.number]
-    fresh = tuple(sorted([*others, *([new] if new is not None else [])], key=lambda region: region.number))
+    remaining = [region for region in change.state.regions if old is None or region.number != old.number]
+    fresh = tuple(sorted([*remaining, *([new] if new is not None else [])], key=lambda region: region.number))
     change.state = dataclasses.replace(change.state, regions=fresh)
     kept = new or old
     assert kept is not None, "a region must be named"

@@ -88,7 +88,7 @@ def region(above: Kobject, number: int, *, start: int, size_bytes: int, node: in
         Add(kobject=shown),
         Bind(kobject=own),
         Bind(kobject=above),
-        *(Add(kobject=one) for one in (namespace, btt, pfn)),
+        *(Add(kobject=kobject) for kobject in (namespace, btt, pfn)),
         Bind(kobject=shown),
         Add(kobject=dax),
     )

@@ -48,10 +48,10 @@ def react(root: Path, path: str) -> None:
 
     What is left in the file is what a kernel would show.
     """
-    found = next(((row, match) for row in _TABLE if (match := row[0].fullmatch(path))), None)
-    if found is None:
+    row_and_match = next(((row, match) for row in _TABLE if (match := row[0].fullmatch(path))), None)
+    if row_and_match is None:
         return
-    (_, reaction), match = found
+    (_, reaction), match = row_and_match
     with hotplug.changing(root) as change:
         text = kobjects.taken(root / path)
         if text is None:

@@ -82,7 +82,7 @@ class Region:
 def made(
     seats: Sequence[cards.Seat],
     memory_bytes: int,
-    others: Sequence[Region],
+    present: Sequence[Region],
     *,
     persistent: bool = False,
     says_mode: bool = True,
@@ -105,16 +105,18 @@ def made(
             f"and all together at most {MOST_BLOCKS * layouts.MEMORY_BLOCK_BYTES}"
         )
     decoders = tuple(cards.endpoint_decoder(seat) for seat in seats)
-    if busy := [other for other in others if set(other.decoders) & set(decoders)]:
+    if busy := [other for other in present if set(other.decoders) & set(decoders)]:
         raise errors.ImpossibleWorld(f"{busy[0].name} uses a decoder of these cards: destroy it first")
-    number = next(number for number in range(len(others) + 1) if number not in {one.number for one in others})
+    number = next(
+        number for number in range(len(present) + 1) if number not in {other.number for other in present}
+    )
     return Region(
         number=number,
         persistent=persistent,
         says_mode=says_mode,
         uuid=str(uuid.uuid5(_UUIDS, str(number))) if persistent else "",
         dax_driver="" if persistent else "kmem",
-        start=max((other.start + other.size_bytes for other in others), default=0) or cxl.WINDOW_START,
+        start=max((other.start + other.size_bytes for other in present), default=0) or cxl.WINDOW_START,
         size_bytes=size,
         targets=tuple(decoder.rpartition("/")[2] for decoder in decoders),
         decoders=decoders,

@@ -16,20 +16,20 @@ def steps(seat: cards.Seat, device: MockDevice, amount: int) -> tuple[Step, ...]
     if amount == 0:
         return ()
     owner = cards.function(seat, device)
-    found: list[Step] = []
+    virtuals: list[Step] = []
     for index in range(amount):
         virtual = _function(seat, device, index)
-        found += [
+        virtuals += [
             Add(kobject=virtual),
             Join(place=f"{owner.path}/virtfn{index}", target=virtual.path),
             Join(place=f"{virtual.path}/physfn", target=owner.path),
             Change(kobject=virtual),
         ]
         if virtual.driver is not None:
-            found.append(Bind(kobject=virtual))
+            virtuals.append(Bind(kobject=virtual))
     numbers = {"sriov_numvfs": writable(str(amount))}
     return (
-        *found,
+        *virtuals,
         Write(folder=owner.path, files=numbers, undone={"sriov_numvfs": writable("0")}),
         Change(kobject=owner),
     )

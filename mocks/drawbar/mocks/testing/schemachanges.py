@@ -57,7 +57,7 @@ def _of_definition(before: Json, after: Json) -> Iterator[str]:
     for word in ("kind", "plural"):
         if before["names"][word] != after["names"][word]:
             yield f"{word} was {before['names'][word]}, is {after['names'][word]}"
-    versions = {one["name"]: one for one in after["versions"]}
+    versions = {version["name"]: version for version in after["versions"]}
     for old in before["versions"]:
         new = versions.get(old["name"])
         if new is None:
@@ -71,7 +71,9 @@ def _of_version(before: Json, after: Json) -> Iterator[str]:
         yield "is not served any more"
     for name in before.get("subresources", {}).keys() - after.get("subresources", {}).keys():
         yield f"the subresource {name} is gone"
-    selectable = [{one["jsonPath"] for one in side.get("selectableFields", ())} for side in (before, after)]
+    selectable = [
+        {field["jsonPath"] for field in side.get("selectableFields", ())} for side in (before, after)
+    ]
     for path in sorted(selectable[0] - selectable[1]):
         yield f"{path} cannot be selected any more"
     yield from _of_schema(before["schema"]["openAPIV3Schema"], after["schema"]["openAPIV3Schema"], "")
@@ -124,10 +126,10 @@ def _rules(before: Json, after: Json) -> Iterator[str]:
     for word in _CHECKS_OF_MANY:
         if after.get(word) != before.get(word):
             yield f"{word} is another one"
-    known = {" ".join(one["rule"].split()) for one in before.get("x-kubernetes-validations", ())}
-    for one in after.get("x-kubernetes-validations", ()):
-        if " ".join(one["rule"].split()) not in known:
-            yield f"the rule is new: {one['rule']}"
+    present = {" ".join(rule["rule"].split()) for rule in before.get("x-kubernetes-validations", ())}
+    for rule in after.get("x-kubernetes-validations", ()):
+        if " ".join(rule["rule"].split()) not in present:
+            yield f"the rule is new: {rule['rule']}"
 
 
 def _members(before: Json, after: Json, path: str) -> Iterator[str]:

@@ -168,10 +168,10 @@ def disk(number: int) -> dict[str, Any]:
 
 def trees(path: Path, nodes: Iterable[str]) -> dict[str, sysfs.SysfsTree]:
     """By node a mocked /sys with four slots, below a folder of its name, and the socket of its uevents beside it."""
-    found = {}
+    trees = {}
     for name in nodes:
         (path / name).mkdir(exist_ok=True)
-        found[name] = sysfs.SysfsTree.create(
+        trees[name] = sysfs.SysfsTree.create(
             path / name / "sys", slots=4, uevent_socket=path / name / "uevents"
         )
-    return found
+    return trees

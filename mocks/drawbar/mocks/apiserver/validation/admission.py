@@ -62,7 +62,7 @@ def policy(spec: Json) -> Iterator[Cause]:
     yield from lists.distinct(variables, "spec.variables", _variable, lambda item: item.get("name"))
     for index, variable in enumerate(variables):
         # A variable sees those before it alone.
-        yield from _expression(variable, f"spec.variables[{index}]", wanted="", known=variables[:index])
+        yield from _expression(variable, f"spec.variables[{index}]", wanted="", declared=variables[:index])
     yield from lists.each(
         spec.get("validations") or [],
         "spec.validations",
@@ -112,15 +112,15 @@ def _expression(
     key: str = "expression",
     *,
     wanted: str = "bool",
-    known: Sequence[Json] | None = None,
+    declared: Sequence[Json] | None = None,
 ) -> Iterator[Cause]:
     text = (item.get(key) or "").strip()
     if not text:
         yield errors.required(f"{path}.{key}", f"{key} is not specified")
         return
     variables = dict(celchecks.ADMISSION)
-    if known is not None:
-        fields: Json = {one.get("name") or "": {} for one in known}
+    if declared is not None:
+        fields: Json = {variable.get("name") or "": {} for variable in declared}
         variables["variables"] = {"type": "object", "properties": fields}
     problem = expressions.problem(text) or celchecks.problem(text, variables, wanted=wanted)
     if problem is not None:
@@ -142,9 +142,9 @@ def _variable(variable: Json, path: str) -> Iterator[Cause]:
 
 
 def _validation(validation: Json, path: str, variables: Sequence[Json] | None) -> Iterator[Cause]:
-    yield from _expression(validation, path, known=variables)
+    yield from _expression(validation, path, declared=variables)
     if "messageExpression" in validation:
-        yield from _expression(validation, path, "messageExpression", wanted="string", known=variables)
+        yield from _expression(validation, path, "messageExpression", wanted="string", declared=variables)
     if validation.get("reason") and validation["reason"] not in REASONS:
         yield errors.unsupported(f"{path}.reason", validation["reason"], REASONS)
     if "\n" in (validation.get("message") or ""):

@@ -46,17 +46,17 @@ def _defaulted(request: Json) -> Json:
 
 def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
     """Every rule that a claim's spec breaks."""
-    inner, here, known = spec.get("devices") or {}, f"{path}.devices", request_names(spec)
+    inner, here, requests = spec.get("devices") or {}, f"{path}.devices", request_names(spec)
 
     def constraint(item: Json, where: str) -> Iterator[Cause]:
-        yield from _references(item.get("requests") or [], f"{where}.requests", known)
+        yield from _references(item.get("requests") or [], f"{where}.requests", requests)
         if item.get("matchAttribute") is None:
             yield errors.required(f"{where}.matchAttribute")
         else:
             yield from names.full_attribute_name(item["matchAttribute"], f"{where}.matchAttribute")
 
     def config(item: Json, where: str) -> Iterator[Cause]:
-        yield from _references(item.get("requests") or [], f"{where}.requests", known)
+        yield from _references(item.get("requests") or [], f"{where}.requests", requests)
         yield from _configuration(item, where)
 
     yield from classicclaims.distinct(
@@ -147,16 +147,16 @@ def _selector(item: Json, path: str) -> Iterator[Cause]:
         yield errors.invalid_value(f"{path}.cel.expression", text, f"compilation failed: {problem}")
 
 
-def _references(items: list[str], path: str, known: frozenset[str]) -> Iterator[Cause]:
+def _references(items: list[str], path: str, requests: frozenset[str]) -> Iterator[Cause]:
     def reference(name: str, here: str) -> Iterator[Cause]:
-        yield from _reference(name, here, known)
+        yield from _reference(name, here, requests)
 
     yield from classicclaims.distinct(items, path, reference, str, limit=claimspecs.MAX_REQUESTS)
 
 
-def _reference(name: str, path: str, known: frozenset[str]) -> Iterator[Cause]:
+def _reference(name: str, path: str, requests: frozenset[str]) -> Iterator[Cause]:
     yield from names.dns_label(name, path)
-    if name not in known:
+    if name not in requests:
         yield errors.invalid_value(path, name, _UNKNOWN)
 
 
@@ -174,13 +174,13 @@ def _configuration(config: Json, path: str) -> Iterator[Cause]:
         yield errors.invalid_value(f"{path}.opaque.parameters", "<value omitted>", text)
 
 
-def _allocation(allocation: Json | None, known: frozenset[str]) -> Iterator[Cause]:
+def _allocation(allocation: Json | None, requests: frozenset[str]) -> Iterator[Cause]:
     if allocation is None:
         return
     inner, path = allocation.get("devices") or {}, "status.allocation"
 
     def result(item: Json, where: str) -> Iterator[Cause]:
-        yield from _reference(item.get("request") or "", f"{where}.request", known)
+        yield from _reference(item.get("request") or "", f"{where}.request", requests)
         yield from _driver_name(item.get("driver") or "", f"{where}.driver")
         yield from names.pool_name(item.get("pool") or "", f"{where}.pool")
         yield from names.dns_label(item.get("device") or "", f"{where}.device")
@@ -191,7 +191,7 @@ def _allocation(allocation: Json | None, known: frozenset[str]) -> Iterator[Caus
             yield errors.required(f"{where}.source")
         elif source not in _SOURCES:
             yield errors.unsupported(f"{where}.source", source, _SOURCES)
-        yield from _references(item.get("requests") or [], f"{where}.requests", known)
+        yield from _references(item.get("requests") or [], f"{where}.requests", requests)
         yield from _configuration(item, where)
 
     yield from classicclaims.at_most(

@@ -83,10 +83,10 @@ def _in_order(devices: Json) -> Json:
     if not devices.get("config"):
         return devices
     entries = [
-        {**one, "opaque": {**one["opaque"], "parameters": _sorted(one["opaque"].get("parameters"))}}
-        if one.get("opaque")
-        else one
-        for one in devices["config"]
+        {**entry, "opaque": {**entry["opaque"], "parameters": _sorted(entry["opaque"].get("parameters"))}}
+        if entry.get("opaque")
+        else entry
+        for entry in devices["config"]
     ]
     return {**devices, "config": entries}
 
@@ -94,7 +94,7 @@ def _in_order(devices: Json) -> Json:
 def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(one) for one in value] if isinstance(value, list) else value
+    return [_sorted(element) for element in value] if isinstance(value, list) else value
 
 
 def _changed(new: Json, old: Json) -> bool:
@@ -104,7 +104,7 @@ def _changed(new: Json, old: Json) -> bool:
 
 def _opaque(part: Json) -> list[str]:
     entries = (part.get("devices") or {}).get("config") or ()
-    return [json.dumps((one.get("opaque") or {}).get("parameters")) for one in entries]
+    return [json.dumps((entry.get("opaque") or {}).get("parameters")) for entry in entries]
 
 
 def validate_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> Iterator[Cause]:
@@ -187,11 +187,11 @@ def _address(text: str, path: str) -> Iterator[Cause]:
         yield errors.invalid_value(path, text, f'must be in canonical form ("{canonical}")')
 
 
-def _allocation(allocation: Json, known: dict[str, set[str]]) -> Iterator[Cause]:
+def _allocation(allocation: Json, requests: dict[str, set[str]]) -> Iterator[Cause]:
     inner, path = allocation.get("devices") or {}, "status.allocation.devices"
 
     def result(entry: Json, here: str) -> Iterator[Cause]:
-        yield from _result(entry, here, known)
+        yield from _result(entry, here, requests)
 
     def config(entry: Json, here: str) -> Iterator[Cause]:
         source = entry.get("source") or ""
@@ -199,7 +199,7 @@ def _allocation(allocation: Json, known: dict[str, set[str]]) -> Iterator[Cause]
             yield errors.required(f"{here}.source")
         elif source not in ("FromClaim", "FromClass"):
             yield errors.unsupported(f"{here}.source", source, ("FromClaim", "FromClass"))
-        yield from claimspecs.references(entry.get("requests") or [], f"{here}.requests", known)
+        yield from claimspecs.references(entry.get("requests") or [], f"{here}.requests", requests)
         yield from claimspecs.configuration(entry, here)
 
     yield from lists.each(inner.get("results") or [], f"{path}.results", result, limit=MAX_RESULTS)
@@ -210,8 +210,8 @@ def _allocation(allocation: Json, known: dict[str, set[str]]) -> Iterator[Cause]
         yield from nodes.selector(allocation["nodeSelector"], "status.allocation.nodeSelector")
 
 
-def _result(result: Json, path: str, known: dict[str, set[str]]) -> Iterator[Cause]:
-    yield from claimspecs.reference(result.get("request") or "", f"{path}.request", known)
+def _result(result: Json, path: str, requests: dict[str, set[str]]) -> Iterator[Cause]:
+    yield from claimspecs.reference(result.get("request") or "", f"{path}.request", requests)
     yield from names.driver_name(result.get("driver") or "", f"{path}.driver")
     yield from names.pool_name(result.get("pool") or "", f"{path}.pool")
     yield from names.dns_label(result.get("device") or "", f"{path}.device")

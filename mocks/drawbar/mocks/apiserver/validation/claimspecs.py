@@ -60,16 +60,16 @@ def _defaulted(request: Json) -> Json:
 def validate(spec: Json, path: str = "spec") -> Iterator[Cause]:
     """Every rule that a claim's spec breaks."""
     devices = spec.get("devices") or {}
-    here, known = f"{path}.devices", request_names(spec)
+    here, requests = f"{path}.devices", request_names(spec)
     yield from lists.distinct(
         devices.get("requests") or [], f"{here}.requests", _request, _name, limit=MAX_REQUESTS
     )
 
     def constraint(item: Json, where: str) -> Iterator[Cause]:
-        yield from _constraint(item, where, known)
+        yield from _constraint(item, where, requests)
 
     def config(item: Json, where: str) -> Iterator[Cause]:
-        yield from references(item.get("requests") or [], f"{where}.requests", known)
+        yield from references(item.get("requests") or [], f"{where}.requests", requests)
         yield from configuration(item, where)
 
     yield from lists.each(
@@ -93,14 +93,14 @@ def admin_requests(spec: Json, path: str = "spec") -> Iterator[str]:
             yield f"{path}.devices.requests[{index}].adminAccess"
 
 
-def references(items: list[str], path: str, known: dict[str, set[str]]) -> Iterator[Cause]:
+def references(items: list[str], path: str, requests: dict[str, set[str]]) -> Iterator[Cause]:
     """Names of requests, or of a request and one of its alternatives."""
     yield from lists.distinct(
-        items, path, lambda name, here: reference(name, here, known), str, limit=MAX_REQUESTS
+        items, path, lambda name, here: reference(name, here, requests), str, limit=MAX_REQUESTS
     )
 
 
-def reference(name: str, path: str, known: dict[str, set[str]]) -> Iterator[Cause]:
+def reference(name: str, path: str, requests: dict[str, set[str]]) -> Iterator[Cause]:
     """One such name."""
     parts = name.split("/")
     if len(parts) > 2:
@@ -108,7 +108,7 @@ def reference(name: str, path: str, known: dict[str, set[str]]) -> Iterator[Caus
         return
     for part in parts:
         yield from names.dns_label(part, path)
-    if parts[0] not in known or (len(parts) == 2 and parts[1] not in known[parts[0]]):
+    if parts[0] not in requests or (len(parts) == 2 and parts[1] not in requests[parts[0]]):
         yield errors.invalid_value(path, name, _REFERENCE)
 
 
@@ -169,8 +169,8 @@ def amount(request: Json, path: str) -> Iterator[Cause]:
         yield errors.unsupported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
 
 
-def _constraint(item: Json, path: str, known: dict[str, set[str]]) -> Iterator[Cause]:
-    yield from references(item.get("requests") or [], f"{path}.requests", known)
+def _constraint(item: Json, path: str, requests: dict[str, set[str]]) -> Iterator[Cause]:
+    yield from references(item.get("requests") or [], f"{path}.requests", requests)
     given = [key for key in ("matchAttribute", "distinctAttribute") if item.get(key) is not None]
     if given:
         yield from names.full_attribute_name(item[given[0]], f"{path}.{given[0]}")

@@ -51,12 +51,12 @@ def _name(name: str, path: str, seen: set[str], metadata: Json, *, generated: bo
         yield from names.subdomain(f"{metadata.get('name') or ''}-{name}", here)
 
 
-def _used(container: Json, path: str, known: set[str]) -> Iterator[Cause]:
+def _used(container: Json, path: str, declared: set[str]) -> Iterator[Cause]:
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
         here, name = f"{path}[{index}]", claim.get("name") or ""
         if not name:
             yield errors.required(here)
-        elif name not in known:
-            held = ": " + ", ".join(sorted(known)) if known else " which is empty"
+        elif name not in declared:
+            held = ": " + ", ".join(sorted(declared)) if declared else " which is empty"
             text = f"must be one of the names in pod.spec.resourceClaims{held}"
             yield errors.unknown_value(here, name, text)

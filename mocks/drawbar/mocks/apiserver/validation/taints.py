@@ -38,7 +38,7 @@ def stamped(taint: Json, *, now: str) -> Json:
 
 
 def validate(
-    taint: Json, path: str, old: Json | None = None, known: tuple[str, ...] = EFFECTS
+    taint: Json, path: str, old: Json | None = None, allowed: tuple[str, ...] = EFFECTS
 ) -> Iterator[Cause]:
     """Every rule that a taint breaks; an effect that stood before is left alone."""
     yield from names.label_name(taint.get("key") or "", f"{path}.key")
@@ -48,8 +48,8 @@ def validate(
     if old is None or old.get("effect") != effect:
         if not effect:
             yield errors.required(f"{path}.effect")
-        elif effect not in known:
-            yield errors.unsupported(f"{path}.effect", effect, known)
+        elif effect not in allowed:
+            yield errors.unsupported(f"{path}.effect", effect, allowed)
     yield from _proposed(taint, path)
 
 
@@ -64,11 +64,11 @@ def _proposed(taint: Json, path: str) -> Iterator[Cause]:
         )
 
 
-def of_device(device: Json, old: Json | None, path: str, known: tuple[str, ...]) -> Iterator[Cause]:
-    """The taints of one device, whose effects must be known; unchanged ones are not looked at again."""
+def of_device(device: Json, old: Json | None, path: str, allowed: tuple[str, ...]) -> Iterator[Cause]:
+    """The taints of one device, whose effects must be allowed; unchanged ones are not looked at again."""
 
     def taint(item: Json, path: str) -> Iterator[Cause]:
-        yield from validate(item, path, known=known)
+        yield from validate(item, path, allowed=allowed)
 
     if old is None or old.get("taints") != device.get("taints"):
         yield from lists.each(device.get("taints") or [], f"{path}.taints", taint, limit=MAX_TAINTS)

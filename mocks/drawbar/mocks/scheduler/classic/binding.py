@@ -42,30 +42,30 @@ class Binder:
         Raises:
             errors.KubeError: the API server refused; look again.
         """
-        known = self._contexts.get(pod.metadata.name, pod.metadata.namespace)
-        if known is None:
+        context = self._contexts.get(pod.metadata.name, pod.metadata.namespace)
+        if context is None:
             body = dialects.context_body(pod, self._context, dict(changes))
             written = await self._api.create(
                 self._context, body, into=documents.Document, namespace=pod.metadata.namespace
             )
         else:
-            written = await self._change(known, changes)
+            written = await self._change(context, changes)
         self._contexts.learn(written)
 
-    async def _change(self, known: documents.Document, changes: Mapping[str, Any]) -> documents.Document:
-        changed = msgspec.structs.replace(known, spec={**known.spec, **changes})
+    async def _change(self, context: documents.Document, changes: Mapping[str, Any]) -> documents.Document:
+        changed = msgspec.structs.replace(context, spec={**context.spec, **changes})
         try:
             return await self._replace(self._context, changed)
         except errors.Conflict:
             # A driver wrote its answer meanwhile. Nobody else writes the spec, so it can be written unseen.
-            body = {"metadata": {"uid": known.metadata.uid}, "spec": dict(changes)}
+            body = {"metadata": {"uid": context.metadata.uid}, "spec": dict(changes)}
             return await self._api.patch(
                 self._context,
-                known.metadata.name,
+                context.metadata.name,
                 body,
                 content=client.Patch.MERGE,
                 into=documents.Document,
-                namespace=known.metadata.namespace,
+                namespace=context.metadata.namespace,
                 manager=MANAGER,
             )
 
@@ -119,8 +119,8 @@ class Binder:
         self, claim: documents.Document, change: Callable[[documents.Document], documents.Document | None]
     ) -> documents.Document:
         """Writes what `change` makes of the claim; it is asked again after each conflict. None: leave it."""
-        known = self._claims.get(claim.metadata.name, claim.metadata.namespace)
-        base = known if known is not None and known.metadata.uid == claim.metadata.uid else claim
+        stored = self._claims.get(claim.metadata.name, claim.metadata.namespace)
+        base = stored if stored is not None and stored.metadata.uid == claim.metadata.uid else claim
         for _ in range(CONFLICTS_MAX):
             wanted = change(base)
             if wanted is None:
@@ -197,5 +197,7 @@ def _with_pod(claim: documents.Document, pod: documents.Document) -> documents.D
 def _without_pod(claim: documents.Document, pod: documents.Document) -> documents.Document | None:
     if documents.allocation(claim) is None or not documents.is_reserved_for(claim, pod):
         return None
-    others = [one for one in documents.reserved_for(claim) if one.get("uid") != pod.metadata.uid]
-    return documents.with_status(claim, reservedFor=others or None)
+    consumers = [
+        consumer for consumer in documents.reserved_for(claim) if consumer.get("uid") != pod.metadata.uid
+    ]
+    return documents.with_status(claim, reservedFor=consumers or None)

@@ -52,8 +52,8 @@ def answers(context: documents.Document | None) -> dict[str, frozenset[str]]:
     """
     if context is None:
         return {}
-    found = msgspec.convert(context.status.get("resourceClaims") or (), tuple[_Answer, ...])
-    return {answer.name: frozenset(answer.unsuitable_nodes) for answer in found}
+    converted = msgspec.convert(context.status.get("resourceClaims") or (), tuple[_Answer, ...])
+    return {answer.name: frozenset(answer.unsuitable_nodes) for answer in converted}
 
 
 class _Answer(meta.Struct, frozen=True):

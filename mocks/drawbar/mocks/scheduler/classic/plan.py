@@ -163,11 +163,11 @@ def _problem(pod: documents.Document, claim: documents.Document, world: World) -
         return "resourceclaim in use" if taken else ""
     structured = world.dialect.version == "v1alpha3" and not claim.spec.get("controller")
     for request, name in dialects.classes_of(claim):
-        found = world.classes.get(name)
-        if found is None:
+        device_class = world.classes.get(name)
+        if device_class is None:
             prefix = f"request {request}: " if request else ""
             return f"{prefix}{world.dialect.class_words} {name} does not exist"
-        structured = structured or bool(found.structured_parameters)
+        structured = structured or bool(device_class.structured_parameters)
     if structured:
         return f"no controller allocates resource claim {claim.full_name}, and this scheduler does not"
     return "" if dialects.is_delayed(claim) else "unallocated immediate resourceclaim"
@@ -239,7 +239,7 @@ def _unfit(
 
 def _given_back(pod: documents.Document, blocking: Sequence[Use], world: World) -> documents.Document | None:
     for use in world.chance.sample(blocking, len(blocking)):
-        if all(one.get("uid") == pod.metadata.uid for one in documents.reserved_for(use.claim)):
+        if all(consumer.get("uid") == pod.metadata.uid for consumer in documents.reserved_for(use.claim)):
             return use.claim
     return None
 

@@ -173,9 +173,9 @@ class Scheduler:
         self._backlog.retry(pod.key)
 
     async def _report(self, pod: documents.Document, code: str, reason: str) -> None:
-        known = self._pods.get(pod.metadata.name, pod.metadata.namespace)
-        if known is not None and known.metadata.uid == pod.metadata.uid:
-            await self._reporter.failed(known, code, reason)
+        stored = self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        if stored is not None and stored.metadata.uid == pod.metadata.uid:
+            await self._reporter.failed(stored, code, reason)
 
     def _uses(self, pod: documents.Document) -> tuple[list[plan.Use], str]:
         uses = []
@@ -212,15 +212,15 @@ class Scheduler:
         self._backlog.wake_all()
 
     def _node_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
-        found = new or old
-        assert found is not None
-        before = self._views.get(found.metadata.name)
+        node = new or old
+        assert node is not None
+        before = self._views.get(node.metadata.name)
         if new is None:
-            self._views.pop(found.metadata.name, None)
+            self._views.pop(node.metadata.name, None)
         else:
             self._views[new.metadata.name] = nodes.view(new)
         # A node's heartbeat is no news.
-        if before != self._views.get(found.metadata.name):
+        if before != self._views.get(node.metadata.name):
             self._backlog.wake_all()
 
     def _claim_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
